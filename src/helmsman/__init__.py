@@ -1,0 +1,1 @@
+"""Helmsman steers OpenAI Codex."""

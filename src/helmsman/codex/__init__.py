@@ -1,0 +1,1 @@
+"""All knowledge of Codex, and nothing else."""

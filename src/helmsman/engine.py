@@ -1,0 +1,131 @@
+"""What Helmsman asks of anything that runs an agent's turns. Above this line nobody knows Codex.
+
+An engine starts and resumes sessions, runs turns in them, and calls the sink attached to a session with each event, in
+order, from the event loop. A sink must not block. Events that come before a sink is attached are kept for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from helmsman.events import Event
+    from helmsman.questions import Choice, Question
+
+ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
+SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+EngineName = Literal["app-server", "exec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides."""
+
+    cwd: Path
+    model: str | None = None
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: SandboxMode | None = None
+    writable_roots: tuple[Path, ...] = ()
+    profile: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    skip_git_repo_check: bool = False
+    trust_repository: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex)."""
+
+    text: str
+    images: tuple[Path, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
+    effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A session as the engine opened it: what is really in force, and remarks for the caller.
+
+    `turn_id` is the running turn: the one just started, or one found running on resume.
+    """
+
+    session_id: str
+    turn_id: str | None
+    directory: str | None = None
+    model: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """A session as listings show it."""
+
+    session_id: str
+    updated_at: datetime
+    created_at: datetime | None = None
+    directory: str | None = None
+    name: str | None = None
+    first_prompt: str | None = None
+    model: str | None = None
+    source: str | None = None
+    originator: str | None = None
+    engine_version: str | None = None
+    parent_id: str | None = None
+    archived: bool = False
+    path: Path | None = None
+
+
+class Engine(Protocol):
+    """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded."""
+
+    @property
+    def name(self) -> EngineName: ...
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        """Deliver the session's events to `sink`, beginning with those already waiting."""
+        ...
+
+    def detach(self, session_id: str) -> None:
+        """Stop delivering; later events of the session are dropped."""
+        ...
+
+    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
+        """A new session and its first turn. Returns when the turn is under way, not when it ends."""
+        ...
+
+    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+        """Load a session from the agent's storage, and run a turn in it if one is given."""
+        ...
+
+    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+        """A new session that shares the history of another."""
+        ...
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
+        """Start a turn in a loaded, idle session; the turn's id."""
+        ...
+
+    async def steer(self, session_id: str, turn_id: str, text: str) -> None:
+        """Put a message into the running turn."""
+        ...
+
+    async def interrupt(self, session_id: str, turn_id: str) -> None:
+        """Stop the turn and everything it left running. Returns when it has really stopped."""
+        ...
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
+        ...
+
+    async def aclose(self) -> None:
+        """End everything this engine started. Safe to call twice; attached sinks get `EngineGone`."""
+        ...

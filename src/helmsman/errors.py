@@ -1,0 +1,186 @@
+"""Every error Helmsman raises on purpose: one tree, stable codes.
+
+A caller branches on the class or on `code`, never on the text. The text is for people: it says what happened and, in
+its last sentence, what to do next. `retryable` says whether the same call may work later without anything being changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class HelmsmanError(Exception):
+    """Base of all errors raised by Helmsman."""
+
+    code: ClassVar[str] = "helmsman_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: Mapping[str, Any] = details
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as every front door shows it to programs."""
+        shown = {key: value for key, value in self.details.items() if value is not None}
+        return {"code": self.code, "message": self.message, "retryable": self.retryable, **shown}
+
+
+class InvalidSetting(HelmsmanError):
+    """A setting makes no sense; the message names it, its value and what is allowed."""
+
+    code = "invalid_setting"
+
+
+class InvalidInput(HelmsmanError):
+    """An argument of a call is missing or wrong; nothing was started."""
+
+    code = "invalid_input"
+
+
+# --- the Codex binary and what it can do -----------------------------------------------------------------------------
+
+
+class CodexNotFound(HelmsmanError):
+    """No Codex binary could be found, or the one named cannot be run."""
+
+    code = "codex_not_found"
+
+
+class CodexUnsupported(HelmsmanError):
+    """The installed Codex cannot do this; the message names a version that can."""
+
+    code = "codex_unsupported"
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+
+class EngineError(HelmsmanError):
+    """Something went wrong between Helmsman and a running Codex."""
+
+    code = "engine_error"
+
+
+class EngineStartFailed(EngineError):
+    """Codex exited, or did not answer, before it was ready. Details: `exit_code`, `stderr`."""
+
+    code = "engine_start_failed"
+    retryable = True
+
+
+class EngineLost(EngineError):
+    """Codex is gone: it exited, was killed, or closed the connection. Details: `exit_code`, `stderr`."""
+
+    code = "engine_lost"
+    retryable = True
+
+
+class EngineTimeout(EngineError):
+    """Codex did not answer a request in time."""
+
+    code = "engine_timeout"
+    retryable = True
+
+
+class EngineProtocolError(EngineError):
+    """Codex sent something that cannot be understood, such as a message beyond the size limit."""
+
+    code = "engine_protocol_error"
+
+
+class EngineRefused(EngineError):
+    """Codex answered a request with an error. Details: `rpc_code`, `rpc_data`."""
+
+    code = "engine_refused"
+
+
+class PolicyWidened(EngineError):
+    """Codex applied a wider sandbox or a laxer approval policy than was asked for, so nothing was run."""
+
+    code = "policy_widened"
+
+
+# --- sessions and questions ------------------------------------------------------------------------------------------
+
+
+class SessionNotFound(HelmsmanError):
+    """There is no such session, neither running nor on disk."""
+
+    code = "session_not_found"
+
+
+class SessionBusy(HelmsmanError):
+    """A turn is running in this session."""
+
+    code = "session_busy"
+    retryable = True
+
+
+class SessionIdle(HelmsmanError):
+    """No turn is running in this session, so there is nothing to steer."""
+
+    code = "session_idle"
+
+
+class SessionLocked(HelmsmanError):
+    """Another process has this session open for writing."""
+
+    code = "session_locked"
+    retryable = True
+
+
+class TooManySessions(HelmsmanError):
+    """As many turns are running as are allowed at once."""
+
+    code = "too_many_sessions"
+    retryable = True
+
+
+class QuestionNotOpen(HelmsmanError):
+    """The question does not exist, was answered already, or was withdrawn."""
+
+    code = "question_not_open"
+
+
+class AnswerInvalid(HelmsmanError):
+    """The answer does not fit the question; nothing was sent to Codex."""
+
+    code = "answer_invalid"
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+class StepError(HelmsmanError):
+    """A step did not give its result. Details: `session_id`, `attempts`, `cause_code`."""
+
+    code = "step_error"
+
+
+class StepFailed(StepError):
+    """The turn failed, or the agent's own final message begins with `FAILED:`."""
+
+    code = "step_failed"
+
+
+class StepTimedOut(StepError):
+    """No first event, or no further event, within the limit, on every attempt."""
+
+    code = "step_timed_out"
+    retryable = True
+
+
+class StepInterrupted(StepError):
+    """Someone interrupted the turn."""
+
+    code = "step_interrupted"
+
+
+class StepOutputInvalid(StepError):
+    """The final message is not JSON, or does not fit the output schema. Details: `text`."""
+
+    code = "step_output_invalid"

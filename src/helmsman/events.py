@@ -1,0 +1,425 @@
+"""What happens in a session, in one small vocabulary that every engine speaks.
+
+Two kinds of values: an `Item` is one thing done in a turn (a message, a command, a file change, …); an `Event` says
+that something changed (a turn began, an item ended, a question was asked). All are frozen. The state of a session is a
+fold over its events and nothing else (`helmsman.sessions.state`).
+
+Engines translate what their agent says into these (`helmsman.codex.normalise`); whatever they do not know becomes
+`Unknown` or `UnknownItem` and is kept, never an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.questions import Question
+
+ItemStatus = Literal["started", "in_progress", "completed", "failed"]
+TurnOutcome = Literal["completed", "failed", "interrupted"]
+StepStatus = Literal["pending", "in_progress", "completed"]
+ChangeKind = Literal["add", "delete", "update"]
+NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
+
+_SUMMARY_WIDTH = 200
+
+
+def _one_line(text: str, width: int = _SUMMARY_WIDTH) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+# --- small values ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens spent. `cached_input_tokens` are part of `input_tokens`, reasoning tokens part of `output_tokens`."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_input_tokens + other.cached_input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_output_tokens + other.reasoning_output_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a turn failed: a stable code, a sentence, and whether trying again may help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    http_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    text: str
+    status: StepStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathChange:
+    """One file of a file change. `diff` is a unified diff's hunks (or the whole content of a file added or deleted)."""
+
+    path: str
+    kind: ChangeKind
+    moved_to: str | None = None
+    diff: str | None = None
+    added: int | None = None
+    removed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    """A sub-agent as its parent sees it."""
+
+    id: str
+    status: str
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """One window of the account's rate limit."""
+
+    name: str
+    used_percent: float
+    window_minutes: int | None = None
+    resets_at: int | None = None
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One thing done in a turn. Ids are unique within a turn only."""
+
+    type: ClassVar[str] = "item"
+    id: str
+    status: ItemStatus = "completed"
+
+    def summary(self) -> str:
+        """The item in a line, for lists and logs."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage(Item):
+    type: ClassVar[str] = "user_message"
+    text: str = ""
+    images: int = 0
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMessage(Item):
+    """`phase` is `commentary` or `final_answer` where Codex says so."""
+
+    type: ClassVar[str] = "agent_message"
+    text: str = ""
+    phase: str | None = None
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning(Item):
+    type: ClassVar[str] = "reasoning"
+    text: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandExecution(Item):
+    """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before."""
+
+    type: ClassVar[str] = "command_execution"
+    command: str = ""
+    directory: str | None = None
+    exit_code: int | None = None
+    output: str = ""
+    declined: bool = False
+    duration_ms: int | None = None
+
+    def summary(self) -> str:
+        if self.declined:
+            return f"{_one_line(self.command)} (declined)"
+        tail = _one_line(self.output.rstrip().rpartition("\n")[2], 80)
+        code = "" if self.exit_code is None else f" (exit {self.exit_code})"
+        return f"{_one_line(self.command)}{code}" + (f": {tail}" if tail else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange(Item):
+    type: ClassVar[str] = "file_change"
+    changes: tuple[PathChange, ...] = ()
+    declined: bool = False
+
+    def summary(self) -> str:
+        parts: list[str] = []
+        for change in self.changes:
+            stat = "" if change.added is None else f" +{change.added}/-{change.removed or 0}"
+            where = f"{change.path} → {change.moved_to}" if change.moved_to else change.path
+            parts.append(f"{change.kind} {where}{stat}")
+        return _one_line(", ".join(parts)) + (" (declined)" if self.declined else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolCall(Item):
+    type: ClassVar[str] = "mcp_tool_call"
+    server: str = ""
+    tool: str = ""
+    arguments: Any = None
+    result: str | None = None
+    error: str | None = None
+
+    def summary(self) -> str:
+        return f"{self.server}/{self.tool}" + (f": {_one_line(self.error)}" if self.error else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicToolCall(Item):
+    type: ClassVar[str] = "dynamic_tool_call"
+    tool: str = ""
+    arguments: Any = None
+    result: str | None = None
+
+    def summary(self) -> str:
+        return self.tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSearch(Item):
+    type: ClassVar[str] = "web_search"
+    query: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.query)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodoList(Item):
+    """The agent's plan as steps with their state."""
+
+    type: ClassVar[str] = "todo_list"
+    steps: tuple[PlanStep, ...] = ()
+    explanation: str | None = None
+
+    def summary(self) -> str:
+        done = sum(step.status == "completed" for step in self.steps)
+        current = next((step.text for step in self.steps if step.status == "in_progress"), None)
+        return f"{done} of {len(self.steps)} steps" + (f": {_one_line(current)}" if current else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedPlan(Item):
+    """The text of a plan made in plan mode."""
+
+    type: ClassVar[str] = "plan"
+    text: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollabToolCall(Item):
+    """A call that starts, feeds or awaits sub-agents; `agents` holds those it concerns."""
+
+    type: ClassVar[str] = "collab_tool_call"
+    tool: str = ""
+    prompt: str | None = None
+    agents: tuple[AgentState, ...] = ()
+
+    def summary(self) -> str:
+        return self.tool + (f": {_one_line(self.prompt)}" if self.prompt else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageView(Item):
+    type: ClassVar[str] = "image_view"
+    path: str = ""
+
+    def summary(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompaction(Item):
+    type: ClassVar[str] = "context_compaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review(Item):
+    """Codex's own review: entered (what is reviewed), then exited (the findings, in `text`)."""
+
+    type: ClassVar[str] = "review"
+    text: str = ""
+    finished: bool = False
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorItem(Item):
+    """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
+
+    type: ClassVar[str] = "error"
+    message: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownItem(Item):
+    """An item of a type this version of Helmsman does not know, as it came."""
+
+    type: ClassVar[str] = "unknown"
+    name: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def summary(self) -> str:
+        return self.name
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent."""
+
+    session_id: str
+    turn_id: str | None = None
+    agent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(Event):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded(Event):
+    """`final_message` is set only where the engine repeats it here; the items are the truth."""
+
+    outcome: TurnOutcome
+    failure: Failure | None = None
+    final_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemStarted(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemUpdated(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemEnded(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemDelta(Event):
+    """A piece of text of an item still being written. Shown live and folded into the item, never stored."""
+
+    item_id: str
+    item_type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffUpdated(Event):
+    """All the turn has changed so far, as one unified diff."""
+
+    diff: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReported(Event):
+    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows."""
+
+    total: Usage | None = None
+    last: Usage | None = None
+    context_window: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitsReported(Event):
+    limits: tuple[RateLimit, ...]
+    plan: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsApplied(Event):
+    """The policy the engine says is in force from now on, in the spellings of `helmsman.engine`."""
+
+    model: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRenamed(Event):
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Event):
+    """Something a person would want to know that changes no state: a warning, a retry, a wait for the network."""
+
+    kind: NoticeKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(Event):
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionClosed(Event):
+    """A question is not open any more. `by` says who or what closed it, for example `person` or `turn ended`."""
+
+    question_id: str
+    answer: str | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineGone(Event):
+    """The engine died or was closed while it held this session; whatever was running has ended."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(Event):
+    """Something this version of Helmsman does not know, as it came."""
+
+    name: str
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,106 @@
+"""Something Codex waits for a person, a rule or another agent to answer.
+
+A `Question` is one request with one or more `Prompt`s; the answer is one string per prompt. An answer to a prompt with
+options is the option's name, optionally with a reason after the first colon (`deny: touches production`); a prompt
+without options takes free text. This module knows what a legal answer is, not who gives it or how it is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.errors import AnswerInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+QuestionType = Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
+
+APPROVE: Final = "approve"
+APPROVE_SESSION: Final = "approve_session"
+APPROVE_ALWAYS: Final = "approve_always"
+DENY: Final = "deny"
+ABORT: Final = "abort"
+ACCEPT: Final = "accept"
+DECLINE: Final = "decline"
+CANCEL: Final = "cancel"
+
+REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL})
+"""Options that let nothing happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One thing asked. Without `options`, or with `free_text`, any text is an answer."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    free_text: bool = False
+    key: str = ""
+    secret: bool = False
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …"""
+
+    id: str
+    type: QuestionType
+    session_id: str
+    turn_id: str | None
+    item_id: str | None = None
+    agent_id: str | None = None
+    prompts: tuple[Prompt, ...]
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The question as `pendingQuestion` shows it."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "questions": [{"question": prompt.text, "options": list(prompt.options)} for prompt in self.prompts],
+            "details": dict(self.details),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One validated answer: the option or text chosen, and why."""
+
+    value: str
+    reason: str | None = None
+
+
+def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ...]:
+    """Check answers against the question.
+
+    Raises:
+        AnswerInvalid: Wrong count, or an option that was not offered. Nothing has been sent.
+    """
+    prompts = question.prompts
+    if question.type == "mcp_elicitation" and len(answers) == 1 and answers[0].partition(":")[0].strip() in REFUSALS:
+        prompts = prompts[:1]  # who declines a form need not fill it in
+    if len(answers) != len(prompts):
+        raise AnswerInvalid(
+            f"Question {question.id} has {len(question.prompts)} part(s) and got {len(answers)} answer(s). "
+            "Give exactly one answer for each part, in their order.",
+        )
+    return tuple(_read(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True))
+
+
+def _read(prompt: Prompt, answer: str) -> Choice:
+    if not prompt.options:
+        return Choice(answer)
+    if answer in prompt.options:
+        return Choice(answer)
+    name, colon, reason = answer.partition(":")
+    if colon and name.strip() in prompt.options:
+        return Choice(name.strip(), reason.strip() or None)
+    if prompt.free_text:
+        return Choice(answer)
+    raise AnswerInvalid(
+        f"{answer!r} was not offered. Answer with one of: {', '.join(prompt.options)} "
+        "(a reason may follow after a colon).",
+    )

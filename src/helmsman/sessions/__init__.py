@@ -1,0 +1,1 @@
+"""Sessions: what is true of one, who is told, and who answers its questions."""
