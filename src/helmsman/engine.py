@@ -1,5 +1,6 @@
 """What Helmsman asks of anything that runs an agent's turns. Above this line nobody knows Codex.
 
+Engines are opened as async context managers: leaving the block ends all they started, and attached sinks get `EngineGone`.
 An engine starts and resumes sessions, runs turns in them, and calls the sink attached to a session with each event, in
 order, from the event loop. A sink must not block. Events that come before a sink is attached are kept for it.
 """
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.errors import HelmsmanError
     from helmsman.events import Event
     from helmsman.questions import Choice, Question
 
@@ -26,7 +28,7 @@ EngineName = Literal["app-server", "exec"]
 class SessionOptions:
     """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides."""
 
-    cwd: Path
+    cwd: Path | None = None
     model: str | None = None
     approval_policy: ApprovalPolicy | None = None
     sandbox: SandboxMode | None = None
@@ -90,6 +92,11 @@ class Engine(Protocol):
     @property
     def name(self) -> EngineName: ...
 
+    @property
+    def lost(self) -> HelmsmanError | None:
+        """Why this engine is of no use any more, or None while it is."""
+        ...
+
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         """Deliver the session's events to `sink`, beginning with those already waiting."""
         ...
@@ -114,18 +121,14 @@ class Engine(Protocol):
         """Start a turn in a loaded, idle session; the turn's id."""
         ...
 
-    async def steer(self, session_id: str, turn_id: str, text: str) -> None:
-        """Put a message into the running turn."""
+    async def steer(self, session_id: str, text: str) -> None:
+        """Put a message into the running turn; raises `SessionIdle` when there is none."""
         ...
 
-    async def interrupt(self, session_id: str, turn_id: str) -> None:
-        """Stop the turn and everything it left running. Returns when it has really stopped."""
+    async def interrupt(self, session_id: str) -> None:
+        """Stop the running turn, its sub-agents and every command left running. Returns when they have stopped."""
         ...
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
-        ...
-
-    async def aclose(self) -> None:
-        """End everything this engine started. Safe to call twice; attached sinks get `EngineGone`."""
         ...

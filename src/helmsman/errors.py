@@ -1,12 +1,12 @@
 """Every error Helmsman raises on purpose: one tree, stable codes.
 
 A caller branches on the class or on `code`, never on the text. The text is for people: it says what happened and, in
-its last sentence, what to do next. `retryable` says whether the same call may work later without anything being changed.
+its last sentence, what to do next. `retryable` says whether the same call may work later with nothing changed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,10 @@ class HelmsmanError(Exception):
         super().__init__(message)
         self.message = message
         self.details: Mapping[str, Any] = details
+
+    def again(self) -> Self:
+        """A fresh copy, to be raised in several places: each raise leaves its own traceback."""
+        return type(self)(self.message, **self.details)
 
     def as_dict(self) -> dict[str, Any]:
         """The error as every front door shows it to programs."""

@@ -315,8 +315,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequested(Event):
+    """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
-    pass
+    """The engine has begun the turn and given it an id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,106 @@
-"""The public test kit."""
+"""The public test kit: run a real Codex without an account, on a model that follows a script.
+
+- `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
+- `CodexHome`: a Codex configuration of its own for each test; `codex_versions`: the binaries to test with.
+- `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
+
+Names are imported when they are first used, so that the small programs of the kit start quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helmsman.events import RateLimit, Usage
+    from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
+    from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
+    from helmsman.testing.model import ScriptedModel
+    from helmsman.testing.model_request import ModelRequest
+    from helmsman.testing.repository import git, make_repository
+    from helmsman.testing.script import (
+        Gate,
+        add,
+        always,
+        ask_user,
+        call,
+        call_tool,
+        cut,
+        delete,
+        fail,
+        hang,
+        incomplete,
+        move,
+        patch,
+        plan,
+        question,
+        request_permissions,
+        response_failed,
+        run,
+        say,
+        search,
+        spawn_agent,
+        think,
+        update,
+        wait_agents,
+    )
+
+__all__ = [
+    "CodexHome",
+    "Gate",
+    "HomeTemplates",
+    "ModelRequest",
+    "RateLimit",
+    "ScriptedModel",
+    "Usage",
+    "add",
+    "always",
+    "ask_user",
+    "call",
+    "call_tool",
+    "codex_version",
+    "codex_versions",
+    "cut",
+    "delete",
+    "fail",
+    "git",
+    "hang",
+    "incomplete",
+    "installed_codex",
+    "make_repository",
+    "mcp_server",
+    "move",
+    "patch",
+    "plan",
+    "question",
+    "request_permissions",
+    "response_failed",
+    "run",
+    "say",
+    "search",
+    "spawn_agent",
+    "think",
+    "update",
+    "wait_agents",
+]
+
+_MODULES = {
+    "CodexHome": "home",
+    "HomeTemplates": "home",
+    "ModelRequest": "model_request",
+    "ScriptedModel": "model",
+    "codex_version": "binaries",
+    "codex_versions": "binaries",
+    "git": "repository",
+    "installed_codex": "binaries",
+    "make_repository": "repository",
+    "mcp_server": "home",
+}
+"""Where each public name is defined; those not listed are words of a script."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'script')}"), name)

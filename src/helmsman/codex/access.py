@@ -1,0 +1,146 @@
+"""What a session may do, worked out before anything starts.
+
+Codex 0.130 and newer marks a repository as trusted, in the user's own configuration and for good, when a thread starts in
+it with a writable sandbox, whether the caller or the configuration asked for that. From then on the repository's own
+configuration, MCP servers and hooks are loaded. Helmsman avoids it: the thread starts read-only, and the sandbox asked for
+comes with its first turn (which trusts nothing). A caller who wants the repository's configuration says so, and it is then
+trusted for that session only, by an override that Codex does not write down.
+
+Codex 0.166 restores a thread's last policy on resume, full access included. Helmsman therefore always says, on resume, what
+is to hold: what the caller asks for, else what the configuration says now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from helmsman.codex.features import Feature
+from helmsman.codex.policies import map_approval, turn_sandbox
+from helmsman.codex.profiles import check_config, profile_config
+from helmsman.engine import ApprovalPolicy, SandboxMode
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.codex.app_server import AppServer
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.engine import SessionOptions
+
+_PERMISSION_PROFILES: Final[Mapping[str, SandboxMode]] = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-no-sandbox": "danger-full-access",
+    ":danger-full-access": "danger-full-access",
+}
+_DEFAULT_APPROVAL: Final = "on-request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What is sent with the thread, and what with each turn."""
+
+    sandbox: SandboxMode | None
+    thread_sandbox: SandboxMode | None
+    turn_sandbox: Mapping[str, Any] | None
+    approval_policy: ApprovalPolicy | None
+    config: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+async def plan_access(
+    api: AppServer, binary: CodexBinary, codex_home: Path, options: SessionOptions, *, resuming: bool
+) -> Access:
+    """Work out what to send for these options.
+
+    Raises:
+        InvalidInput: The options contradict each other, or name a profile that does not exist.
+    """
+    given = profile_config(binary, codex_home, options.profile) | check_config(options.config)
+    approval, remark = map_approval(binary, options.approval_policy)
+    protects = binary.can(Feature.TRUST_ON_START)
+    configured: Mapping[str, Any] = {}
+    if protects or resuming:
+        configured = await api.configuration(options.cwd)
+    workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
+    mode = options.sandbox or _configured_sandbox(given) or _configured_sandbox(configured)
+    root = None if options.cwd is None else project_root(options.cwd)
+
+    if resuming:
+        mode = mode or _default_sandbox(configured, root)
+        approval = approval or _configured_approval(given) or _configured_approval(configured) or _DEFAULT_APPROVAL
+    if options.writable_roots and mode != "workspace-write":
+        raise InvalidInput(
+            "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
+        )
+
+    config = dict(given)
+    thread_mode = mode if resuming or options.sandbox is not None else None
+    if protects and not resuming:
+        config.pop("sandbox_mode", None)
+        config.pop("default_permissions", None)
+        if mode is not None:
+            thread_mode = "read-only"
+        elif (profile := given.get("default_permissions") or configured.get("default_permissions")) is not None:
+            # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session,
+            # the repository is not marked as trusted either.
+            config = given | {"default_permissions": profile} | _trust(root, "untrusted")
+            approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
+    if options.trust_repository:
+        config |= _trust(root, "trusted")
+    sends_policy = mode is not None and (options.sandbox is not None or protects or resuming)
+    return Access(
+        sandbox=mode,
+        thread_sandbox=thread_mode,
+        turn_sandbox=turn_sandbox(
+            mode, writable_roots=[str(path) for path in options.writable_roots], workspace=workspace
+        )
+        if mode is not None and sends_policy
+        else None,
+        approval_policy=approval,
+        config=config,
+        notes=(remark,) if remark else (),
+    )
+
+
+def project_root(directory: Path) -> Path:
+    """The repository a directory belongs to, else the directory itself: what Codex keeps its trust by."""
+    directory = directory.resolve()
+    for candidate in (directory, *directory.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return directory
+
+
+def _trust(root: Path | None, level: str) -> dict[str, Any]:
+    return {} if root is None else {"projects": {str(root): {"trust_level": level}}}
+
+
+def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table given as such (`a = {b = 1}`) or by dotted keys (`a.b = 1`)."""
+    table = config.get(key)
+    dotted = {name[len(key) + 1 :]: value for name, value in config.items() if name.startswith(f"{key}.")}
+    return {**(table if isinstance(table, dict) else {}), **dotted}
+
+
+def _configured_sandbox(config: Mapping[str, Any]) -> SandboxMode | None:
+    mode = config.get("sandbox_mode")
+    if mode in get_args(SandboxMode):
+        return cast("SandboxMode", mode)
+    profile = config.get("default_permissions")
+    return _PERMISSION_PROFILES.get(profile) if isinstance(profile, str) else None
+
+
+def _configured_approval(config: Mapping[str, Any]) -> ApprovalPolicy | None:
+    policy = config.get("approval_policy")
+    return cast("ApprovalPolicy", policy) if policy in get_args(ApprovalPolicy) else None
+
+
+def _default_sandbox(configured: Mapping[str, Any], root: Path | None) -> SandboxMode:
+    """What Codex itself does without any setting: a repository the user trusts may be written to."""
+    projects = configured.get("projects")
+    entry = projects.get(str(root)) if isinstance(projects, dict) else None
+    trusted = isinstance(entry, dict) and entry.get("trust_level") == "trusted"
+    return "workspace-write" if trusted else "read-only"

@@ -1,0 +1,457 @@
+"""The methods of `codex app-server` that Helmsman uses: one function a method, typed in and out.
+
+Everything here is one request and its answer. Whatever spans several of them (starting without trusting the repository,
+interrupting for good, asking questions) is the engine's (`helmsman.codex.app_server_engine`). Answers are read
+tolerantly: unknown fields pass, missing ones become None, so that a newer Codex does not break an older Helmsman.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman._version import __version__
+from helmsman.codex.features import Feature, Version
+from helmsman.codex.policies import approval_name, sandbox_name
+from helmsman.errors import (
+    CodexUnsupported,
+    EngineProtocolError,
+    EngineRefused,
+    InvalidInput,
+    SessionLocked,
+    SessionNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.codex.jsonrpc import Peer
+    from helmsman.engine import TurnInput
+
+CLIENT_NAME: Final = "helmsman"
+
+HANDSHAKE_TIMEOUT: Final = 30.0
+
+OPEN_TIMEOUT: Final = 120.0
+"""Opening a thread may wait for a login shell and for MCP servers; a hundred at once were seen to take half a minute."""
+
+_UNWANTED_NOTIFICATIONS: Final = (
+    "item/fileChange/outputDelta",
+    "rawResponseItem/completed",
+    "mcpServer/startupStatus/ready",
+)
+_USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    user_agent: str
+    version: Version
+    codex_home: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A thread as an answer describes it; policies only in answers to start, resume and fork."""
+
+    id: str
+    cwd: str | None = None
+    path: str | None = None
+    model: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    name: str | None = None
+    preview: str | None = None
+    source: str | None = None
+    parent_id: str | None = None
+    is_active: bool = False
+    running_turn: str | None = None
+    turns: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadPage:
+    threads: tuple[Thread, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    id: str
+    name: str
+    description: str | None
+    is_default: bool
+    efforts: tuple[str, ...]
+    default_effort: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
+
+    kind: str | None
+    email: str | None
+    plan: str | None
+    requires_login: bool
+
+
+class AppServer:
+    """A typed view of one connection."""
+
+    def __init__(self, peer: Peer, binary: CodexBinary) -> None:
+        self._peer = peer
+        self._binary = binary
+
+    async def _call(self, method: str, *, timeout: float | None = None, **params: Any) -> dict[str, Any]:
+        sent = {key: value for key, value in params.items() if value is not None}
+        try:
+            answer = (
+                await self._peer.request(method, sent)
+                if timeout is None
+                else await self._peer.request(method, sent, timeout=timeout)
+            )
+        except EngineRefused as refused:
+            raise _explain(refused, params.get("threadId")) from refused
+        return answer if isinstance(answer, dict) else {}
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    async def initialize(self) -> ServerInfo:
+        """Shake hands. Must come first, and once."""
+        answer = await self._call(
+            "initialize",
+            timeout=HANDSHAKE_TIMEOUT,
+            clientInfo={"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
+            capabilities={"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
+        )
+        self._peer.notify("initialized")
+        agent = str(answer.get("userAgent", ""))
+        found = _USER_AGENT_VERSION.search(agent)
+        version = Version.parse(found.group(1)) if found else self._binary.version
+        return ServerInfo(user_agent=agent, version=version, codex_home=_text(answer.get("codexHome")))
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    async def start_thread(
+        self,
+        *,
+        cwd: Path,
+        model: str | None = None,
+        sandbox: str | None = None,
+        approval_policy: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        base_instructions: str | None = None,
+        developer_instructions: str | None = None,
+    ) -> Thread:
+        answer = await self._call(
+            "thread/start",
+            timeout=OPEN_TIMEOUT,
+            cwd=str(cwd),
+            model=model,
+            sandbox=sandbox,
+            approvalPolicy=approval_policy,
+            config=config or None,
+            baseInstructions=base_instructions,
+            developerInstructions=developer_instructions,
+        )
+        return _opened_thread("thread/start", answer)
+
+    async def resume_thread(
+        self,
+        thread_id: str,
+        *,
+        cwd: Path | None = None,
+        model: str | None = None,
+        sandbox: str | None = None,
+        approval_policy: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        base_instructions: str | None = None,
+        developer_instructions: str | None = None,
+        with_turns: bool = False,
+    ) -> Thread:
+        answer = await self._call(
+            "thread/resume",
+            timeout=OPEN_TIMEOUT,
+            threadId=thread_id,
+            cwd=None if cwd is None else str(cwd),
+            model=model,
+            sandbox=sandbox,
+            approvalPolicy=approval_policy,
+            config=config or None,
+            baseInstructions=base_instructions,
+            developerInstructions=developer_instructions,
+            excludeTurns=None if with_turns else True,
+        )
+        return _opened_thread("thread/resume", answer)
+
+    async def fork_thread(
+        self,
+        thread_id: str,
+        *,
+        cwd: Path | None = None,
+        model: str | None = None,
+        sandbox: str | None = None,
+        approval_policy: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        last_turn_id: str | None = None,
+    ) -> Thread:
+        """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
+        if last_turn_id is not None:
+            self._binary.require(Feature.FORK_AT_TURN, doing="fork from an earlier turn")
+        answer = await self._call(
+            "thread/fork",
+            timeout=OPEN_TIMEOUT,
+            threadId=thread_id,
+            cwd=None if cwd is None else str(cwd),
+            model=model,
+            sandbox=sandbox,
+            approvalPolicy=approval_policy,
+            config=config or None,
+            lastTurnId=last_turn_id,
+        )
+        return _opened_thread("thread/fork", answer)
+
+    async def list_threads(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        cwd: Path | None = None,
+        query: str | None = None,
+        archived: bool = False,
+    ) -> ThreadPage:
+        """One page, of every source and every provider; at most 100 whatever `limit` says."""
+        answer = await self._call(
+            "thread/list",
+            limit=limit,
+            cursor=cursor,
+            cwd=None if cwd is None else str(cwd),
+            searchTerm=query,
+            archived=archived or None,
+            modelProviders=[],
+            sourceKinds=["cli", "vscode", "exec", "appServer"],
+            useStateDbOnly=True if self._binary.can(Feature.SAFE_LIST_CURSOR) else None,
+        )
+        rows = answer.get("data")
+        threads = [_thread(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return ThreadPage(
+            threads=tuple(thread for thread in threads if thread is not None),
+            next_cursor=_text(answer.get("nextCursor")),
+        )
+
+    async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
+        answer = await self._call("thread/read", threadId=thread_id, includeTurns=with_turns)
+        return _opened_thread("thread/read", answer)
+
+    async def loaded_threads(self) -> tuple[str, ...]:
+        answer = await self._call("thread/loaded/list")
+        return _texts(answer.get("data"))
+
+    async def archive_thread(self, thread_id: str) -> None:
+        await self._call("thread/archive", threadId=thread_id)
+
+    async def unarchive_thread(self, thread_id: str) -> None:
+        self._binary.require(Feature.UNARCHIVE, doing="bring back an archived session")
+        await self._call("thread/unarchive", threadId=thread_id)
+
+    async def name_thread(self, thread_id: str, name: str) -> None:
+        await self._call("thread/name/set", threadId=thread_id, name=name)
+
+    async def compact_thread(self, thread_id: str) -> None:
+        """Begin to compact; it runs as a turn with a `context_compaction` item."""
+        self._binary.require(Feature.COMPACT, doing="compact a session")
+        await self._call("thread/compact/start", threadId=thread_id)
+
+    async def unsubscribe(self, thread_id: str) -> None:
+        """Let go of a thread: no more notifications, and Codex unloads it after a while."""
+        self._binary.require(Feature.UNSUBSCRIBE, doing="let go of a session")
+        await self._call("thread/unsubscribe", threadId=thread_id)
+
+    async def stop_background_terminals(self, thread_id: str) -> None:
+        """Kill the commands that earlier turns left running."""
+        self._binary.require(Feature.BACKGROUND_TERMINALS, doing="stop background commands")
+        await self._call("thread/backgroundTerminals/clean", threadId=thread_id)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def start_turn(
+        self,
+        thread_id: str,
+        turn: TurnInput,
+        *,
+        sandbox_policy: Mapping[str, Any] | None = None,
+        approval_policy: str | None = None,
+    ) -> str:
+        """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
+        answer = await self._call(
+            "turn/start",
+            threadId=thread_id,
+            input=_user_input(turn.text, turn.images),
+            effort=turn.effort,
+            outputSchema=turn.output_schema,
+            sandboxPolicy=sandbox_policy,
+            approvalPolicy=approval_policy,
+        )
+        return _turn_id("turn/start", answer)
+
+    async def steer_turn(self, thread_id: str, turn_id: str, text: str) -> None:
+        self._binary.require(Feature.STEER, doing="steer a running turn")
+        await self._call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=_user_input(text, ()))
+
+    async def interrupt_turn(self, thread_id: str, turn_id: str, *, timeout: float) -> None:
+        """Ask a turn to stop. The answer says only that the request was heard (Codex up to 0.115 may give none)."""
+        await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
+
+    async def start_review(
+        self, thread_id: str, target: Mapping[str, Any], *, delivery: Literal["inline", "detached"] | None = None
+    ) -> tuple[str, str]:
+        """Begin Codex's own review; the thread it runs in and its turn's id."""
+        answer = await self._call("review/start", threadId=thread_id, target=target, delivery=delivery)
+        return _text(answer.get("reviewThreadId")) or thread_id, _turn_id("review/start", answer)
+
+    # --- about Codex itself ------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        answer = await self._call("model/list")
+        rows = answer.get("data")
+        return tuple(_model(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+
+    async def account(self) -> Account:
+        answer = await self._call("account/read")
+        account = answer.get("account")
+        fields = account if isinstance(account, dict) else {}
+        return Account(
+            kind=_text(fields.get("type")),
+            email=_text(fields.get("email")),
+            plan=_text(fields.get("planType")),
+            requires_login=answer.get("requiresOpenaiAuth") is True,
+        )
+
+    async def rate_limits(self) -> Mapping[str, Any]:
+        """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
+        return await self._call("account/rateLimits/read")
+
+    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
+        """Codex's effective configuration for a directory: the keys of config.toml."""
+        answer = await self._call("config/read", includeLayers=False, cwd=None if cwd is None else str(cwd))
+        config = answer.get("config")
+        return config if isinstance(config, dict) else {}
+
+
+# --- reading answers -------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+
+
+def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    return items + [{"type": "localImage", "path": str(image)} for image in images]
+
+
+def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
+    turn = answer.get("turn")
+    turn_id = turn.get("id") if isinstance(turn, dict) else None
+    if not isinstance(turn_id, str):
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no turn. Update Helmsman: this Codex is too new for it."
+        )
+    return turn_id
+
+
+def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
+    raw = answer.get("thread")
+    thread = _thread({**raw, **_settings(answer)}) if isinstance(raw, dict) else None
+    if thread is None:
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no thread. Update Helmsman: this Codex is too new for it."
+        )
+    return thread
+
+
+def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: answer[key] for key in ("model", "cwd", "approvalPolicy", "sandbox") if key in answer}
+
+
+def _thread(raw: Mapping[str, Any]) -> Thread | None:
+    thread_id = _text(raw.get("id"))
+    if thread_id is None:
+        return None
+    source = raw.get("source")
+    status = raw.get("status")
+    turns = raw.get("turns")
+    known_turns = tuple(turn for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else ()
+    running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
+    return Thread(
+        id=thread_id,
+        cwd=_text(raw.get("cwd")),
+        path=_text(raw.get("path")),
+        model=_text(raw.get("model")),
+        approval_policy=approval_name(raw.get("approvalPolicy")),
+        sandbox=sandbox_name(raw.get("sandbox")),
+        name=_text(raw.get("name")),
+        preview=_text(raw.get("preview")),
+        source=next(iter(source), None) if isinstance(source, dict) else _text(source),
+        parent_id=_parent_id(source),
+        is_active=isinstance(status, dict) and status.get("type") == "active",
+        running_turn=_text(next(running, None)),
+        turns=known_turns,
+    )
+
+
+def _parent_id(source: Any) -> str | None:
+    """The thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    for key in ("subAgent", "thread_spawn"):
+        source = source.get(key) if isinstance(source, dict) else None
+    return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
+
+
+def _model(raw: Mapping[str, Any]) -> Model:
+    efforts = raw.get("supportedReasoningEfforts")
+    return Model(
+        id=str(raw.get("id") or raw.get("model") or ""),
+        name=str(raw.get("displayName") or raw.get("id") or ""),
+        description=_text(raw.get("description")),
+        is_default=raw.get("isDefault") is True,
+        efforts=_texts([one.get("reasoningEffort") for one in efforts if isinstance(one, dict)])
+        if isinstance(efforts, list)
+        else (),
+        default_effort=_text(raw.get("defaultReasoningEffort")),
+    )
+
+
+def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
+    """A refusal that a caller can act on, where Codex's text allows to tell."""
+    text = str(refused.details.get("rpc_message", ""))
+    data = refused.details.get("rpc_data")
+    if isinstance(data, dict) and data.get("input_error_code") == "input_too_large":
+        return InvalidInput(
+            f"The prompt has {data.get('actual_chars')} characters and Codex takes at most {data.get('max_chars')}. "
+            "Shorten it, or put the material into a file and name the file."
+        )
+    if "already has an active writer" in text:
+        return SessionLocked(
+            f"Session {thread_id} is open in another Codex process, perhaps the background daemon of a terminal session "
+            "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
+        )
+    if "is archived" in text:
+        return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
+    if any(
+        mark in text for mark in ("no rollout found", "thread not found", "invalid thread id", "invalid session id")
+    ):
+        return SessionNotFound(
+            f"Codex has no session {thread_id}. List the sessions to see which there are; one that never ran a turn "
+            "cannot be resumed."
+        )
+    method = refused.details.get("method")
+    if f"unknown variant `{method}`" in text:
+        return CodexUnsupported(f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version.")
+    return refused

@@ -1,0 +1,506 @@
+"""The default engine: one long-lived `codex app-server` that carries many sessions.
+
+What it adds to the bare methods of `helmsman.codex.app_server`: each event reaches its session in order (`routing`); a
+request of Codex becomes a question and is answered exactly once (`approvals`); work never runs under a wider policy than
+was asked for, and never makes the user's Codex trust a repository (`access`); an interrupt has really stopped everything
+when it returns; and when Codex dies, every waiter and every session is told at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.codex.access import Access, plan_access
+from helmsman.codex.app_server import AppServer, Thread
+from helmsman.codex.approvals import read_question, thread_of, write_answer
+from helmsman.codex.features import Feature
+from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
+from helmsman.codex.normalise import file_change_diff, from_app_server, sub_agents
+from helmsman.codex.policies import refuse_wider
+from helmsman.codex.routing import EventRouter
+from helmsman.codex.transports import open_stdio
+from helmsman.concurrency import background_tasks
+from helmsman.engine import EngineName, Opened
+from helmsman.errors import (
+    EngineLost,
+    EngineStartFailed,
+    EngineTimeout,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionIdle,
+)
+from helmsman.events import (
+    Event,
+    Failure,
+    FileChange,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    QuestionAsked,
+    QuestionClosed,
+    RateLimitsReported,
+    TurnEnded,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.codex.app_server import ServerInfo
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.engine import SessionOptions, TurnInput
+    from helmsman.questions import Choice, Question
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_TIMEOUT: Final = 10.0
+"""How long a turn may take to stop; Codex was seen to need some milliseconds."""
+
+STEER_TIMEOUT: Final = 5.0
+
+START_ATTEMPTS: Final = 4
+_START_RACE: Final = "failed to initialize sqlite state runtime"
+"""What Codex says when several processes start at once on a new home; the next try finds the databases made."""
+_START_RACE_PAUSE: Final = 0.2
+
+
+@dataclass(slots=True)
+class _ThreadState:
+    """What the engine has to know of a thread, its own or a sub-agent's, to steer, stop and answer it."""
+
+    options: SessionOptions | None = None
+    access: Access | None = None
+    turn_id: str | None = None
+    ended_turn_id: str | None = None
+    idle: anyio.Event = field(default_factory=anyio.Event)
+    patches: dict[str, FileChange] = field(default_factory=dict[str, FileChange])
+
+
+class AppServerEngine:
+    """See `helmsman.engine.Engine`. Made by `open_app_server` only."""
+
+    def __init__(self, tasks: TaskGroup, transport: Transport, binary: CodexBinary, codex_home: Path) -> None:
+        self._tasks = tasks
+        self._binary = binary
+        self._codex_home = codex_home
+        self._router = EventRouter()
+        self._peer = Peer(
+            transport,
+            on_notification=self._on_notification,
+            on_request=self._on_request,
+            on_close=self._on_close,
+        )
+        self._api = AppServer(self._peer, binary)
+        self._threads: dict[str, _ThreadState] = {}
+        self._open: dict[str, IncomingRequest] = {}
+        self._questions_by_request: dict[int | str, str] = {}
+        self._rate_limits: RateLimitsReported | None = None
+        self._info: ServerInfo | None = None
+
+    @property
+    def name(self) -> EngineName:
+        return "app-server"
+
+    @property
+    def api(self) -> AppServer:
+        """The bare methods, for what needs no more than one request."""
+        return self._api
+
+    @property
+    def binary(self) -> CodexBinary:
+        return self._binary
+
+    @property
+    def info(self) -> ServerInfo | None:
+        """What Codex said of itself in the handshake."""
+        return self._info
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        """Why this engine is of no use any more, or None."""
+        return self._peer.closed
+
+    @property
+    def rate_limits(self) -> RateLimitsReported | None:
+        """The account's limits as last reported."""
+        return self._rate_limits
+
+    async def shake_hands(self) -> None:
+        self._tasks.start_soon(self._peer.run)
+        self._info = await self._api.initialize()
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        if self._peer.closed is not None:
+            raise self._peer.closed.again()
+        self._router.attach(session_id, sink)
+
+    def detach(self, session_id: str) -> None:
+        self._router.detach(session_id)
+
+    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
+        if options.cwd is None:
+            raise InvalidInput("A session needs a working directory. Name one that exists.")
+        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=False)
+        thread = await self._api.start_thread(
+            cwd=options.cwd,
+            model=options.model,
+            sandbox=access.thread_sandbox,
+            approval_policy=access.approval_policy,
+            config=access.config,
+            base_instructions=options.base_instructions,
+            developer_instructions=options.developer_instructions,
+        )
+        return await self._opened(thread, options, access, turn)
+
+    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
+        known = session_id in self._threads
+        thread = await self._api.resume_thread(
+            session_id,
+            cwd=options.cwd,
+            model=options.model,
+            sandbox=access.thread_sandbox,
+            approval_policy=access.approval_policy,
+            config=access.config,
+            base_instructions=options.base_instructions,
+            developer_instructions=options.developer_instructions,
+        )
+        return await self._opened(thread, options, access, turn, compare=not known)
+
+    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
+        thread = await self._api.fork_thread(
+            session_id,
+            cwd=options.cwd,
+            model=options.model,
+            sandbox=access.thread_sandbox,
+            approval_policy=access.approval_policy,
+            config=access.config,
+        )
+        return await self._opened(thread, options, access, turn)
+
+    async def _opened(
+        self,
+        thread: Thread,
+        options: SessionOptions,
+        access: Access,
+        turn: TurnInput | None,
+        *,
+        compare: bool = True,
+    ) -> Opened:
+        if compare:  # a thread that was loaded already keeps its policy until the next turn, which sends ours
+            refuse_wider(
+                asked_sandbox=access.thread_sandbox,
+                sandbox=thread.sandbox,
+                asked_approval=access.approval_policy,
+                approval=thread.approval_policy,
+            )
+        state = self._state(thread.id)
+        state.options, state.access = options, access
+        turn_id = await self._running_turn(thread) if turn is None else await self._begin_turn(thread.id, access, turn)
+        return Opened(
+            session_id=thread.id,
+            turn_id=turn_id,
+            directory=thread.cwd,
+            model=thread.model,
+            approval_policy=thread.approval_policy,
+            sandbox=access.sandbox or thread.sandbox,
+            notes=access.notes,
+        )
+
+    async def _running_turn(self, thread: Thread) -> str | None:
+        if not thread.is_active:
+            return None
+        found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
+        state = self._state(thread.id)
+        if found is not None and found != state.ended_turn_id:
+            self._turn_began(state, found)
+        return state.turn_id
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
+        state = self._state(session_id)
+        if state.access is None or state.options != options:
+            state.access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
+            state.options = options
+        return await self._begin_turn(session_id, state.access, turn)
+
+    async def _begin_turn(self, thread_id: str, access: Access, turn: TurnInput) -> str:
+        state = self._state(thread_id)
+        if state.turn_id is not None:
+            raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
+        state.ended_turn_id = None
+        turn_id = await self._api.start_turn(
+            thread_id, turn, sandbox_policy=access.turn_sandbox, approval_policy=access.approval_policy
+        )
+        # The turn's first events, even its end, may have been read before this answer reached us.
+        if turn_id not in (state.ended_turn_id, state.turn_id):
+            self._turn_began(state, turn_id)
+        return turn_id
+
+    async def steer(self, session_id: str, text: str) -> None:
+        turn_id = self._state(session_id).turn_id
+        if turn_id is None:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        await self._api.steer_turn(session_id, turn_id, text)
+
+    async def interrupt(self, session_id: str) -> None:
+        threads = [session_id, *self._router.children(session_id)]
+        async with anyio.create_task_group() as tasks:
+            for thread_id in threads:
+                if self._state(thread_id).turn_id is not None:
+                    tasks.start_soon(self._request_interrupt, thread_id)
+        with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
+            for thread_id in threads:
+                await self._wait_until_idle(thread_id)
+        await self._stop_commands(threads)
+        if limit.cancelled_caught:
+            raise EngineTimeout(
+                f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
+            )
+
+    async def _request_interrupt(self, thread_id: str) -> None:
+        state = self._state(thread_id)
+        turn_id = state.turn_id
+        if turn_id is None:
+            return
+        try:
+            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
+        except EngineLost:
+            raise
+        except HelmsmanError as error:  # most often it has just ended; whether it has is what counts
+            log.debug("turn/interrupt of %s: %s", thread_id, error)
+
+    async def _wait_until_idle(self, thread_id: str) -> None:
+        state = self._state(thread_id)
+        while state.turn_id is not None:
+            await state.idle.wait()
+            if self._peer.closed is not None:
+                raise self._peer.closed.again()
+
+    async def _stop_commands(self, threads: list[str]) -> None:
+        """An interrupted turn leaves its commands running, as background terminals."""
+        if not self._binary.can(Feature.BACKGROUND_TERMINALS):
+            return
+        for thread_id in threads:
+            try:
+                await self._api.stop_background_terminals(thread_id)
+            except EngineLost:
+                raise
+            except HelmsmanError as error:
+                log.warning("could not stop the background commands of session %s: %s", thread_id, error)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        request = self._open.get(question.id)
+        if request is None:
+            raise _not_open(question)
+        result = write_answer(request, choices)
+        self._forget_question(question.id)  # from here on nobody else can answer it
+        reason = choices[0].reason if choices else None
+        if reason is not None:
+            await self._tell_why(request, reason)
+        if not self._peer.respond(request.id, result):
+            raise _not_open(question)
+
+    async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
+        """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
+        thread_id, turn_id = thread_of(request), request.params.get("turnId")
+        if thread_id is None or not isinstance(turn_id, str) or not self._binary.can(Feature.STEER):
+            return
+        try:
+            with anyio.move_on_after(STEER_TIMEOUT):
+                await self._api.steer_turn(thread_id, turn_id, reason)
+        except HelmsmanError as error:
+            log.warning("the reason did not reach Codex: %s", error)
+
+    def _forget_question(self, question_id: str) -> None:
+        request = self._open.pop(question_id, None)
+        if request is not None:
+            self._questions_by_request.pop(request.id, None)
+
+    def _on_request(self, request: IncomingRequest) -> bool:
+        thread_id = thread_of(request)
+        if thread_id is None:
+            return False
+        owner = self._router.owner(thread_id) or (thread_id if self._is_own(thread_id) else None)
+        if owner is not None:
+            return self._ask(request, owner)
+        self._tasks.start_soon(self._ask_parent, request, thread_id)
+        return True
+
+    def _is_own(self, thread_id: str) -> bool:
+        state = self._threads.get(thread_id)
+        return state is not None and state.access is not None
+
+    def _ask(self, request: IncomingRequest, session_id: str) -> bool:
+        thread_id = thread_of(request)
+        patches = self._state(thread_id).patches if thread_id is not None else {}
+
+        def diff(item_id: str) -> str | None:
+            patch = patches.get(item_id)
+            return file_change_diff(patch.changes) if patch is not None else None
+
+        question = read_question(request, session_id, diff)
+        if question is None:
+            return False
+        self._open[question.id] = request
+        self._questions_by_request[request.id] = question.id
+        self._router.deliver(
+            QuestionAsked(
+                session_id=session_id, turn_id=question.turn_id, agent_id=question.agent_id, question=question
+            )
+        )
+        return True
+
+    async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:
+        """A thread nobody knows is a sub-agent whose start we have not been told of yet: Codex knows its parent."""
+        try:
+            parent = (await self._api.read_thread(thread_id)).parent_id
+        except HelmsmanError as error:
+            log.debug("thread/read of %s: %s", thread_id, error)
+            parent = None
+        if parent is not None:
+            self._router.adopt(thread_id, parent)
+        owner = self._router.owner(thread_id)
+        if owner is None or not self._ask(request, owner):
+            self._peer.refuse(request.id, "Helmsman does not know this thread")
+
+    # --- what Codex says ---------------------------------------------------------------------------------------------
+
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == "serverRequest/resolved":
+            self._on_resolved(params)
+            return
+        event = from_app_server(method, params)
+        if event is None:
+            return
+        if isinstance(event, RateLimitsReported):
+            self._rate_limits = event
+            return
+        self._track(event)
+        self._router.deliver(event)
+
+    def _on_resolved(self, params: Mapping[str, Any]) -> None:
+        request_id = params.get("requestId")
+        question_id = self._questions_by_request.get(request_id) if isinstance(request_id, int | str) else None
+        if question_id is not None:
+            self._withdraw(question_id, "codex")
+
+    def _withdraw(self, question_id: str, by: str) -> None:
+        request = self._open.get(question_id)
+        self._forget_question(question_id)
+        thread_id = thread_of(request) if request is not None else None
+        if thread_id is not None:
+            self._router.deliver(QuestionClosed(session_id=thread_id, question_id=question_id, answer=None, by=by))
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case TurnStarted(turn_id=str(turn_id)):
+                self._turn_began(self._state(event.session_id), turn_id)
+            case TurnEnded():
+                self._turn_ended(event)
+            case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+                if isinstance(item, FileChange):
+                    self._state(event.session_id).patches[item.id] = item
+                for child in sub_agents(item):
+                    self._router.adopt(child, event.session_id)
+            case _:
+                pass
+
+    def _turn_began(self, state: _ThreadState, turn_id: str) -> None:
+        state.turn_id = turn_id
+        state.idle = anyio.Event()
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        state = self._state(event.session_id)
+        state.ended_turn_id, state.turn_id = event.turn_id, None
+        state.patches.clear()
+        state.idle.set()
+        for question_id in [key for key, request in self._open.items() if thread_of(request) == event.session_id]:
+            self._withdraw(question_id, "turn ended")
+
+    def _state(self, thread_id: str) -> _ThreadState:
+        return self._threads.setdefault(thread_id, _ThreadState())
+
+    def _on_close(self, reason: HelmsmanError) -> None:
+        self._open.clear()
+        self._questions_by_request.clear()
+        for state in self._threads.values():
+            state.idle.set()
+        self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
+
+
+def _not_open(question: Question) -> QuestionNotOpen:
+    return QuestionNotOpen(
+        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
+    )
+
+
+def engine_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
+    merged = dict(os.environ if env is None else env)
+    merged["CODEX_HOME"] = str(codex_home)
+    if binary.path_dir is not None:
+        merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
+    return merged
+
+
+@asynccontextmanager
+async def open_app_server(
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    env: Mapping[str, str] | None = None,
+    connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
+) -> AsyncIterator[AppServerEngine]:
+    """An engine for the length of the block: a child process, or whatever `connect` reaches.
+
+    Raises:
+        EngineStartFailed: Codex did not come up. No process is left behind.
+    """
+    if connect is None:
+        binary.require(Feature.APP_SERVER, doing="run the app-server engine")
+        child_env = engine_environment(binary, codex_home, env)
+
+        def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
+            return open_stdio(tasks, [binary.path, "app-server"], env=child_env)
+
+    for attempt in range(1, START_ATTEMPTS + 1):
+        async with background_tasks() as tasks, connect(tasks) as transport:
+            engine = AppServerEngine(tasks, transport, binary, codex_home)
+            try:
+                await engine.shake_hands()
+            except (EngineLost, EngineTimeout) as error:
+                if attempt == START_ATTEMPTS or _START_RACE not in str(error.details.get("stderr", "")):
+                    raise _start_failed(error) from error
+            else:
+                yield engine
+                return
+        await anyio.sleep(_START_RACE_PAUSE * attempt)
+
+
+def _start_failed(error: HelmsmanError) -> EngineStartFailed:
+    stderr = str(error.details.get("stderr") or "")
+    said = f" It said: {stderr.splitlines()[-1]}" if stderr else ""
+    return EngineStartFailed(
+        f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
+        exit_code=error.details.get("exit_code"),
+        stderr=stderr or None,
+    )

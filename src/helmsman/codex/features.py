@@ -1,0 +1,124 @@
+"""Versions of Codex, and which of them can do what.
+
+Codex changes every week, and its protocol has no list of abilities to ask for: an unknown method is an error like any
+other. So the abilities Helmsman depends on are written down here, with the first and the last version that has each.
+The numbers were found by running the released binaries (their help, their schemas, and where it shows nowhere else
+their behaviour). Ask `CodexBinary.can`, which lets what a binary says about itself win over this table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import total_ordering
+from typing import Final, Self
+
+_VERSION: Final = re.compile(r"(?<![\w.])v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?")
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of Codex. 0.0.0 is a development build, which counts as newer than every release."""
+
+    major: int
+    minor: int
+    patch: int
+    prerelease: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The first version number in the text; a text without one gives a development build."""
+        found = _VERSION.search(text)
+        if found is None:
+            return cls(0, 0, 0)
+        major, minor, patch, prerelease = found.groups()
+        return cls(int(major), int(minor), int(patch), prerelease or "")
+
+    @property
+    def is_development(self) -> bool:
+        return (self.major, self.minor, self.patch) == (0, 0, 0)
+
+    def __lt__(self, other: Version) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[object, ...]:
+        # As in semantic versioning: a pre-release comes before its release, and numbers in it compare as numbers.
+        parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.prerelease.split("."))
+        return (self.is_development, self.major, self.minor, self.patch, not self.prerelease, parts)
+
+    def __str__(self) -> str:
+        if self.is_development:
+            return "(development build)"
+        return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.prerelease}" if self.prerelease else "")
+
+
+class Feature(Enum):
+    """Something not every Codex can do. `text` completes "this Codex can …"; `until` is the last version that can."""
+
+    # --- the process ---
+    APP_SERVER = "run as an app-server"
+    MCP_SERVER = "run as an MCP server", None, "0.153.0"
+    UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
+    ENDLESS_RETRIES = "wait for the network for ever (feature unbounded_connection_retries)", "0.148.0"
+
+    # --- starting and resuming ---
+    ON_FAILURE_APPROVAL = "use the approval policy on-failure", None, "0.142.0"
+    GRANULAR_APPROVAL = "use a granular approval policy", "0.115.0"
+    PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
+    TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
+    POLICY_FROM_HISTORY = "resume a session with the approval policy and sandbox it last had", "0.148.0"
+    RESUME_WITHOUT_TURNS = "resume a session without sending its history", "0.125.0"
+    WRITER_LOCK = "lock a session against a second writer", "0.147.0"
+
+    # --- turns ---
+    STEER = "put a message into a running turn", "0.99.0"
+    BACKGROUND_TERMINALS = "stop the commands a turn left running", "0.99.0"
+    SETTINGS_UPDATE = "change the settings of a loaded session", "0.133.0"
+    THREAD_STATUS = "report when a session becomes active or idle", "0.105.0"
+    RESOLVED_NOTICE = "report that a question was answered", "0.107.0"
+
+    # --- upkeep of sessions ---
+    UNARCHIVE = "bring back an archived session"
+    ARCHIVE_NOTICE = "report that a session was archived", "0.104.0"
+    UNSUBSCRIBE = "let go of a session", "0.106.0"
+    COMPACT = "compact a session", "0.96.0"
+    ROLLBACK = "forget the last turns of a session (thread/rollback)", None, "0.155.0"
+    REVERT = "go back to an earlier turn of a session (thread/revert)", "0.148.0"
+    FORK_AT_TURN = "fork a session from an earlier turn", "0.143.0"
+    DELETE = "delete a session", "0.140.0"
+    GOALS = "keep a goal for a session", "0.128.0"
+    LIST_BY_DIRECTORY = "list sessions by directory or words", "0.105.0"
+    SAFE_LIST_CURSOR = "list sessions in pages without losing any", "0.163.0"
+    DETACHED_REVIEW = "run a review in a session of its own", None, "0.165.0"
+
+    # --- questions ---
+    PERMISSION_QUESTIONS = "ask for more permissions", "0.113.0"
+    ELICITATION = "pass on the questions of MCP servers", "0.111.0"
+
+    # --- exec and cloud ---
+    EXEC_RESUME_SCHEMA = "keep to an output schema in `codex exec resume`", "0.132.0"
+    EXEC_FULL_AUTO = "take --full-auto in `codex exec`", None, "0.125.0"
+    CLOUD_BACKEND = "use a cloud backend other than OpenAI's", None, "0.151.0"
+
+    def __init__(self, text: str, since: str | None = None, until: str | None = None) -> None:
+        self.text = text
+        self.since = None if since is None else Version.parse(since)
+        self.until = None if until is None else Version.parse(until)
+
+    def is_in(self, version: Version) -> bool:
+        """Whether that version of Codex has it."""
+        if self.since is not None and version < self.since:
+            return False
+        if self.until is None:
+            return True
+        # Nothing is taken away in a patch release: 0.142.5 still has what 0.142.0 has.
+        return not version.is_development and (version.major, version.minor) <= (self.until.major, self.until.minor)
+
+    @property
+    def versions(self) -> str:
+        """The versions that have it, in words."""
+        if self.since is None:
+            return "every Codex" if self.until is None else f"Codex {self.until} and older"
+        return f"Codex {self.since} and newer" if self.until is None else f"Codex {self.since} to {self.until}"

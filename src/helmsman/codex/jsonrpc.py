@@ -1,0 +1,242 @@
+"""One JSON-RPC peer for any transport, in the dialect of `codex app-server` (no `jsonrpc` field).
+
+One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the
+other side to a callback that must not block (a callback that raises is logged, and the reader goes on). One writer owns
+the outgoing side, so sending never blocks the sender and never holds a lock. When the transport ends, every waiter gets
+the reason; a request that nobody takes is answered with an error, so nothing hangs and nothing is accepted by accident.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT: Final = 60.0
+METHOD_NOT_FOUND: Final = -32601
+_SHOWN_ERROR_CHARS: Final = 600  # an unknown method is answered with the list of all methods, about 5 kB
+
+RequestId = int | str
+
+
+class Transport(Protocol):
+    """Carries whole messages. Closed by whoever opened it."""
+
+    def messages(self) -> AsyncIterator[bytes | str]:
+        """Incoming messages until the other side is gone. May raise `EngineProtocolError`."""
+        ...
+
+    async def send(self, message: str) -> None:
+        """Send one message; raises `EngineLost` when the other side is gone."""
+        ...
+
+    async def loss(self) -> EngineLost:
+        """Why the other side is gone. Called once, when `messages` has ended; bounded."""
+        ...
+
+
+@dataclass(slots=True)
+class _Waiter:
+    method: str
+    done: anyio.Event = field(default_factory=anyio.Event)
+    result: Any = None
+    error: HelmsmanError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRequest:
+    """A request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
+
+    id: RequestId
+    method: str
+    params: Mapping[str, Any]
+
+
+class Peer:
+    """Our end of the conversation. Run `run` in a task; it returns when the transport has ended."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        on_notification: Callable[[str, Mapping[str, Any]], None],
+        on_request: Callable[[IncomingRequest], bool],
+        on_close: Callable[[HelmsmanError], None] = lambda reason: None,
+    ) -> None:
+        self._transport = transport
+        self._on_notification = on_notification
+        self._on_request = on_request
+        self._on_close = on_close
+        self._waiters: dict[RequestId, _Waiter] = {}
+        self._unanswered: set[RequestId] = set()
+        self._next_id = 0
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[str](math.inf)
+        self._closed: HelmsmanError | None = None
+
+    @property
+    def closed(self) -> HelmsmanError | None:
+        """Why the conversation is over, or None while it goes on."""
+        return self._closed
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
+    ) -> Any:
+        """Send a request and wait for its answer.
+
+        Raises:
+            EngineRefused: The other side answered with an error.
+            EngineTimeout: No answer in time. A late one is dropped.
+            EngineLost: The other side is gone, or goes while we wait.
+        """
+        self._next_id += 1
+        request_id = self._next_id
+        waiter = self._waiters[request_id] = _Waiter(method)
+        try:
+            self._send({"id": request_id, "method": method, "params": params or {}})
+            with anyio.move_on_after(timeout):
+                await waiter.done.wait()
+        finally:
+            self._waiters.pop(request_id, None)
+        if waiter.error is not None:
+            raise waiter.error.again()
+        if not waiter.done.is_set():
+            raise EngineTimeout(
+                f"Codex did not answer {method} within {timeout:g} s. Try again; restart the engine if it goes on.",
+                method=method,
+            )
+        return waiter.result
+
+    def notify(self, method: str) -> None:
+        """Send a notification."""
+        self._send({"method": method})
+
+    def respond(self, request_id: RequestId, result: Mapping[str, Any]) -> bool:
+        """Answer a request. False when it was answered before, or the conversation is over: nothing is sent then."""
+        return self._answer(request_id, {"id": request_id, "result": result})
+
+    def refuse(self, request_id: RequestId, message: str, code: int = METHOD_NOT_FOUND) -> bool:
+        """Answer a request with an error; see `respond`."""
+        return self._answer(request_id, {"id": request_id, "error": {"code": code, "message": message}})
+
+    def _answer(self, request_id: RequestId, message: Mapping[str, Any]) -> bool:
+        if request_id not in self._unanswered or self._closed is not None:
+            return False
+        self._unanswered.discard(request_id)
+        self._send(message)
+        return True
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if self._closed is not None:
+            raise self._closed.again()
+        self._outbox.send_nowait(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+
+    # --- the two loops -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read and write until the transport ends or the task is cancelled."""
+        reason: HelmsmanError = EngineLost("The connection to Codex was closed. Start the session again to go on.")
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write)
+                try:
+                    async for message in self._transport.messages():
+                        self._receive(message)
+                    reason = await self._transport.loss()
+                except EngineProtocolError as error:
+                    reason = error
+                tasks.cancel_scope.cancel()
+        finally:
+            self._close(reason)
+
+    async def _write(self) -> None:
+        try:
+            async for message in self._outgoing:
+                await self._transport.send(message)
+        except EngineLost as error:
+            log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
+
+    def _close(self, reason: HelmsmanError) -> None:
+        self._closed = reason
+        self._outbox.close()
+        self._outgoing.close()
+        self._unanswered.clear()
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            waiter.error = reason
+            waiter.done.set()
+        self._on_close(reason)
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    def _receive(self, raw: bytes | str) -> None:
+        try:
+            message = json.loads(raw)
+        except (ValueError, RecursionError):
+            log.warning("skipped a message from Codex that is not JSON: %.200r", raw)
+            return
+        if not isinstance(message, dict):
+            log.warning("skipped a message from Codex that is not an object: %.200r", raw)
+            return
+        method = message.get("method")
+        request_id = message.get("id")
+        if isinstance(method, str):
+            params = message.get("params")
+            params = params if isinstance(params, dict) else {}
+            if request_id is None:
+                self._guarded(method, self._on_notification, method, params)
+            elif isinstance(request_id, int | str):
+                self._receive_request(IncomingRequest(request_id, method, params))
+            return
+        if isinstance(request_id, int | str):
+            self._receive_response(request_id, message)
+
+    def _receive_request(self, request: IncomingRequest) -> None:
+        self._unanswered.add(request.id)
+        if not self._guarded(request.method, self._on_request, request):
+            self.refuse(request.id, f"Helmsman does not answer {request.method}")
+
+    def _receive_response(self, request_id: RequestId, message: dict[str, Any]) -> None:
+        waiter = self._waiters.pop(request_id, None)
+        if waiter is None:
+            return  # a late answer to a request that timed out, or a stray one
+        error = message.get("error")
+        if error is not None:
+            waiter.error = _refusal(waiter.method, error)
+        else:
+            waiter.result = message.get("result")
+        waiter.done.set()
+
+    def _guarded(self, method: str, callback: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return callback(*args)
+        except Exception:
+            log.exception("handling %s failed", method)
+            return None
+
+
+def _refusal(method: str, error: Any) -> EngineRefused:
+    fields = error if isinstance(error, dict) else {}
+    text = str(fields.get("message", error))
+    if len(text) > _SHOWN_ERROR_CHARS:
+        text = text[:_SHOWN_ERROR_CHARS] + "…"
+    return EngineRefused(
+        f"Codex refused {method}: {text.rstrip('.')}. Change what was asked for; `helmsman doctor` shows what this "
+        "Codex can do.",
+        method=method,
+        rpc_code=fields.get("code"),
+        rpc_message=text,
+        rpc_data=fields.get("data"),
+    )

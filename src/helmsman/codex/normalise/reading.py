@@ -1,0 +1,41 @@
+"""Reads untrusted JSON values without ever raising: what is not of the expected type counts as absent."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NO_FIELDS: Final[Mapping[str, Any]] = {}
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def optional_text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else NO_FIELDS
+
+
+def sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def texts(value: object) -> list[str]:
+    return [entry for entry in sequence(value) if isinstance(entry, str)]
+
+
+@lru_cache(maxsize=512)
+def snake_case(name: str) -> str:
+    """`contextWindowExceeded` → `context_window_exceeded`; names already in snake case stay."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,0 +1,160 @@
+"""What callers may ask for, checked once, before anything starts.
+
+Every front door hands its arguments to these functions and gets the typed values an engine takes, or an `InvalidInput`
+that says which argument is wrong and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
+
+from helmsman.engine import ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_PROMPT_CHARS: Final = 1_048_576
+"""What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
+
+PathLike = str | os.PathLike[str]
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of a new session, all optional. What is left out is left to Codex's own configuration."""
+
+    model: str | None
+    approval_policy: ApprovalPolicy | None
+    sandbox: SandboxMode | None
+    full_auto: bool
+    dangerously_bypass_approvals_and_sandbox: bool
+    writable_roots: Sequence[PathLike]
+    profile: str | None
+    config: Mapping[str, Any] | None
+    base_instructions: str | None
+    developer_instructions: str | None
+    skip_git_repo_check: bool
+    trust_repository: bool
+
+
+def session_options(cwd: PathLike | None, options: StartOptions) -> SessionOptions:
+    """The options of a session, checked.
+
+    Raises:
+        InvalidInput: Something is missing, wrong, or contradicts something else.
+    """
+    approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
+    sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
+    if options.get("full_auto"):
+        approval, sandbox = (
+            _preset("full_auto", approval, "on-request"),
+            _preset("full_auto", sandbox, "workspace-write"),
+        )
+    if options.get("dangerously_bypass_approvals_and_sandbox"):
+        name = "dangerously_bypass_approvals_and_sandbox"
+        approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
+    return SessionOptions(
+        cwd=directory("cwd", cwd) if cwd is not None else None,
+        model=_clean("model", options.get("model")),
+        approval_policy=approval,
+        sandbox=sandbox,
+        writable_roots=tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ()),
+        profile=_clean("profile", options.get("profile")),
+        config=dict(options.get("config") or {}),
+        base_instructions=options.get("base_instructions"),
+        developer_instructions=options.get("developer_instructions"),
+        skip_git_repo_check=bool(options.get("skip_git_repo_check")),
+        trust_repository=bool(options.get("trust_repository")),
+    )
+
+
+def turn_input(
+    text: str,
+    *,
+    images: Sequence[PathLike] = (),
+    output_schema: Mapping[str, Any] | None = None,
+    effort: str | None = None,
+) -> TurnInput:
+    """A prompt with its attachments, checked.
+
+    Raises:
+        InvalidInput: The prompt is empty or too long, an image is not there, or the schema is not a JSON schema.
+    """
+    if not text.strip():
+        raise InvalidInput("The prompt is empty. Say what is to be done.", parameter="prompt")
+    if len(text) > MAX_PROMPT_CHARS:
+        raise InvalidInput(
+            f"The prompt has {len(text)} characters and Codex takes at most {MAX_PROMPT_CHARS}. Shorten it, or put the "
+            "material into a file and name the file.",
+            parameter="prompt",
+        )
+    return TurnInput(
+        text=_encodable("prompt", text),
+        images=tuple(_image(image) for image in images),
+        output_schema=_schema(output_schema) if output_schema is not None else None,
+        effort=_clean("effort", effort),
+    )
+
+
+def directory(parameter: str, path: PathLike) -> Path:
+    """An existing directory, absolute and with its symbolic links resolved."""
+    try:
+        resolved = Path(path).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        raise InvalidInput(
+            f"{os.fspath(path)!r} does not exist. Name an existing directory.", parameter=parameter
+        ) from None
+    if not resolved.is_dir():
+        raise InvalidInput(f"{os.fspath(path)!r} is not a directory. Name a directory.", parameter=parameter)
+    return resolved
+
+
+def _image(path: PathLike) -> Path:
+    resolved = Path(path).expanduser().absolute()
+    if not resolved.is_file():
+        raise InvalidInput(f"There is no image at {os.fspath(path)!r}. Give the path of a file.", parameter="images")
+    return resolved
+
+
+def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    if value is None or value in allowed:
+        return value
+    raise InvalidInput(f"{parameter} cannot be {value!r}. Use one of: {', '.join(allowed)}.", parameter=parameter)
+
+
+def _preset(name: str, given: Any, value: Any) -> Any:
+    if given not in (None, value):
+        raise InvalidInput(f"{name} means {value} and contradicts {given}. Leave one of them out.", parameter=name)
+    return value
+
+
+def _clean(parameter: str, value: str | None) -> str | None:
+    if value is not None and (not value.strip() or any(not char.isprintable() for char in value)):
+        raise InvalidInput(f"{parameter} cannot be {value!r}. Give a name, or leave it out.", parameter=parameter)
+    return value
+
+
+def _encodable(parameter: str, text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"The {parameter} has characters that are no valid text (half of a surrogate pair). Remove them.",
+            parameter=parameter,
+        ) from None
+    return text
+
+
+def _schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(dict(schema)).check_schema(dict(schema))
+    except SchemaError as error:
+        raise InvalidInput(
+            f"The output schema is not a valid JSON schema: {error.message}. Correct it.", parameter="output_schema"
+        ) from None
+    return schema

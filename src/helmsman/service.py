@@ -1,0 +1,415 @@
+"""`Helmsman`: the one service that every front door calls.
+
+It owns the engine (opened at the first need, opened again when it was lost), the sessions it has seen, and the questions
+that wait for an answer. It decides; front doors parse, call and format.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+
+import anyio
+import anyio.to_thread
+
+from helmsman.concurrency import background_tasks
+from helmsman.engines import find_agent, open_engine, session_index
+from helmsman.errors import (
+    EngineLost,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionNotFound,
+    TooManySessions,
+)
+from helmsman.events import (
+    Failure,
+    Notice,
+    QuestionAsked,
+    QuestionClosed,
+    SettingsApplied,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+)
+from helmsman.inputs import session_options, turn_input
+from helmsman.questions import read_answers
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+from helmsman.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.engine import Engine, Opened, SessionInfo, SessionOptions, TurnInput
+    from helmsman.events import Event
+    from helmsman.inputs import PathLike, StartOptions
+    from helmsman.questions import Choice, Question
+    from helmsman.sessions.session import QuestionHandler, WhenBusy
+
+log = logging.getLogger(__name__)
+
+LIST_LIMIT: Final = 50
+
+
+class Helmsman:
+    """Runs Codex. Use it as an async context manager; leaving the block stops everything it started."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        on_question: QuestionHandler | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else load_settings()
+        self._env = env
+        self._on_question = on_question
+        self._exit = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._engine: Engine | None = None
+        self._opening: anyio.Event | None = None
+        self._closing = anyio.Event()
+        self._sessions: dict[str, Session] = {}
+        self._starting = 0
+        self._index = session_index(self.settings)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._exit.enter_async_context(background_tasks())
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._exit.aclose()
+
+    # --- the engine --------------------------------------------------------------------------------------------------
+
+    async def codex(self) -> CodexBinary:
+        """The Codex binary in use.
+
+        Raises:
+            CodexNotFound: There is none.
+        """
+        return await find_agent(self.settings, self._env)
+
+    async def engine(self) -> Engine:
+        """The engine, opened if need be."""
+        while not _usable(self._engine):
+            if self._opening is not None:
+                await self._opening.wait()  # another caller is opening it; if that fails, it is our turn to try
+                continue
+            if self._tasks is None:
+                raise HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
+            self._opening = anyio.Event()
+            try:
+                self._engine = await self._tasks.start(self._keep_engine)
+            finally:
+                self._opening.set()
+                self._opening = None
+        assert self._engine is not None
+        return self._engine
+
+    async def _keep_engine(self, *, task_status: TaskStatus[Engine]) -> None:
+        async with open_engine(self.settings, self._env) as engine:
+            task_status.started(engine)
+            await anyio.sleep_forever()
+
+    # --- verbs -------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        prompt: str,
+        *,
+        cwd: PathLike | None = None,
+        images: Sequence[PathLike] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        on_question: QuestionHandler | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Session:
+        """A new session and its first turn. Returns when the turn is under way.
+
+        `on_question` answers this session's questions, before the handler of the whole Helmsman is asked.
+
+        Raises:
+            InvalidInput: An argument is wrong; nothing was started.
+            TooManySessions: As many turns are running as are allowed.
+            HelmsmanError: Codex is not there, or refuses.
+        """
+        checked = session_options(cwd if cwd is not None else ".", options)
+        turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
+        self._check_room()
+        self._starting += 1
+        try:
+            engine = await self.engine()
+            opened = await engine.start(checked, turn)
+        finally:
+            self._starting -= 1
+        session = self._new_session(opened.session_id, checked, directory=str(checked.cwd))
+        session.on_question = on_question
+        session.apply(TurnRequested(session_id=session.id, text=prompt))
+        self._attach(session, engine, opened)
+        return session
+
+    async def say(
+        self,
+        session_id: str,
+        message: str,
+        *,
+        images: Sequence[PathLike] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        when_busy: WhenBusy = "error",
+        **options: Unpack[StartOptions],
+    ) -> Session:
+        """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
+
+        `options` replace those the session has, from this turn on.
+        """
+        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
+        session = await self.session(session_id)
+        if options:
+            session.options = session_options(session.options.cwd, options)
+        if session.state.is_running:
+            return await self._say_to_busy(session, turn, when_busy)
+        await self._run_turn(session, turn)
+        return session
+
+    async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
+        match when_busy:
+            case "queue":
+                session.queue.append(turn)
+            case "steer":
+                await self.steer(session.id, turn.text)
+            case "error":
+                raise SessionBusy(
+                    f"A turn is running in session {session.id}. Wait for it, steer it, queue the message, or interrupt it."
+                )
+        return session
+
+    async def _run_turn(self, session: Session, turn: TurnInput) -> None:
+        self._check_room()
+        session.apply(TurnRequested(session_id=session.id, text=turn.text))
+        try:
+            engine = await self.engine()
+            if session.engine is engine:
+                turn_id = await engine.run_turn(session.id, session.options, turn)
+                session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
+            else:
+                opened = await engine.resume(session.id, session.options, turn)
+                self._attach(session, engine, opened)
+        except HelmsmanError as error:
+            session.apply(_failed(session.id, error))
+            raise
+        except BaseException:
+            session.apply(TurnEnded(session_id=session.id, outcome="interrupted"))
+            raise
+
+    async def steer(self, session_id: str, text: str) -> None:
+        """Put a message into the running turn.
+
+        Raises:
+            SessionIdle: No turn is running.
+        """
+        session = await self.session(session_id)
+        turn = turn_input(text)
+        await (await self._engine_of(session)).steer(session.id, turn.text)
+
+    async def interrupt(self, session_id: str) -> Session:
+        """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
+        session = await self.session(session_id)
+        session.queue.clear()
+        if session.engine is not None and _usable(session.engine):
+            await session.engine.interrupt(session.id)
+        return session
+
+    async def respond(
+        self, session_id: str, question_id: str, answers: Sequence[str], *, by: str = "person"
+    ) -> Session:
+        """Answer a question.
+
+        Raises:
+            QuestionNotOpen: No such question, or it was answered already.
+            AnswerInvalid: The answer does not fit; nothing was sent.
+        """
+        session = await self.session(session_id)
+        question = session.state.questions.get(question_id)
+        if question is None:
+            still = ", ".join(session.state.questions) or "none"
+            raise QuestionNotOpen(
+                f"Session {session_id} has no open question {question_id} (open: {still}). Look at its status."
+            )
+        await self._answer(session, question, read_answers(question, answers), by)
+        return session
+
+    async def session(self, session_id: str) -> Session:
+        """A session by its id, known or found on disk.
+
+        Raises:
+            SessionNotFound: There is none.
+        """
+        session = self._sessions.get(session_id)
+        if session is not None:
+            return session
+        info = await anyio.to_thread.run_sync(self._index.find, session_id)
+        if info is None:
+            raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
+        session = self._sessions.get(session_id)
+        if session is None:
+            options = session_options(_existing(info.directory), {})
+            session = self._new_session(session_id, options, directory=info.directory, model=info.model, name=info.name)
+        return session
+
+    async def list(
+        self,
+        *,
+        directory: PathLike | None = None,
+        query: str | None = None,
+        limit: int = LIST_LIMIT,
+        cursor: str | None = None,
+        include_archived: bool = False,
+    ) -> tuple[list[SessionInfo], str | None]:
+        """Sessions on disk, newest first, and the cursor of the next page."""
+        if limit < 1:
+            raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
+        return await anyio.to_thread.run_sync(
+            lambda: self._index.list(
+                directory=str(directory) if directory is not None else None,
+                query=query,
+                limit=limit,
+                cursor=cursor,
+                include_archived=include_archived,
+            )
+        )
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """The sessions this Helmsman has started or looked up."""
+        return self._sessions
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _new_session(
+        self,
+        session_id: str,
+        options: SessionOptions,
+        *,
+        directory: str | None,
+        model: str | None = None,
+        name: str | None = None,
+    ) -> Session:
+        state = SessionState(session_id, directory=directory, model=model, name=name)
+        session = Session(state, Feed(self.settings.event_buffer_size), self, options)
+        self._sessions[session_id] = session
+        return session
+
+    def _attach(self, session: Session, engine: Engine, opened: Opened) -> None:
+        session.engine = engine
+        session.notes = opened.notes
+        session.apply(
+            SettingsApplied(
+                session_id=session.id,
+                model=opened.model,
+                approval_policy=opened.approval_policy,
+                sandbox=opened.sandbox,
+            )
+        )
+        for note in opened.notes:
+            session.apply(Notice(session_id=session.id, kind="warning", message=note))
+        try:
+            engine.attach(session.id, lambda event: self._on_event(session, event))
+        except HelmsmanError as error:  # it died just now: nobody else will tell the session
+            session.apply(_failed(session.id, error))
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        session.apply(event)
+        assert self._tasks is not None
+        if isinstance(event, QuestionAsked):
+            self._tasks.start_soon(self._see_to, session, event.question)
+        elif isinstance(event, TurnEnded) and event.agent_id is None and session.queue and not session.state.is_running:
+            self._tasks.start_soon(self._run_queued, session)
+
+    async def _run_queued(self, session: Session) -> None:
+        if session.state.is_running or not session.queue:
+            return
+        try:
+            await self._run_turn(session, session.queue.pop(0))
+        except HelmsmanError as error:
+            log.warning("a queued message of session %s could not be sent: %s", session.id, error)
+
+    async def _engine_of(self, session: Session) -> Engine:
+        if session.engine is None or not _usable(session.engine):
+            raise EngineLost(f"No engine runs session {session.id}. Send it a message to start one.")
+        return session.engine
+
+    def _check_room(self) -> None:
+        running = [session.id for session in self._sessions.values() if session.state.is_running]
+        if len(running) + self._starting >= self.settings.max_sessions:
+            raise TooManySessions(
+                f"{len(running) + self._starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "
+                "for one to end, interrupt one, or raise the limit.",
+                running=running,
+            )
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _see_to(self, session: Session, question: Question) -> None:
+        """Stay with a question until it is closed: ask the handler, and refuse at the deadline."""
+        async with anyio.create_task_group() as tasks:
+            handler = session.on_question or self._on_question
+            if handler is not None:
+                tasks.start_soon(self._ask_handler, handler, session, question)
+            with anyio.move_on_after(self.settings.approval_timeout):
+                await _closed(session, question)
+            tasks.cancel_scope.cancel()
+        if question.id in session.state.questions:
+            log.warning("question %s of session %s timed out and is refused", question.id, session.id)
+            await self._refuse(session, question, "timeout")
+
+    async def _ask_handler(self, handler: QuestionHandler, session: Session, question: Question) -> None:
+        try:
+            answers = await handler(session, question)
+            if answers is not None:
+                given = [answers] if isinstance(answers, str) else answers
+                await self._answer(session, question, read_answers(question, given), "handler")
+        except QuestionNotOpen:
+            log.debug("question %s was answered elsewhere", question.id)
+        except Exception:
+            log.exception("the question handler failed; question %s is refused", question.id)
+            await self._refuse(session, question, "handler failed")
+
+    async def _answer(self, session: Session, question: Question, choices: tuple[Choice, ...], by: str) -> None:
+        await (await self._engine_of(session)).answer(question, choices)
+        answer = ", ".join(choice.value for choice in choices)
+        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=answer, by=by))
+
+    async def _refuse(self, session: Session, question: Question, by: str) -> None:
+        try:
+            await (await self._engine_of(session)).answer(question, None)
+        except HelmsmanError as error:
+            log.debug("question %s could not be refused: %s", question.id, error)
+        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer="deny", by=by))
+
+
+async def _closed(session: Session, question: Question) -> None:
+    while question.id in session.state.questions:
+        await session.feed.changed()
+
+
+def _usable(engine: Engine | None) -> bool:
+    return engine is not None and engine.lost is None
+
+
+def _failed(session_id: str, error: HelmsmanError) -> TurnEnded:
+    failure = Failure(code=error.code, message=error.message, retryable=error.retryable)
+    return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
+
+
+def _existing(path: str | None) -> str | None:
+    return path if path is not None and Path(path).is_dir() else None

@@ -1,0 +1,171 @@
+"""A session as a caller holds it: what is true of it, what happens in it, and the verbs that act on it.
+
+A `Session` is a view with verbs. What is true comes from `SessionState`, what happened from `Feed`; the verbs go to the
+service that made it, so that the same rules hold whichever way a call comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
+
+from helmsman.events import TurnEnded, TurnRequested
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Sequence
+
+    from helmsman.engine import Engine, SessionOptions, TurnInput
+    from helmsman.events import Event, Failure, Item, Usage
+    from helmsman.inputs import PathLike
+    from helmsman.questions import Question
+    from helmsman.sessions.feed import Feed
+    from helmsman.sessions.state import SessionState, SessionStatus
+
+Until = Literal["attention", "change", "end"]
+WhenBusy = Literal["error", "steer", "queue"]
+
+
+class QuestionHandler(Protocol):
+    """Answers a question: one answer a part, or None to leave it to somebody else. Cancelled when that happens."""
+
+    def __call__(self, session: Session, question: Question, /) -> Awaitable[Sequence[str] | str | None]: ...
+
+
+class Verbs(Protocol):
+    """What a session asks of the service that owns it."""
+
+    async def say(
+        self, session_id: str, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error"
+    ) -> Session: ...
+
+    async def steer(self, session_id: str, text: str) -> None: ...
+
+    async def interrupt(self, session_id: str) -> Session: ...
+
+    async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session: ...
+
+
+class Session:
+    """One Codex thread. Its id is the thread's id."""
+
+    def __init__(self, state: SessionState, feed: Feed, verbs: Verbs, options: SessionOptions) -> None:
+        self.state = state
+        self.feed = feed
+        self.options = options
+        self.engine: Engine | None = None
+        self.queue: list[TurnInput] = []
+        self.on_question: QuestionHandler | None = None
+        self.notes: tuple[str, ...] = ()
+        self._verbs = verbs
+        self._turn_cursor = 0
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.status}>"
+
+    # --- what is true ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.state.session_id
+
+    @property
+    def status(self) -> SessionStatus:
+        return self.state.status
+
+    @property
+    def result(self) -> str | None:
+        """The final message of the last turn, once it has completed."""
+        return self.state.result
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the last turn failed, if it did."""
+        return self.state.error
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens spent over all turns."""
+        return self.state.usage
+
+    @property
+    def items(self) -> list[Item]:
+        """What was done in the current or last turn."""
+        return self.state.items
+
+    @property
+    def questions(self) -> list[Question]:
+        """What waits for an answer, oldest first."""
+        return list(self.state.questions.values())
+
+    @property
+    def turn_count(self) -> int:
+        """Turns run through this Helmsman."""
+        return self.state.turn_count
+
+    @property
+    def directory(self) -> str | None:
+        return self.state.directory
+
+    @property
+    def model(self) -> str | None:
+        return self.state.model
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Take in an event: the one way in which a session changes."""
+        if isinstance(event, TurnRequested):
+            self._turn_cursor = self.feed.cursor
+        self.state.apply(event)
+        self.feed.publish(event)
+
+    @property
+    def turn_cursor(self) -> int:
+        """The cursor at which the current (or last) turn began."""
+        return self._turn_cursor
+
+    async def events(self, *, since: int = 0) -> AsyncGenerator[Event]:
+        """What happens in this session, from its first kept event (or from a cursor) until the running turn ends.
+
+        Text still being written comes as `ItemDelta`. Without a running turn it ends once what is past has been given.
+        """
+        with self.feed.read(since=since) as reader:
+            while reader.pending() or self.state.is_running:
+                event = await reader.next()
+                yield event
+                if isinstance(event, TurnEnded) and not reader.pending() and not self.state.is_running:
+                    return
+
+    async def wait(self, *, until: Until = "attention", timeout: float | None = None) -> bool:
+        """Wait until the turn ends or a question is asked (`attention`), anything changes, or the turn ends (`end`).
+
+        Returns whether that has happened; False means the time is up.
+        """
+        with anyio.move_on_after(timeout):
+            if until == "change":
+                if self.state.is_running:
+                    await self.feed.changed()
+                return True
+            while self.state.is_running and not (until == "attention" and self.state.questions):
+                await self.feed.changed()
+            return True
+        return False
+
+    # --- verbs -------------------------------------------------------------------------------------------------------
+
+    async def say(self, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error") -> Session:
+        """Send the next message: a new turn, or what `when_busy` says while one is running."""
+        return await self._verbs.say(self.id, message, images=images, when_busy=when_busy)
+
+    async def steer(self, text: str) -> None:
+        """Put a message into the running turn."""
+        await self._verbs.steer(self.id, text)
+
+    async def interrupt(self) -> None:
+        """Stop the running turn and all it left running; nothing to do when idle."""
+        await self._verbs.interrupt(self.id)
+
+    async def respond(self, question_id: str, *answers: str) -> None:
+        """Answer a question: one answer for each of its parts."""
+        await self._verbs.respond(self.id, question_id, answers)

@@ -1,0 +1,259 @@
+"""What is true of a session: a fold over its events.
+
+`SessionState.apply` is the only place where a status changes. It is total: events may come late, twice, out of order or
+not at all (Codex closes no items when a turn is interrupted, completes commands after their turn, reports a decline
+twice), and each ends in a legal state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.events import (
+    AgentMessage,
+    CommandExecution,
+    DiffUpdated,
+    EngineGone,
+    Event,
+    Failure,
+    Item,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    Notice,
+    ProposedPlan,
+    QuestionAsked,
+    QuestionClosed,
+    Reasoning,
+    SessionRenamed,
+    SettingsApplied,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    Usage,
+    UsageReported,
+)
+
+if TYPE_CHECKING:
+    from helmsman.events import TurnOutcome
+    from helmsman.questions import Question
+
+SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
+
+_STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
+    "completed": "done",
+    "failed": "error",
+    "interrupted": "interrupted",
+}
+_LIVE_OUTPUT_CHARS: Final = 64 * 1024
+"""How much of a running command's output is kept; the item's end brings the whole."""
+_PIECES_KEPT: Final = 1000
+
+
+class SessionState:
+    """The present of one session. Read it freely; only `apply` changes it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        directory: str | None = None,
+        model: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.directory = directory
+        self.model = model
+        self.name = name
+        self.approval_policy: str | None = None
+        self.sandbox: str | None = None
+        self.status: SessionStatus = "done"
+        self.turn_id: str | None = None
+        self.turn_count = 0
+        self.prompt: str | None = None
+        self.result: str | None = None
+        self.error: Failure | None = None
+        self.usage = Usage()
+        self.note: str | None = None
+        self.diff: str | None = None
+        self.questions: dict[str, Question] = {}
+        self._ended_turn_id: str | None = None
+        self._items: dict[str, Item] = {}
+        self._written: dict[str, list[str]] = {}
+
+    @property
+    def is_running(self) -> bool:
+        return self.status in ("active", "awaiting_approval")
+
+    @property
+    def items(self) -> list[Item]:
+        """The items of the current (or last) turn, with what has been streamed of them so far."""
+        return [self._with_written(item) for item in self._items.values()]
+
+    def apply(self, event: Event) -> None:
+        """Take in what happened. Never raises."""
+        match event:
+            case QuestionAsked():
+                self._ask(event.question)
+            case QuestionClosed():
+                self._close_question(event.question_id)
+            case EngineGone():
+                if self.is_running:
+                    self._end("failed", event.failure)
+            case Notice():
+                if event.kind != "warning":
+                    self.note = event.message
+            case SettingsApplied():
+                self.model = event.model or self.model
+                self.approval_policy = event.approval_policy or self.approval_policy
+                self.sandbox = event.sandbox or self.sandbox
+            case SessionRenamed():
+                self.name = event.name
+            case UsageReported() if event.agent_id is None:
+                self._count(event)
+            case _ if event.agent_id is None:
+                self._apply_to_turn(event)
+            case _:
+                pass  # a sub-agent's turns and items are its own; what it asks (above) is the session's
+
+    def _apply_to_turn(self, event: Event) -> None:
+        match event:
+            case TurnRequested():
+                self._begin(None, event.text)
+            case TurnStarted():
+                self._turn_started(event)
+            case TurnEnded():
+                if self.is_running and (self.turn_id is None or event.turn_id in (None, self.turn_id)):
+                    self._end(event.outcome, event.failure, event.turn_id, event.final_message)
+            case _ if event.turn_id is not None and self.turn_id is not None and event.turn_id != self.turn_id:
+                pass  # late news of an earlier turn
+            case ItemStarted() | ItemUpdated() | ItemEnded():
+                self._take_item(event)
+            case ItemDelta():
+                self._write(event)
+            case DiffUpdated():
+                self.diff = event.diff
+            case _:
+                pass
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, turn_id: str | None, prompt: str | None) -> None:
+        self.status = "active"
+        self.turn_id = turn_id
+        self.turn_count += 1
+        self.prompt = prompt
+        self.result = self.error = self.note = self.diff = None
+        self.questions.clear()
+        self._items.clear()
+        self._written.clear()
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        if not self.is_running:
+            # A turn that somebody else began (another client of the same engine). One that has ended already is not it.
+            if event.turn_id != self._ended_turn_id:
+                self._begin(event.turn_id, None)
+        elif self.turn_id is None:
+            self.turn_id = event.turn_id
+
+    def _end(
+        self,
+        outcome: TurnOutcome,
+        failure: Failure | None,
+        turn_id: str | None = None,
+        final_message: str | None = None,
+    ) -> None:
+        for item in self.items:
+            self._items[item.id] = item if item.status in ("completed", "failed") else replace(item, status="failed")
+        self._written.clear()
+        self.questions.clear()
+        self.note = None
+        self.status = _STATUS_AFTER[outcome]
+        self.error = failure if outcome == "failed" else None
+        if outcome == "failed" and failure is None:
+            self.error = Failure(code="unknown", message="Codex gave no reason.")
+        if outcome == "completed":
+            self.result = self._final_message() or final_message
+        self._ended_turn_id = turn_id or self.turn_id
+
+    def _final_message(self) -> str | None:
+        messages = [item for item in self._items.values() if isinstance(item, AgentMessage)]
+        final = [message for message in messages if message.phase == "final_answer"] or messages
+        return final[-1].text if final else None
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def _take_item(self, event: ItemStarted | ItemUpdated | ItemEnded) -> None:
+        item = event.item
+        known = self._items.get(item.id)
+        has_ended = known is not None and known.status in ("completed", "failed")
+        if has_ended and (not isinstance(event, ItemEnded) or _declined(known)):
+            return  # a start that comes after the end, or a second end of something declined
+        if known is not None and type(known) is not type(item):
+            return
+        if isinstance(event, ItemEnded):
+            self._written.pop(item.id, None)
+        self._items[item.id] = item
+        self.note = None
+
+    def _write(self, event: ItemDelta) -> None:
+        if not self.is_running:
+            return
+        known = self._items.get(event.item_id)
+        if known is None:
+            kind = _WRITABLE.get(event.item_type)
+            if kind is None:
+                return
+            self._items[event.item_id] = kind(id=event.item_id, status="in_progress")
+        elif known.status in ("completed", "failed"):
+            return
+        pieces = self._written.setdefault(event.item_id, [])
+        pieces.append(event.text)
+        if len(pieces) > _PIECES_KEPT and isinstance(known, CommandExecution):
+            self._with_written(known)  # cuts it
+        self.note = None
+
+    def _with_written(self, item: Item) -> Item:
+        pieces = self._written.get(item.id)
+        if not pieces:
+            return item
+        text = "".join(pieces)
+        match item:
+            case CommandExecution():
+                if len(text) > _LIVE_OUTPUT_CHARS:
+                    text = text[-_LIVE_OUTPUT_CHARS:]
+                    self._written[item.id] = [text]
+                return replace(item, status="in_progress", output=text)
+            case AgentMessage() | Reasoning() | ProposedPlan():
+                return replace(item, status="in_progress", text=text)
+            case _:
+                return item
+
+    # --- questions and usage -----------------------------------------------------------------------------------------
+
+    def _ask(self, question: Question) -> None:
+        if self.is_running:
+            self.questions[question.id] = question
+            self.status = "awaiting_approval"
+
+    def _close_question(self, question_id: str) -> None:
+        self.questions.pop(question_id, None)
+        if not self.questions and self.status == "awaiting_approval":
+            self.status = "active"
+
+    def _count(self, event: UsageReported) -> None:
+        if event.total is not None:
+            self.usage = event.total
+        elif event.last is not None:
+            self.usage += event.last
+
+
+_WRITABLE: Final[dict[str, type[Item]]] = {
+    kind.type: kind for kind in (AgentMessage, Reasoning, CommandExecution, ProposedPlan)
+}
+
+
+def _declined(item: Item | None) -> bool:
+    return bool(getattr(item, "declined", False))

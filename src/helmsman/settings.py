@@ -1,0 +1,330 @@
+"""What the user decided: flags, environment and `helmsman.toml`, read once into one frozen `Settings`.
+
+Flags win, then the environment, then the project's `helmsman.toml` (found upwards from the working directory to the git
+root), then the user's (in the platform's configuration directory). Every value is checked wherever it comes from, also
+one that another source overrides: a mistake is an error at startup, not a surprise later.
+
+A project file comes with a repository that may be hostile. It therefore cannot choose what Helmsman runs or where it
+keeps its state. Tables that belong to other modules (`[[rules]]`, …) stay unread in `Settings.files`; a module that
+reads one looks at `ConfigFile.trusted` before it lets the file widen anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import platformdirs
+
+from helmsman.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+EngineChoice = Literal["auto", "app-server", "exec"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+CONFIG_NAME: Final = "helmsman.toml"
+OTHER_TABLES: Final = frozenset({"rules", "prices", "cloud"})
+"""Tables of `helmsman.toml` that are no settings; whoever reads another one adds its name here."""
+
+TOOLSETS: Final = ("sessions", "extras", "compat", "router")
+_APP: Final = "helmsman"
+_CONFIG_LIMIT: Final = 1024 * 1024
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One parsed `helmsman.toml`. `trusted` is False for a project's: it came with the repository."""
+
+    path: Path
+    content: Mapping[str, Any]
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything one can set. `files` are the configuration files read, the one that wins first."""
+
+    codex_path: Path | None
+    codex_home: Path
+    approval_timeout: float
+    max_sessions: int
+    event_buffer_size: int
+    log_level: LogLevel
+    engine: EngineChoice
+    tools: tuple[str, ...]
+    state_dir: Path
+    detach: bool
+    expose_primitives: bool
+    files: tuple[ConfigFile, ...] = ()
+
+
+def load_settings(
+    flags: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    *,
+    user_file: Path | None = None,
+) -> Settings:
+    """Read all sources and check every value.
+
+    Args:
+        flags: Values from the command line, by the keys of `helmsman.toml`. None is a flag that was not given.
+        env: The environment; the process's own by default. An empty value is one that is not set.
+        cwd: Where to look for a project's file, and what relative paths of flags and environment start from.
+        user_file: The user's file, when it is not in the platform's configuration directory.
+
+    Raises:
+        InvalidSetting: A value makes no sense, or a key is unknown, or a file cannot be read.
+    """
+    env = os.environ if env is None else env
+    cwd = (cwd or Path.cwd()).absolute()
+    home = _home(env)
+    user = _read_file(user_file or platformdirs.user_config_path(_APP, appauthor=False) / CONFIG_NAME, trusted=True)
+    project = _project_file(cwd, user)
+    files = tuple(file for file in (project, user) if file is not None)
+
+    values: dict[str, Any] = {
+        "codex_path": None,
+        "codex_home": home / ".codex",
+        "approval_timeout_ms": 300_000,
+        "max_sessions": 10,
+        "event_buffer_size": 500,
+        "log_level": "info",
+        "engine": "auto",
+        "tools": ("sessions",),
+        "state_dir": platformdirs.user_state_path(_APP, appauthor=False),
+        "detach": True,
+        "expose_primitives": False,
+    }
+    for given in (
+        *(_from_file(file, home) for file in reversed(files)),
+        _from_environment(env, cwd, home),
+        _from_flags(flags or {}, cwd, home),
+    ):
+        for value in given:
+            values[value.key] = _SETTINGS[value.key].parse(value)
+    return Settings(approval_timeout=values.pop("approval_timeout_ms") / 1000, files=files, **values)
+
+
+def ensure_state_dir(path: Path) -> Path:
+    """Make the state directory, for this user alone, when it is first needed.
+
+    Raises:
+        InvalidSetting: It cannot be made, or others could write into one that exists (it holds engine sockets).
+    """
+    advice = "Set HELMSMAN_STATE_DIR to a directory that only you can write to."
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+    except OSError as error:
+        raise InvalidSetting(f"The state directory {path} cannot be made: {error.strerror}. {advice}") from error
+    if os.name == "posix" and (status.st_mode & 0o022 or status.st_uid != os.geteuid()):
+        raise InvalidSetting(f"Other users can write to the state directory {path}. {advice}")
+    return path
+
+
+# --- where values come from ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as somebody wrote it. `name` is what that person calls the setting; relative paths begin at `base`."""
+
+    key: str
+    name: str
+    value: object
+    base: Path
+    home: Path
+
+    def refuse(self, allowed: str) -> InvalidSetting:
+        return InvalidSetting(f"{self.name} is {self.value!r}, which makes no sense. Set it to {allowed}.")
+
+
+def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[_Given]:
+    for key, value in flags.items():
+        if key not in _SETTINGS:
+            raise InvalidSetting(f"There is no setting {key!r}. {_nearest(key)}")
+        if value is not None:
+            yield _Given(key, "--" + key.replace("_", "-"), value, cwd, home)
+
+
+def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[_Given]:
+    for key, setting in _SETTINGS.items():
+        if value := env.get(setting.variable):
+            yield _Given(key, setting.variable, value, cwd, home)
+
+
+def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
+    for key, value in file.content.items():
+        if key in OTHER_TABLES:
+            continue
+        if key not in _SETTINGS:
+            raise InvalidSetting(f"{file.path} has an unknown key {key!r}. {_nearest(key)}")
+        if _SETTINGS[key].only_user and not file.trusted:
+            raise InvalidSetting(
+                f"{file.path} sets {key}, which a project's file may not: a repository must not choose what runs on "
+                f"your machine or where its state is kept. Remove it there, and set {_SETTINGS[key].variable} or the "
+                "same key in your own file.",
+            )
+        yield _Given(key, f"{key} in {file.path}", value, file.path.parent, home)
+
+
+def _nearest(key: str) -> str:
+    known = sorted({*_SETTINGS, *OTHER_TABLES})
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"Did you mean {close[0]}?" if close else f"Use one of: {', '.join(known)}."
+
+
+def _project_file(cwd: Path, user: ConfigFile | None) -> ConfigFile | None:
+    """The nearest file from `cwd` up to the git root; outside a repository only `cwd`, for above it may be anyone's."""
+    places = [cwd]
+    for directory in (cwd, *cwd.parents):
+        if _exists(directory / ".git"):
+            places = [cwd, *(parent for parent in cwd.parents if parent.is_relative_to(directory))]
+            break
+    for place in places:
+        path = place / CONFIG_NAME
+        if _exists(path):
+            if user is not None and path.samefile(user.path):
+                return None
+            return _read_file(path, trusted=False)
+    return None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a directory one may not look into has nothing for us
+        return False
+
+
+def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:
+    if not _exists(path):
+        return None
+    try:
+        if not path.is_file():
+            raise InvalidSetting(f"{path} is not a file. Remove it, or put your settings there.")
+        with path.open("rb") as file:
+            data = file.read(_CONFIG_LIMIT + 1)
+        if len(data) > _CONFIG_LIMIT:
+            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not configuration.")
+        content = tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
+    return ConfigFile(path, content, trusted)
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    if given := env.get("USERPROFILE" if os.name == "nt" else "HOME"):
+        return Path(given)
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise InvalidSetting("This user has no home directory. Set HOME.") from error
+
+
+# --- what a value may be ---------------------------------------------------------------------------------------------
+
+
+def _whole_number(least: int, most: int) -> Callable[[_Given], int]:
+    def parse(given: _Given) -> int:
+        value = given.value
+        if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise given.refuse(f"a whole number from {least} to {most}")
+        return value
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[_Given], str]:
+    def parse(given: _Given) -> str:
+        value = given.value.strip().lower() if isinstance(given.value, str) else None
+        if value not in choices:
+            raise given.refuse(f"one of {', '.join(choices)}")
+        return value
+
+    return parse
+
+
+def _switch(given: _Given) -> bool:
+    value = given.value
+    if isinstance(value, str):
+        value = {"1": 1, "true": 1, "yes": 1, "on": 1, "0": 0, "false": 0, "no": 0, "off": 0}.get(value.strip().lower())
+    if not isinstance(value, int) or value not in (0, 1):
+        raise given.refuse("1 or 0 (also true or false, yes or no, on or off)")
+    return bool(value)
+
+
+def _toolsets(given: _Given) -> tuple[str, ...]:
+    value = given.value
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
+    chosen = tuple(dict.fromkeys(cast("str", name).strip().lower() for name in names))
+    if not set(chosen) <= set(TOOLSETS):
+        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
+    if {"compat", "router"} <= set(chosen):
+        raise InvalidSetting(
+            f"{given.name} asks for compat and router, and both have a tool named codex, with different parameters. "
+            "Choose one of the two.",
+        )
+    return chosen
+
+
+def _path(given: _Given) -> Path:
+    value = given.value
+    if not isinstance(value, str | Path) or not str(value).strip() or any(char < " " for char in str(value)):
+        raise given.refuse("a path")
+    path = Path(value)
+    if path.parts[:1] == ("~",):
+        path = given.home.joinpath(*path.parts[1:])
+    return given.base / path
+
+
+def _program(given: _Given) -> Path:
+    """A path, or a bare name that is looked up on PATH."""
+    path = _path(given)
+    has_directory = any(separator in str(given.value) for separator in (os.sep, os.altsep) if separator)
+    return path if has_directory else Path(path.name)
+
+
+def _existing_directory(given: _Given) -> Path:
+    path = _path(given)
+    if not _exists(path) or not path.is_dir():
+        raise given.refuse("a directory that exists")  # Codex itself refuses to start with another
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """`only_user`: a project's file may not set it."""
+
+    variable: str
+    parse: Callable[[_Given], Any]
+    only_user: bool = False
+
+
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "codex_path": _Setting("CODEX_CLI_PATH", _program, only_user=True),
+    "codex_home": _Setting("CODEX_HOME", _existing_directory, only_user=True),
+    "approval_timeout_ms": _Setting("APPROVAL_TIMEOUT_MS", _whole_number(1, 30 * _DAY_MS)),
+    "max_sessions": _Setting("MAX_SESSIONS", _whole_number(1, 1000)),
+    "event_buffer_size": _Setting("EVENT_BUFFER_SIZE", _whole_number(1, 1_000_000)),
+    "log_level": _Setting("LOG_LEVEL", _one_of("debug", "info", "warning", "error")),
+    "engine": _Setting("HELMSMAN_ENGINE", _one_of("auto", "app-server", "exec")),
+    "tools": _Setting("HELMSMAN_TOOLS", _toolsets),
+    "state_dir": _Setting("HELMSMAN_STATE_DIR", _path, only_user=True),
+    "detach": _Setting("HELMSMAN_DETACH", _switch),
+    "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
+}

@@ -1,0 +1,282 @@
+"""Codex as one step of a program: a prompt in, the final message out, or a typed error.
+
+`run_step` is the whole step with its safety net. A turn that stays silent is interrupted and told to continue in the same
+thread; so is one that failed for a reason that may pass. After the last attempt there is an error that says what
+happened. Whatever happens, nothing is left running.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import anyio
+
+from helmsman.errors import (
+    EngineError,
+    HelmsmanError,
+    SessionNotFound,
+    StepError,
+    StepFailed,
+    StepInterrupted,
+    StepOutputInvalid,
+    StepTimedOut,
+)
+from helmsman.events import (
+    DiffUpdated,
+    Event,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    QuestionAsked,
+    QuestionClosed,
+    Usage,
+    UsageReported,
+    UserMessage,
+)
+from helmsman.questions import DENY
+from helmsman.service import Helmsman
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from helmsman.inputs import PathLike, StartOptions
+    from helmsman.questions import Question
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FIRST_EVENT_TIMEOUT: Final = 60.0
+INACTIVITY_TIMEOUT: Final = 600.0
+ATTEMPTS: Final = 3
+CONTINUE: Final = "Continue where you left off."
+FAILED_PREFIX: Final = "FAILED:"
+
+_STOP_TIMEOUT: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step gave. `output` is the parsed JSON where an output schema was given."""
+
+    text: str
+    output: Any
+    session_id: str
+    usage: Usage
+    attempts: int
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """How an attempt ended without a result."""
+
+    error: type[StepError]
+    message: str
+    retry: bool
+    cause_code: str | None = None
+
+
+async def run_step(
+    prompt: str,
+    *,
+    cwd: PathLike | None = None,
+    images: Sequence[PathLike] = (),
+    output_schema: Mapping[str, Any] | None = None,
+    effort: str | None = None,
+    session_id: str | None = None,
+    on_question: QuestionHandler | None = None,
+    on_event: Callable[[Session, Event], None] | None = None,
+    first_event_timeout: float | None = FIRST_EVENT_TIMEOUT,
+    inactivity_timeout: float | None = INACTIVITY_TIMEOUT,
+    attempts: int = ATTEMPTS,
+    helm: Helmsman | None = None,
+    settings: Settings | None = None,
+    env: Mapping[str, str] | None = None,
+    **options: Unpack[StartOptions],
+) -> StepResult:
+    """Run one step and give its result.
+
+    Args:
+        prompt: What is to be done.
+        cwd: Where; the current directory by default.
+        images: Files to show to the model.
+        output_schema: A JSON schema that the final message has to fit.
+        effort: How hard the model is to think, in its own words (`low`, `high`, …).
+        session_id: Go on in this session instead of a new one.
+        on_question: Answers what Codex asks. Without it every question is refused at once.
+        on_event: Told of each event as it comes; must not block.
+        first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever.
+        inactivity_timeout: Seconds without a sign of life after that; None waits for ever.
+        attempts: How often to try; each retry continues in the same session.
+        helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
+        options: As for `Helmsman.start`.
+
+    Raises:
+        StepFailed: The turn failed, or the agent's message says so (`FAILED: …`).
+        StepTimedOut: The model stayed silent, on every attempt.
+        StepInterrupted: Somebody stopped the turn.
+        StepOutputInvalid: The final message does not fit the schema.
+        HelmsmanError: The step could not begin: bad input, no Codex, …
+    """
+    limits = _Limits(
+        first_event=math.inf if first_event_timeout is None else first_event_timeout,
+        inactivity=math.inf if inactivity_timeout is None else inactivity_timeout,
+    )
+    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort}
+    on_question = on_question or _refuse
+    session: Session | None = None
+    failed = _Failed(StepFailed, "No attempt was made.", retry=True)
+    tried = 0
+
+    async def begin(helm: Helmsman) -> Session:
+        """Start the session, go on in the given one, or continue after an attempt that did not succeed."""
+        if session is not None:
+            await _interrupt(session)
+            try:
+                return await helm.say(session.id, CONTINUE, **turn)
+            except SessionNotFound:
+                log.debug("session %s left nothing to continue; starting over", session.id)
+        if session_id is not None:
+            (await helm.session(session_id)).on_question = on_question
+            return await helm.say(session_id, prompt, images=images, **turn, **options)
+        return await helm.start(prompt, cwd=cwd, images=images, on_question=on_question, **turn, **options)
+
+    async with _opened(helm, settings, env) as helmsman:
+        while tried < max(1, attempts) and failed.retry:
+            tried += 1
+            try:
+                session = await begin(helmsman)
+            except EngineError as error:
+                failed = _Failed(StepFailed, error.message, error.retryable, error.code)
+                continue
+            outcome = await _follow(session, limits, on_event)
+            if outcome is None:
+                return _result(session, output_schema, tried)
+            failed = outcome
+    raise failed.error(
+        f"{failed.message} (attempt {tried} of {attempts})" if tried > 1 else failed.message,
+        session_id=session.id if session is not None else None,
+        attempts=tried,
+        cause_code=failed.cause_code,
+    )
+
+
+def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
+    """`run_step` for scripts without an event loop; takes the same arguments."""
+
+    async def main() -> StepResult:
+        return await run_step(prompt, **arguments)
+
+    return anyio.run(main)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    first_event: float
+    inactivity: float
+
+
+async def _follow(
+    session: Session, limits: _Limits, on_event: Callable[[Session, Event], None] | None
+) -> _Failed | None:
+    """See one attempt through, within its limits; None when the turn completed. Leaves no turn running."""
+    limit, silence = limits.first_event, "no sign of life"
+    try:
+        with anyio.move_on_after(limit) as scope:
+            async with aclosing(session.events(since=session.turn_cursor)) as events:
+                async for event in events:
+                    if on_event is not None:
+                        on_event(session, event)
+                    if _shows_life(event):
+                        limit, silence = limits.inactivity, "nothing more"
+                        waits_for_us = bool(session.state.questions)
+                        scope.deadline = math.inf if waits_for_us else anyio.current_time() + limit
+        if scope.cancelled_caught:
+            return _Failed(StepTimedOut, f"There was {silence} from the model within {limit:g} s.", retry=True)
+        return _ended(session)
+    finally:
+        if session.state.is_running:
+            with anyio.CancelScope(shield=True):
+                await _interrupt(session)
+
+
+def _shows_life(event: Event) -> bool:
+    """Whether the model did something. Codex's own remarks (it retries, it waits for the network) do not count."""
+    match event:
+        case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+            return not isinstance(item, UserMessage)
+        case ItemDelta() | QuestionAsked() | QuestionClosed() | DiffUpdated() | UsageReported():
+            return True
+        case _:
+            return False
+
+
+def _ended(session: Session) -> _Failed | None:
+    match session.status:
+        case "done":
+            text = session.result or ""
+            return _Failed(StepFailed, text, retry=False) if text.lstrip().startswith(FAILED_PREFIX) else None
+        case "interrupted":
+            return _Failed(StepInterrupted, "The turn was interrupted. Run the step again to go on.", retry=False)
+        case _:
+            error = session.error
+            message = error.message if error is not None else "The turn failed."
+            return _Failed(StepFailed, message, error is not None and error.retryable, error.code if error else None)
+
+
+def _result(session: Session, output_schema: Mapping[str, Any] | None, attempts: int) -> StepResult:
+    text = session.result or ""
+    output = _parse(session, text, output_schema) if output_schema is not None else None
+    return StepResult(text=text, output=output, session_id=session.id, usage=session.usage, attempts=attempts)
+
+
+def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
+    from jsonschema import ValidationError, validate
+
+    try:
+        output = json.loads(text)
+        validate(output, dict(schema))
+    except (ValueError, RecursionError) as error:
+        problem = f"is not JSON ({error})"
+    except ValidationError as error:
+        problem = f"does not fit the output schema ({error.message})"
+    else:
+        return output
+    raise StepOutputInvalid(
+        f"The final message {problem}. Run the step again, or make the prompt or the schema clearer.",
+        session_id=session.id,
+        text=text,
+    )
+
+
+async def _refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
+    """Nobody is there to answer: say so, instead of waiting for the deadline."""
+    return [DENY] if question.prompts and DENY in question.prompts[0].options else None
+
+
+@asynccontextmanager
+async def _opened(
+    helm: Helmsman | None, settings: Settings | None, env: Mapping[str, str] | None
+) -> AsyncIterator[Helmsman]:
+    if helm is not None:
+        yield helm
+        return
+    async with Helmsman(settings, env=env) as own:
+        yield own
+
+
+async def _interrupt(session: Session) -> None:
+    try:
+        with anyio.move_on_after(_STOP_TIMEOUT):
+            await session.interrupt()
+    except HelmsmanError as error:
+        log.debug("session %s could not be interrupted: %s", session.id, error)

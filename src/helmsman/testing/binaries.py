@@ -1,0 +1,73 @@
+"""Which Codex binaries there are to test with."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+Version = tuple[int, int, int]
+
+BINARY_VARIABLE = "HELMSMAN_TEST_CODEX"
+CACHE_VARIABLE = "HELMSMAN_CODEX_CACHE"
+_VERSION_SECONDS = 30
+
+
+def installed_codex() -> Path | None:
+    """The binary under test: `HELMSMAN_TEST_CODEX`, else the one in the wheel `openai-codex-cli-bin`."""
+    if named := os.environ.get(BINARY_VARIABLE):
+        return Path(named)
+    return wheel_codex()
+
+
+def wheel_codex() -> Path | None:
+    """The binary of the wheel `openai-codex-cli-bin`, if it is installed."""
+    try:
+        wheel = importlib.import_module("codex_cli_bin")
+    except ImportError:
+        return None
+    return Path(wheel.bundled_codex_path())
+
+
+def codex_versions() -> dict[str, Path]:
+    """Every Codex there is to test with, oldest first: those `scripts/fetch_codex.py` fetched, and the wheel's."""
+    found: dict[str, Path] = {}
+    cache = _cache()
+    for folder in cache.iterdir() if cache.is_dir() else ():
+        binary = next((path for path in folder.glob("vendor/*/*/codex") if os.access(path, os.X_OK)), None)
+        if binary is not None:
+            found[folder.name] = binary
+    if (wheel := wheel_codex()) is not None:
+        found.setdefault(".".join(map(str, codex_version(wheel))), wheel)
+    return dict(sorted(found.items(), key=lambda entry: parse_version(entry[0])))
+
+
+def _cache() -> Path:
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named)
+    here = Path.cwd()
+    candidates = [folder / ".cache" / "codex" for folder in (here, *here.parents)]
+    return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+
+
+@functools.cache
+def codex_version(binary: Path) -> Version:
+    """The version that a binary reports; (0, 0, 0) if it reports none."""
+    answer = subprocess.run(
+        [binary, "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=_VERSION_SECONDS,
+        check=False,
+    )
+    return parse_version(answer.stdout)
+
+
+def parse_version(text: str) -> Version:
+    """The first `x.y.z` in a text; (0, 0, 0) if there is none."""
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)

@@ -1,0 +1,210 @@
+"""What the Codex under test offers the model, and how a scripted action is called there.
+
+Tool names and shapes differ between Codex versions and between models: `exec_command`, `shell_command` or `shell`; MCP
+tools by a long name or in a namespace; newer models have one tool, `exec`, which runs JavaScript that calls the others
+("code mode"). A request lists what is on offer, so a script need not know any of this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, assert_never
+
+from helmsman.testing.script import (
+    AskUser,
+    Call,
+    McpCall,
+    Patch,
+    Plan,
+    RequestPermissions,
+    Run,
+    SpawnAgent,
+    WaitAgents,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.testing.model_request import ModelRequest
+
+ToolCall = Run | Patch | Plan | McpCall | AskUser | RequestPermissions | SpawnAgent | WaitAgents | Call
+Json = dict[str, Any]
+
+_NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
+_AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
+
+
+class NotOffered(Exception):
+    """The script wants a tool that this Codex does not offer in this request."""
+
+
+class Dialect:
+    """How to call tools in the conversation that a request belongs to."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._kinds: dict[str, str] = {}  # name → function, custom, tool_search, …
+        self._namespaces: dict[str, str] = {}  # name → namespace it is called in
+        self._nested: set[str] = set()  # reachable from JavaScript only
+        for tool in request.tools:
+            self._take(tool, namespace=None)
+
+    def _take(self, tool: Mapping[str, Any], namespace: str | None) -> None:
+        kind, name = str(tool.get("type")), str(tool.get("name") or tool.get("type"))
+        if kind == "namespace":
+            for member in tool.get("tools") or ():
+                self._take(member, namespace=name)
+            return
+        self._kinds[name] = kind
+        if namespace is not None:
+            self._namespaces[name] = namespace
+        if name == "exec" and kind == "custom":
+            self._nested.update(_NESTED_TOOL.findall(str(tool.get("description", ""))))
+
+    @property
+    def code_mode(self) -> bool:
+        return self._kinds.get("exec") == "custom"
+
+    def item(self, part: ToolCall, call_id: str) -> Json:
+        """The output item that does `part`.
+
+        Raises:
+            NotOffered: This Codex has no tool for it.
+        """
+        match part:
+            case Run():
+                return self._run(part, call_id)
+            case Patch(text):
+                return self._patch(text, call_id)
+            case Plan(steps, explanation):
+                listed = [{"step": step.text, "status": step.status} for step in steps]
+                return self._call("update_plan", _without_none(plan=listed, explanation=explanation), call_id)
+            case McpCall(server, tool, arguments):
+                return self._mcp(server, tool, dict(arguments), call_id)
+            case AskUser():
+                return self._call("request_user_input", {"questions": _questions(part)}, call_id)
+            case RequestPermissions():
+                return self._call("request_permissions", _permissions(part), call_id)
+            case SpawnAgent(message, name):
+                return self._spawn(message, name, call_id)
+            case WaitAgents(timeout_ms):
+                return self._wait_agents(timeout_ms, call_id)
+            case Call(name, arguments):
+                return self._call(name, dict(arguments), call_id)
+            case _:
+                assert_never(part)
+
+    def _run(self, part: Run, call_id: str) -> Json:
+        shell = next((name for name in ("exec_command", "shell_command", "shell") if self._offers(name)), None)
+        if shell is None:
+            raise self._refusal("a shell")
+        arguments = _without_none(workdir=part.workdir)
+        if part.escalate is not None:
+            arguments |= {"sandbox_permissions": "require_escalated", "justification": part.escalate}
+            arguments |= _without_none(prefix_rule=part.prefix_rule)
+        if shell == "exec_command":
+            arguments |= {"cmd": part.command, **_without_none(yield_time_ms=part.yield_ms)}
+        else:
+            arguments["command"] = part.command if shell == "shell_command" else ["bash", "-lc", part.command]
+        return self._call(shell, arguments, call_id)
+
+    def _patch(self, text: str, call_id: str) -> Json:
+        if self._offers("apply_patch"):
+            takes_text = self._kinds.get("apply_patch", "custom") == "custom"
+            return self._call("apply_patch", text if takes_text else {"input": text}, call_id)
+        # Codex recognises this form of the command and treats it as the tool it did not offer.
+        return self._run(Run(f"apply_patch <<'EOF'\n{text.rstrip()}\nEOF"), call_id)
+
+    def _mcp(self, server: str, tool: str, arguments: Json, call_id: str) -> Json:
+        long_name = f"mcp__{server}__{tool}"
+        if self.code_mode:
+            return _javascript(long_name, arguments, call_id, self._namespaces.get("exec"))
+        if long_name in self._kinds:
+            return self._call(long_name, arguments, call_id)
+        for namespace in (f"mcp__{server}__", f"mcp__{server}"):
+            if self._namespaces.get(tool) == namespace:
+                return self._call(tool, arguments, call_id)
+        if "tool_search" in self._kinds:  # offered on demand; Codex takes the call without a search before it
+            return _function(tool, arguments, call_id, f"mcp__{server}")
+        raise self._refusal(f"the tool {tool!r} of the MCP server {server!r}")
+
+    def _spawn(self, message: str, name: str, call_id: str) -> Json:
+        if self._namespaces.get("spawn_agent") == "collaboration":
+            return self._call("spawn_agent", {"message": message, "task_name": name}, call_id)
+        return self._multi_agent("spawn_agent", {"message": message}, call_id)
+
+    def _wait_agents(self, timeout_ms: int, call_id: str) -> Json:
+        if self._namespaces.get("wait_agent") == "collaboration":
+            return self._call("wait_agent", {"timeout_ms": timeout_ms}, call_id)
+        agents = [agent for output in self._request.tool_outputs for agent in _AGENT_ID.findall(output)]
+        tool = "wait" if "wait" in self._kinds else "wait_agent"  # 0.93 has the short name
+        key = "ids" if self._parameter(tool, "ids") else "targets"
+        return self._multi_agent(tool, {key: agents, "timeout_ms": timeout_ms}, call_id)
+
+    def _multi_agent(self, name: str, arguments: Json, call_id: str) -> Json:
+        if not self._offers(name) and "tool_search" in self._kinds:
+            return _function(name, arguments, call_id, "multi_agent_v1")
+        return self._call(name, arguments, call_id)
+
+    def _parameter(self, tool: str, parameter: str) -> bool:
+        offered = next((offer for offer in self._request.tools if offer.get("name") == tool), {})
+        return parameter in offered.get("parameters", {}).get("properties", {})
+
+    def _offers(self, name: str) -> bool:
+        return name in self._kinds or name in self._nested
+
+    def _call(self, name: str, arguments: Json | str, call_id: str) -> Json:
+        namespace = self._namespaces.get(name)
+        if name in self._kinds:
+            if isinstance(arguments, str):
+                return _custom(name, arguments, call_id, namespace)
+            return _function(name, arguments, call_id, namespace)
+        if name in self._nested:
+            return _javascript(name, arguments, call_id, self._namespaces.get("exec"))
+        raise self._refusal(f"the tool {name!r}")
+
+    def _refusal(self, wanted: str) -> NotOffered:
+        offered = ", ".join(sorted({*self._kinds, *self._nested}))
+        return NotOffered(f"The script needs {wanted}, but this Codex offers only: {offered}.")
+
+
+def _function(name: str, arguments: Json, call_id: str, namespace: str | None = None) -> Json:
+    item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json.dumps(arguments)}
+    return item | _without_none(namespace=namespace)
+
+
+def _custom(name: str, text: str, call_id: str, namespace: str | None = None) -> Json:
+    item = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": text}
+    return item | _without_none(namespace=namespace)
+
+
+def _javascript(name: str, arguments: Json | str, call_id: str, namespace: str | None) -> Json:
+    program = (
+        f"const result = await tools.{name}({json.dumps(arguments)});\n"
+        'const content = result?.content?.map((piece) => piece.text).join("");\n'
+        'text(typeof result === "string" ? result : result?.output ?? content ?? JSON.stringify(result));\n'
+    )
+    return _custom("exec", program, call_id, namespace)
+
+
+def _questions(part: AskUser) -> list[Json]:
+    return [
+        {
+            "id": question.id,
+            "header": question.header,
+            "question": question.text,
+            "options": [{"label": option, "description": option} for option in question.options],
+        }
+        for question in part.questions
+    ]
+
+
+def _permissions(part: RequestPermissions) -> Json:
+    files = _without_none(read=list(part.read) or None, write=list(part.write) or None)
+    asked = _without_none(network={"enabled": True} if part.network else None, file_system=files or None)
+    return {"reason": part.reason, "permissions": asked}
+
+
+def _without_none(**values: Any) -> Json:
+    return {key: value for key, value in values.items() if value is not None}

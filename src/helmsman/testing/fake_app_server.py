@@ -1,0 +1,162 @@
+"""A program that speaks the app-server protocol and misbehaves as told, for what a real Codex cannot be made to do.
+
+    server = FakeAppServer(tmp_path, on={"turn/start": [answer(), notify("turn/started", TURN), exit_now(3)]})
+    ...  # start server.path as one starts codex: `<path> app-server`
+
+It is an executable file, started and owned like a real Codex. What it is to do for each method is a list of actions;
+for methods not named it answers as a Codex would, and a turn says "Hello". In params the texts `$thread`, `$turn` and
+`$cwd` stand for the ids and the directory of the newest thread and turn.
+
+Faults are made of actions: never answering is an empty list, answering twice is `[answer(), answer()]`, a notification
+before its response is `[notify(…), answer()]`, half a line is `[raw('{"id":'), exit_now()]`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.testing import fake_app_server_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+Action = dict[str, Any]
+Json = dict[str, Any]
+
+TURN: Final[Json] = {"threadId": "$thread", "turn": {"id": "$turn", "items": [], "status": "inProgress", "error": None}}
+"""The params of `turn/started`."""
+
+_POLL_SECONDS = 0.01
+
+
+class FakeAppServer:
+    """An executable in `folder` that takes the place of the Codex binary."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        on: Mapping[str, Sequence[Action]] | None = None,
+        at_start: Sequence[Action] = (),
+        launches: int | None = None,
+        version: str = "0.166.0",
+    ) -> None:
+        """Write the executable.
+
+        Args:
+            folder: Where it goes, with its scenario and its records.
+            on: What it does when a method is called, instead of what a Codex would.
+            at_start: What it does before it reads anything.
+            launches: How many processes behave so; those started later behave well. None: all.
+            version: What it says it is.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "codex"
+        self._received = folder / "received.jsonl"
+        self._folder = folder
+        scenario = {
+            "on": {method: list(actions) for method, actions in (on or {}).items()},
+            "at_start": list(at_start),
+            "launches": launches,
+            "version": version,
+        }
+        (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
+        # By its path and not as a module, so that it starts without importing the library around it.
+        launcher = (
+            f"#!{sys.executable}\nimport runpy, sys\nsys.argv.insert(1, {str(folder)!r})\n"
+            f"runpy.run_path({fake_app_server_program.__file__!r}, run_name='__main__')\n"
+        )
+        self.path.write_text(launcher, encoding="utf-8")
+        self.path.chmod(0o755)
+
+    def received(self, method: str | None = None) -> list[Json]:
+        """The messages that clients have sent so far, or only the calls of one method."""
+        lines = self._received.read_text(encoding="utf-8").splitlines() if self._received.exists() else []
+        messages: list[Json] = [json.loads(line) for line in lines]
+        return [message for message in messages if method is None or message.get("method") == method]
+
+    async def wait_for(self, wanted: Callable[[Json], bool]) -> Json:
+        """Wait until a client has sent such a message. The caller bounds the wait."""
+        while True:
+            for message in self.received():
+                if wanted(message):
+                    return message
+            await anyio.sleep(_POLL_SECONDS)
+
+    def go_on(self, name: str) -> None:
+        """Let everything pass that waits at `wait_here(name)`."""
+        (self._folder / f"{name}.go").touch()
+
+
+# --- what it can be told to do ---------------------------------------------------------------------------------------
+
+
+def answer(result: Any = None) -> Action:
+    """Answer the request, with this result or with what a Codex would say."""
+    return {"do": "answer", "result": result}
+
+
+def refuse(message: str, *, code: int = -32600) -> Action:
+    """Answer the request with an error."""
+    return {"do": "refuse", "error": {"code": code, "message": message}}
+
+
+def notify(method: str, params: Any = None) -> Action:
+    """Send a notification, known or unknown."""
+    return {"do": "send", "message": {"method": method, "params": params}}
+
+
+def ask(method: str, params: Any = None, *, id: int | str = 0) -> Action:  # noqa: A002
+    """Send a request to the client. Its answer is among the received messages."""
+    return {"do": "send", "message": {"method": method, "id": id, "params": params}}
+
+
+def batch(*actions: Action) -> Action:
+    """Send what several `notify` and `ask` would send as one JSON array."""
+    return {"do": "send", "message": [action["message"] for action in actions]}
+
+
+def raw(text: str) -> Action:
+    """Write exactly this: garbage, a blank line, half a line."""
+    return {"do": "raw", "text": text}
+
+
+def long_line(size: int, *, method: str = "fake/long") -> Action:
+    """Send a notification in a line of so many bytes."""
+    return {"do": "long_line", "size": size, "method": method}
+
+
+def stderr(text: str, *, times: int = 1) -> Action:
+    """Write to standard error, perhaps very often."""
+    return {"do": "stderr", "text": text, "times": times}
+
+
+def exit_now(code: int = 1) -> Action:
+    """End the process."""
+    return {"do": "exit", "code": code}
+
+
+def stop_reading() -> Action:
+    """Live on without reading standard input again, even when it is closed."""
+    return {"do": "stop_reading"}
+
+
+def ignore_sigterm() -> Action:
+    """From now on only SIGKILL ends the process."""
+    return {"do": "ignore_sigterm"}
+
+
+def wait_here(name: str) -> Action:
+    """Do nothing more until the test calls `go_on(name)`."""
+    return {"do": "wait", "name": name}
+
+
+def end_turn(status: str = "completed", *, error: Json | None = None) -> Action:
+    """The notification that a turn has ended."""
+    turn: Json = {"id": "$turn", "items": [], "status": status, "error": error}
+    return notify("turn/completed", {"threadId": "$thread", "turn": turn})

@@ -1,0 +1,133 @@
+"""A home for a Codex under test: its own CODEX_HOME and HOME, set up for a scripted model.
+
+Codex makes databases at its first start in a home, and several first starts at once can fail. So each binary starts
+once in a template, and homes are copies of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from helmsman.testing.leaks import MARKER_VARIABLE
+from helmsman.testing.toml_writer import to_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.testing.binaries import Version
+
+_FIRST_START_SECONDS = 60
+_INHERITED = ("PATH", "SYSTEMROOT", "TMPDIR", "LANG", MARKER_VARIABLE)
+
+
+class CodexHome:
+    """A directory with everything a Codex process needs to run a test, and nothing of the person's own Codex."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder
+        """HOME: login shells read their profiles from here, and there are none."""
+        self.path = folder / ".codex"
+        """CODEX_HOME."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The whole environment for a process under test."""
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return inherited | {
+            "HOME": str(self.home),
+            "CODEX_HOME": str(self.path),
+            "HELMSMAN_STATE_DIR": str(self.home / "helmsman"),
+        }
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration as it is now; Codex itself may have written to it."""
+        return tomllib.loads(self.config_path.read_text(encoding="utf-8")) if self.config_path.exists() else {}
+
+    def configure(self, **settings: Any) -> None:
+        """Add settings to config.toml; tables are merged: `home.configure(features={"goals": False})`."""
+        self.config_path.write_text(to_toml(_merged(self.config, settings)), encoding="utf-8")
+
+    def use_model(self, base_url: str, version: Version) -> None:
+        """Make a scripted model the provider, under the name of a model that this Codex gives classic tools."""
+        provider = {"name": "scripted", "base_url": base_url, "wire_api": "responses"}
+        self.configure(
+            model=classic_model(version),
+            model_provider="scripted",
+            # Failures are to be seen at once; a test of retries sets these itself.
+            model_providers={"scripted": {**provider, "request_max_retries": 0, "stream_max_retries": 0}},
+        )
+        if version < (0, 115, 0):  # it would wait some seconds for a list of models from the internet
+            known: dict[str, Any] = {"fetched_at": datetime.now(UTC).isoformat(), "etag": None, "models": []}
+            (self.path / "models_cache.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+class HomeTemplates:
+    """Homes in which a binary has started once, ready to be copied."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[Path, Path] = {}
+
+    def new_home(self, binary: Path, folder: Path) -> CodexHome:
+        """A fresh home for `binary` in `folder`."""
+        if binary not in self._made:
+            template = CodexHome(self._folder / f"codex-{len(self._made)}")
+            first_start(binary, template)
+            self._made[binary] = template.home
+        shutil.copytree(self._made[binary], folder, dirs_exist_ok=True, symlinks=True)
+        return CodexHome(folder)
+
+
+def first_start(binary: Path, home: CodexHome) -> None:
+    """Let a Codex make its databases."""
+    client = {"name": "helmsman-testing", "title": "Helmsman test kit", "version": "1"}
+    initialize = {"id": 1, "method": "initialize", "params": {"clientInfo": client}}
+    started = subprocess.run(
+        [binary, "app-server"],
+        input=json.dumps(initialize) + "\n",
+        env=home.env,
+        cwd=home.home,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=_FIRST_START_SECONDS,
+        check=False,
+    )
+    if started.returncode:
+        raise RuntimeError(f"{binary} does not start: {started.stderr[-2000:]}. Is it a Codex for this machine?")
+
+
+def classic_model(version: Version) -> str:
+    """A model for which this Codex offers its classic tools (an unknown one gets fewer, a newer one code mode)."""
+    if version < (0, 115, 0):
+        return "gpt-5.2-codex"
+    return "gpt-5.4" if version < (0, 130, 0) else "gpt-5.5"
+
+
+def mcp_server(notes: Path) -> dict[str, Any]:
+    """The kit's MCP server as an entry for `mcp_servers`; it keeps what its tools write in the file `notes`."""
+    environment = {"HELMSMAN_TEST_NOTES": str(notes)}
+    if MARKER_VARIABLE in os.environ:  # Codex passes only a few variables on to MCP servers
+        environment[MARKER_VARIABLE] = os.environ[MARKER_VARIABLE]
+    return {"command": sys.executable, "args": ["-m", "helmsman.testing.mcp_test_server"], "env": environment}
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(old)
+    for key, value in new.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged

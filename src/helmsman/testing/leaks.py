@@ -1,0 +1,100 @@
+"""Finds processes that a test started and left behind.
+
+On Linux everything a test starts carries a marker in its environment, however deep in the tree and also when it was
+detached from us. Elsewhere only our own children can be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARKER_VARIABLE = "HELMSMAN_TEST_ID"
+_GRACE_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+_PS_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LeftProcess:
+    """A process that should not be there. A zombie has ended, but the one who started it never asked how."""
+
+    pid: int
+    command: str
+    zombie: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.command}" + (" (zombie: nobody waited for it)" if self.zombie else "")
+
+
+def marked_processes(marker: str) -> set[LeftProcess]:
+    """Every process with the marker in its environment, except this one (Linux)."""
+    found: set[LeftProcess] = set()
+    wanted = f"{MARKER_VARIABLE}={marker}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
+            if wanted in (folder / "environ").read_bytes().split(b"\0") and folder.name != str(os.getpid()):
+                found.add(LeftProcess(int(folder.name), _command(folder)))
+    return found
+
+
+def child_processes() -> set[LeftProcess]:
+    """Our own children, those that have ended and were not waited for included."""
+    return set(_children_from_proc() if sys.platform == "linux" else _children_from_ps())
+
+
+def wait_until_gone(marker: str, before: set[LeftProcess]) -> set[LeftProcess]:
+    """What a test with this marker left behind, after a moment for those that are just exiting.
+
+    `before` are the children there were when it began.
+    """
+    known = {process.pid for process in before}
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while True:
+        children = {process for process in child_processes() if process.pid not in known}
+        left = children | marked_processes(marker) if sys.platform == "linux" else children
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_SECONDS)
+
+
+def end(processes: set[LeftProcess]) -> None:
+    """Kill what was left, so that one bad test does not disturb the next."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+
+
+def _children_from_proc() -> Iterator[LeftProcess]:
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            for pid in (task / "children").read_text(encoding="ascii").split():
+                folder = Path("/proc") / pid
+                state = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+                yield LeftProcess(int(pid), _command(folder), zombie=state == "Z")
+
+
+def _children_from_ps() -> Iterator[LeftProcess]:
+    listing = ["ps", "-axo", "pid=,ppid=,state=,command="]
+    shown = subprocess.run(
+        listing, capture_output=True, encoding="utf-8", errors="replace", timeout=_PS_SECONDS, check=False
+    )
+    for line in shown.stdout.splitlines():
+        pid, parent, state, *command = line.split(maxsplit=3)
+        if int(parent) == os.getpid() and command != [" ".join(listing)]:
+            yield LeftProcess(int(pid), "".join(command), zombie=state.startswith("Z"))
+
+
+def _command(folder: Path) -> str:
+    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return words or (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()

@@ -1,0 +1,149 @@
+"""A model made of a script: the Responses API on loopback, which a real Codex takes for its provider.
+
+    async with ScriptedModel() as model:
+        model.on("Fix the bug", run("ls"), [think("hm"), patch(add("a.txt", "hi\\n"))], say("Done"))
+        ...  # a Codex configured with model.base_url
+
+In code that is not async: `with start_blocking_portal() as portal, portal.wrap_async_context_manager(ScriptedModel())
+as model:` (`anyio.from_thread`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from helmsman.testing.dialect import Dialect, NotOffered
+from helmsman.testing.local_server import serve
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.playbook import Playbook, ScriptProblem
+from helmsman.testing.script import Cut, Fail, Gate, Hang
+from helmsman.testing.wire import Encoder, encoded, headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from starlette.types import Receive, Scope, Send
+
+    from helmsman.testing.playbook import ScriptStep, When
+    from helmsman.testing.wire import Beat
+
+
+class ScriptedModel:
+    """Answers Codex from scripts and records what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+        """Every request, in order."""
+        self.problems: list[str] = []
+        """What went wrong in the scripts themselves; a test should end with none."""
+        self._playbook = Playbook()
+        self._encoder = Encoder()
+        self._address = ""
+        self._news = anyio.Event()
+        self._closing = anyio.Event()
+        self._resources = AsyncExitStack()
+
+    @property
+    def base_url(self) -> str:
+        """What goes into `model_providers.<id>.base_url`."""
+        return f"{self._address}/v1"
+
+    def on(self, when: When, *steps: ScriptStep) -> None:
+        """The script for prompts that contain a text, or for requests that a predicate accepts.
+
+        Where several scripts match, the one added last is played.
+        """
+        self._playbook.add(when, steps)
+
+    def otherwise(self, *steps: ScriptStep) -> None:
+        """The script for prompts that nothing else matches."""
+        self._playbook.set_default(steps)
+
+    def gate(self) -> Gate:
+        """A point for `say(…, gate, …)` or a list of parts, where the stream waits until the test releases it."""
+        return Gate()
+
+    async def wait_for_request(self, which: Callable[[ModelRequest], bool] | int = 1) -> ModelRequest:
+        """Wait for the first request that a predicate accepts, or for the n-th one. The caller bounds the wait."""
+        seen = 0
+        while True:
+            for index in range(seen, len(self.requests)):
+                request = self.requests[index]
+                if index + 1 == which if isinstance(which, int) else which(request):
+                    return request
+            seen = len(self.requests)
+            await self._news.wait()
+
+    async def __aenter__(self) -> Self:
+        self._address = await self._resources.enter_async_context(serve(self._app))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        await self._resources.__aexit__(kind, error, trace)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        http = Request(scope, receive)
+        if (http.method, http.url.path) != ("POST", "/v1/responses"):
+            return await self._refuse(f"The scripted model has no {http.method} {http.url.path}.", 404, scope, send)
+        request = ModelRequest(dict(http.headers), await http.json())
+        self.requests.append(request)
+        self._news.set()
+        self._news = anyio.Event()
+        try:
+            parts = self._playbook.next_parts(request)
+            beats = self._encoder.beats(parts, Dialect(request))
+        except (ScriptProblem, NotOffered, TypeError, ValueError) as problem:
+            # Codex shows the text of a 400 to its user and does not try again.
+            return await self._refuse(str(problem), 400, scope, send)
+        failure = next((part for part in parts if isinstance(part, Fail)), None)
+        if failure is not None:
+            response = JSONResponse({"error": dict(failure.error)}, failure.status, dict(failure.headers))
+            return await response(scope, receive, send)
+        await send({"type": "http.response.start", "status": 200, "headers": headers(parts)})
+        return await self._play(beats, receive, send)
+
+    async def _refuse(self, problem: str, status: int, scope: Scope, send: Send) -> None:
+        self.problems.append(problem)
+        error = {"type": "script_problem", "message": problem}
+        await JSONResponse({"error": error}, status)(scope, _nothing, send)
+
+    async def _play(self, beats: Sequence[Beat], receive: Receive, send: Send) -> None:
+        """Send a stream; stop at once when Codex goes away or the model is closed."""
+        async with anyio.create_task_group() as tasks:
+
+            async def stop_when_gone() -> None:
+                await receive()  # the body has been read, so this is the disconnect
+                tasks.cancel_scope.cancel()
+
+            async def stop_when_closing() -> None:
+                await self._closing.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stop_when_gone)
+            tasks.start_soon(stop_when_closing)
+            for beat in beats:
+                match beat:
+                    case Gate():
+                        await beat.pass_through()
+                    case Cut():
+                        break  # the server closes the socket, for the response has not ended
+                    case Hang():
+                        await anyio.sleep_forever()
+                    case _:
+                        await send({"type": "http.response.body", "body": encoded(beat), "more_body": True})
+            else:
+                await send({"type": "http.response.body", "body": b""})
+            tasks.cancel_scope.cancel()
+
+
+async def _nothing() -> dict[str, str]:
+    return {"type": "http.disconnect"}

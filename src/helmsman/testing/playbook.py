@@ -1,0 +1,121 @@
+"""Which script a request belongs to, and how far that conversation has come in it.
+
+The newest message of a person that a script matches chooses the script; each conversation (Codex thread) has its own
+position in it, so a hundred threads with the same prompt share one script. A failed request that Codex sends again gets
+the next step. A message that nothing matches continues the script of its conversation, unless it begins a turn and
+there is a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.script import Always, Part, Step, parts_of
+
+When: TypeAlias = str | Callable[[ModelRequest], bool]
+ScriptStep: TypeAlias = "Step | Always"
+
+
+class ScriptProblem(Exception):
+    """The script has no answer to a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    name: str
+    when: When
+    steps: tuple[ScriptStep, ...]
+
+    def matches(self, text: str, request: ModelRequest) -> bool:
+        return self.when in text if isinstance(self.when, str) else self.when(request)
+
+    def step(self, position: int) -> Step:
+        last = self.steps[-1]
+        if position >= len(self.steps) and not isinstance(last, Always):
+            raise ScriptProblem(
+                f"The script for {self.name} has {len(self.steps)} step(s) and Codex asked for one more. "
+                "Add a step, or make the last one always().",
+            )
+        step = self.steps[min(position, len(self.steps) - 1)]
+        return step.step if isinstance(step, Always) else step
+
+
+@dataclass(slots=True)
+class _Conversation:
+    script: Script | None = None
+    position: int = 0
+    turn_id: str | None = None
+    texts_seen: int = 0
+
+
+class Playbook:
+    """All scripts of a model and the state of all conversations with it."""
+
+    def __init__(self) -> None:
+        self._scripts: list[Script] = []
+        self._default: Script | None = None
+        self._conversations: dict[str, _Conversation] = {}
+
+    def add(self, when: When, steps: Sequence[ScriptStep]) -> None:
+        self._scripts.append(_script(repr(when) if isinstance(when, str) else "a predicate", when, steps))
+
+    def set_default(self, steps: Sequence[ScriptStep]) -> None:
+        self._default = _script("other prompts", "", steps)
+
+    def next_parts(self, request: ModelRequest) -> tuple[Part, ...]:
+        """The parts of the response to this request; moves the conversation on.
+
+        Raises:
+            ScriptProblem: No script matches, the script is used up, or a function in it failed.
+        """
+        if request.only_notified:
+            return ()  # when this comes is a matter of chance, so it must not use up a step
+        conversation = self._conversations.setdefault(request.thread_id, _Conversation())
+        script = self._chosen(conversation, request)
+        if script is not None:
+            conversation.script, conversation.position = script, 0
+        conversation.turn_id = request.turn_id
+        conversation.texts_seen = len(request.user_texts)
+        if conversation.script is None:
+            raise ScriptProblem(
+                f"No script matches the prompt {request.last_user_text[:200]!r}. Add one with model.on(…)."
+            )
+        step = conversation.script.step(conversation.position)
+        conversation.position += 1
+        return _resolved(step, request)
+
+    def _chosen(self, conversation: _Conversation, request: ModelRequest) -> Script | None:
+        """The script that a new message chooses, or None to go on with the present one."""
+        seen = conversation.texts_seen
+        rewritten = len(request.user_texts) < seen  # rolled back or compacted
+        new = request.user_texts[seen:] if seen and not rewritten else request.new_user_texts
+        for text in reversed(new):
+            for script in reversed(self._scripts):  # a later script refines an earlier one
+                if script.matches(text, request):
+                    return script
+        begins_turn = request.turn_id is None or request.turn_id != conversation.turn_id
+        return self._default if new and begins_turn else None
+
+
+def _script(name: str, when: When, steps: Sequence[ScriptStep]) -> Script:
+    if not steps:
+        raise ValueError(f"The script for {name} is empty. Give it at least one step.")
+    for index, step in enumerate(steps):
+        inner = step.step if isinstance(step, Always) else step
+        if not callable(inner):
+            parts_of(inner)  # a script that makes no sense fails where it is written
+        if isinstance(step, Always) and index != len(steps) - 1:
+            raise ValueError("always() is given for ever. Put it last.")
+    return Script(name, when, tuple(steps))
+
+
+def _resolved(step: Step, request: ModelRequest) -> tuple[Part, ...]:
+    while callable(step):
+        try:
+            step = step(request)
+        except Exception as error:
+            raise ScriptProblem(f"A function in the script raised {error!r}. Mend the script.") from error
+    return parts_of(step)

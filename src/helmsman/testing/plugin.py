@@ -1,0 +1,99 @@
+"""Fixtures for tests that run a real Codex on a scripted model.
+
+Load them in a conftest: `pytest_plugins = ["helmsman.testing.plugin"]`.
+
+A test marked `matrix` that uses `codex_binary` (or anything built on it) runs once on each Codex there is
+(`helmsman.testing.codex_versions`); other tests run on one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.testing import leaks
+from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
+from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
+from helmsman.testing.model import ScriptedModel
+from helmsman.testing.repository import make_repository
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "matrix: runs on every Codex version of the matrix")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "codex_binary" in metafunc.fixturenames and metafunc.definition.get_closest_marker("matrix"):
+        versions = codex_versions()
+        metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys())
+
+
+@pytest.fixture(scope="session")
+def codex_binary() -> Path:
+    """The Codex binary under test: HELMSMAN_TEST_CODEX, else the one of the wheel `openai-codex-cli-bin`."""
+    binary = installed_codex()
+    if binary is None:
+        pytest.skip("There is no Codex: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
+    return binary
+
+
+@pytest.fixture(name="codex_version")
+def _codex_version(codex_binary: Path) -> Version:
+    """The version of the binary under test, to say what it can do: `if codex_version < (0, 115, 0): …`."""
+    return codex_version(codex_binary)
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ScriptedModel]:
+    """A scripted model. A problem in its script that the test did not expect and clear fails the test."""
+    async with ScriptedModel() as model:
+        yield model
+    if model.problems:
+        pytest.fail("The scripted model had problems:\n" + "\n".join(model.problems), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def codex_home_templates(tmp_path_factory: pytest.TempPathFactory) -> HomeTemplates:
+    """Homes in which each binary has already made its databases."""
+    return HomeTemplates(tmp_path_factory.mktemp("codex-home-templates"))
+
+
+@pytest.fixture
+def codex_home(
+    tmp_path: Path, codex_binary: Path, model: ScriptedModel, codex_home_templates: HomeTemplates
+) -> CodexHome:
+    """A fresh CODEX_HOME and HOME, configured for the scripted model."""
+    home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
+    home.use_model(model.base_url, codex_version(codex_binary))
+    return home
+
+
+@pytest.fixture
+def git_repo(tmp_path: Path) -> Path:
+    """A fresh repository with one commit (or, without git, a bare skeleton of one)."""
+    return make_repository(tmp_path / "repo")
+
+
+@pytest.fixture
+def mcp_server_config(tmp_path: Path) -> dict[str, Any]:
+    """The kit's MCP server, named `lab`: `codex_home.configure(mcp_servers=mcp_server_config)`."""
+    return {"lab": mcp_server(tmp_path / "notes.json")}
+
+
+@pytest.fixture
+def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves a process behind, and ends that process."""
+    marker = uuid.uuid4().hex
+    monkeypatch.setenv(leaks.MARKER_VARIABLE, marker)
+    before = leaks.child_processes()
+    yield
+    left = leaks.wait_until_gone(marker, before)
+    if left:
+        leaks.end(left)
+        pytest.fail("The test left processes behind:\n" + "\n".join(sorted(map(str, left))), pytrace=False)

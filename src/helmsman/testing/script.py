@@ -1,0 +1,358 @@
+"""The vocabulary of a script: what a scripted model says and does, as plain values.
+
+A step is one response of the model, that is one HTTP request of Codex. It is a part (`say("Done")`), a list of parts
+that come in the same response (`[think("hm"), run("ls")]`), or a function of the request that returns a step. Nothing
+here knows how a part is spelled on the wire or which tools a Codex offers: see `helmsman.testing.dialect`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import anyio
+
+from helmsman.events import PlanStep, RateLimit, StepStatus, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from helmsman.testing.model_request import ModelRequest
+
+
+class Gate:
+    """A point in a stream where the model waits for the test. Once released it stays open."""
+
+    def __init__(self) -> None:
+        self._released = anyio.Event()
+        self._arrivals = 0
+        self._awaited: list[tuple[int, anyio.Event]] = []
+
+    async def reached(self, count: int = 1) -> None:
+        """Wait until `count` streams have come to the gate. The caller bounds the wait."""
+        if self._arrivals < count:
+            enough = anyio.Event()
+            self._awaited.append((count, enough))
+            await enough.wait()
+
+    def release(self) -> None:
+        """Let everyone through, now and later."""
+        self._released.set()
+
+    async def pass_through(self) -> None:
+        """What a stream does here: say that it came, and wait."""
+        self._arrivals += 1
+        for count, enough in self._awaited:
+            if self._arrivals >= count:
+                enough.set()
+        await self._released.wait()
+
+
+Chunk: TypeAlias = "str | Gate"
+
+
+# --- what a model can put into a response ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    chunks: tuple[Chunk, ...]
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    chunks: tuple[Chunk, ...]
+    raw: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    command: str
+    escalate: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+    yield_ms: int | None = None
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[PlanStep, ...]
+    explanation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpCall:
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UserQuestion:
+    text: str
+    options: tuple[str, ...]
+    id: str
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskUser:
+    questions: tuple[UserQuestion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPermissions:
+    reason: str
+    network: bool = False
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnAgent:
+    message: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAgents:
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The socket closes in mid stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Nothing more is sent until the connection closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFailed:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """An HTTP error instead of a stream."""
+
+    status: int
+    error: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Output: TypeAlias = (
+    Say | Think | Run | Patch | Plan | McpCall | AskUser | RequestPermissions | Search | SpawnAgent | WaitAgents | Call
+)
+Ending: TypeAlias = Cut | Hang | ResponseFailed | Incomplete
+Part: TypeAlias = Output | Ending | Fail | Gate | Usage | RateLimit
+"""`Usage` says what the response costs, `RateLimit` (`primary` or `secondary`) how much of the account's limit is used."""
+React: TypeAlias = "Callable[[ModelRequest], Step]"
+Step: TypeAlias = "Part | Sequence[Part] | React"
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """The last step of a script, given for ever."""
+
+    step: Step
+
+
+def parts_of(step: Step) -> tuple[Part, ...]:
+    """The parts of a step that is not a function.
+
+    Raises:
+        TypeError: This is not a step.
+        ValueError: The parts do not go together.
+    """
+    parts = tuple(step) if isinstance(step, list | tuple) else (step,)
+    checked: list[Part] = []
+    for part in parts:
+        if not isinstance(part, Part):
+            raise TypeError(f"{part!r} is not part of a script. Use say(), run(), fail() and their like.")
+        checked.append(part)
+    endings = [index for index, part in enumerate(checked) if isinstance(part, Ending | Fail)]
+    if any(isinstance(part, Fail) for part in checked) and len(checked) > 1:
+        raise ValueError("fail() is an HTTP error instead of a stream. Put it alone into its step.")
+    if endings and endings[0] != len(checked) - 1:
+        raise ValueError("Nothing can follow cut(), hang(), response_failed() or incomplete(). Put it last.")
+    return tuple(checked)
+
+
+# --- how a script is written -----------------------------------------------------------------------------------------
+
+
+def say(*chunks: Chunk, phase: Literal["commentary", "final_answer"] | None = None) -> Say:
+    """A message. Each chunk is one delta; a gate between two chunks holds the stream there."""
+    return Say(chunks, phase)
+
+
+def think(*summary: Chunk, raw: str | None = None) -> Think:
+    """Reasoning: its summary in chunks like those of `say`, and the raw text where a model gives it."""
+    return Think(summary, raw)
+
+
+def run(
+    command: str,
+    *,
+    escalate: str | None = None,
+    prefix_rule: Sequence[str] | None = None,
+    yield_ms: int | None = None,
+    workdir: str | None = None,
+) -> Run:
+    """A shell command.
+
+    Args:
+        command: What the shell runs.
+        escalate: Ask to run it outside the sandbox, with this justification.
+        prefix_rule: The command prefix proposed for a lasting permission; only with `escalate`.
+        yield_ms: Leave the command running in the background after this time (not on Codex 0.93).
+        workdir: Where to run it, instead of the session's directory.
+    """
+    return Run(command, escalate, tuple(prefix_rule) if prefix_rule is not None else None, yield_ms, workdir)
+
+
+def patch(*sections: str) -> Patch:
+    """A change of files, from `add`, `update`, `delete` and `move`, or from the whole text of a patch."""
+    text = "".join(sections)
+    if not text.startswith("*** Begin Patch"):
+        text = f"*** Begin Patch\n{text}*** End Patch\n"
+    return Patch(text)
+
+
+def add(path: str, content: str) -> str:
+    """The section of a patch that makes a file."""
+    return f"*** Add File: {path}\n" + _prefixed("+", content)
+
+
+def update(path: str, old: str, new: str, *, move_to: str | None = None) -> str:
+    """The section of a patch that replaces some lines of a file by others, and perhaps renames it."""
+    destination = f"*** Move to: {move_to}\n" if move_to else ""
+    return f"*** Update File: {path}\n{destination}@@\n" + _prefixed("-", old) + _prefixed("+", new)
+
+
+def delete(path: str) -> str:
+    """The section of a patch that removes a file."""
+    return f"*** Delete File: {path}\n"
+
+
+def move(path: str, to: str, keeping: str) -> str:
+    """The section of a patch that renames a file; `keeping` is a line of it, which the patch format needs."""
+    return f"*** Update File: {path}\n*** Move to: {to}\n@@\n" + _prefixed(" ", keeping)
+
+
+def _prefixed(sign: str, text: str) -> str:
+    return "".join(f"{sign}{line}\n" for line in text.splitlines())
+
+
+def plan(*steps: str | tuple[str, StepStatus], explanation: str | None = None) -> Plan:
+    """The list of steps, each a text (pending) or a text with its status. Codex 0.155 and newer have no such tool."""
+    named = (PlanStep(step) if isinstance(step, str) else PlanStep(*step) for step in steps)
+    return Plan(tuple(named), explanation)
+
+
+def call_tool(server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> McpCall:
+    """A tool of an MCP server that Codex has connected."""
+    return McpCall(server, tool, arguments or {})
+
+
+def question(text: str, *options: str, id: str = "q1", header: str = "Choice") -> UserQuestion:  # noqa: A002
+    """One question for `ask_user`."""
+    return UserQuestion(text, options, id, header)
+
+
+def ask_user(*questions: UserQuestion) -> AskUser:
+    """Questions to the person; Codex asks them only where its configuration or mode allows it."""
+    return AskUser(questions)
+
+
+def request_permissions(
+    reason: str, *, network: bool = False, read: Sequence[str] = (), write: Sequence[str] = ()
+) -> RequestPermissions:
+    """More permissions for this turn; Codex offers the tool with the feature `request_permissions_tool`."""
+    return RequestPermissions(reason, network, tuple(read), tuple(write))
+
+
+def search(query: str) -> Search:
+    """A web search that the provider has already done."""
+    return Search(query)
+
+
+def spawn_agent(message: str, *, name: str = "helper") -> SpawnAgent:
+    """A sub-agent. What it does is the script for its message."""
+    return SpawnAgent(message, name)
+
+
+def wait_agents(*, timeout_ms: int = 30_000) -> WaitAgents:
+    """Wait for the sub-agents started so far in this conversation."""
+    return WaitAgents(timeout_ms)
+
+
+def call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:
+    """A tool by its name: one that the client defined (a dynamic tool), or any other that Codex offers."""
+    return Call(name, arguments or {})
+
+
+def fail(
+    status: int,
+    *,
+    message: str = "The script says so.",
+    error_type: str | None = None,
+    code: str | None = None,
+    retry_after: int | None = None,
+    **error: Any,
+) -> Fail:
+    """An HTTP error. More keywords go into the body's `error`, for example `resets_at=`."""
+    body = {"message": message, "type": error_type, "code": code, **error}
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return Fail(status, {key: value for key, value in body.items() if value is not None}, headers)
+
+
+def cut() -> Cut:
+    """Close the socket in mid stream, after the parts before it."""
+    return Cut()
+
+
+def hang() -> Hang:
+    """Send nothing more, after the parts before it, until Codex or the server closes the connection."""
+    return Hang()
+
+
+def response_failed(code: str, message: str = "The script says so.") -> ResponseFailed:
+    """End the stream with `response.failed`, for example with code `context_length_exceeded`."""
+    return ResponseFailed(code, message)
+
+
+def incomplete(reason: str = "max_output_tokens") -> Incomplete:
+    """End the stream with `response.incomplete`."""
+    return Incomplete(reason)
+
+
+def always(step: Step) -> Always:
+    """The last step of a script, given as often as it is asked for."""
+    return Always(step)

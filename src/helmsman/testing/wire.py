@@ -1,0 +1,161 @@
+"""A response of the model as it goes over the wire: the parts of a step become server-sent events.
+
+The result is a list of beats that the server plays in order: an event to send, a gate to wait at, or the end of the
+connection. Everything is worked out before the first byte is sent, so that a script that cannot be played is answered
+with a clear error instead of half a stream.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.events import RateLimit, Usage
+from helmsman.testing.script import (
+    Cut,
+    Fail,
+    Gate,
+    Hang,
+    Incomplete,
+    Part,
+    ResponseFailed,
+    Say,
+    Search,
+    Think,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from helmsman.testing.dialect import Dialect
+    from helmsman.testing.script import Chunk
+
+Event = dict[str, Any]
+Beat = Event | Gate | Cut | Hang
+
+DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
+"""What a response costs unless its step holds a `Usage` of its own."""
+
+
+class Encoder:
+    """Makes responses, with ids that are unique in the life of one scripted model."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def beats(self, parts: Sequence[Part], dialect: Dialect) -> list[Beat]:
+        """A whole response.
+
+        Raises:
+            NotOffered: A part needs a tool that this Codex does not have.
+        """
+        response = {"id": self._new_id("resp")}
+        usage = next((part for part in parts if isinstance(part, Usage)), DEFAULT_USAGE)
+        ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
+        beats: list[Beat] = [{"type": "response.created", "response": response}]
+        position = itertools.count()
+        for part in parts:
+            match part:
+                case Gate():
+                    beats.append(part)
+                case Usage() | RateLimit() | Fail():
+                    pass  # these go into the end, the headers and the status of the response
+                case Cut() | Hang():
+                    ending = [part]
+                case ResponseFailed(code, message):
+                    error = {"code": code, "message": message}
+                    ending = [{"type": "response.failed", "response": response | {"error": error}}]
+                case Incomplete(reason):
+                    details = {"incomplete_details": {"reason": reason}}
+                    ending = [{"type": "response.incomplete", "response": response | details}]
+                case Say():
+                    beats += self._message(part, next(position))
+                case Think():
+                    beats += self._reasoning(part, next(position))
+                case Search(query):
+                    action = {"type": "search", "query": query}
+                    search = {"type": "web_search_call", "id": self._new_id("ws"), "status": "completed"}
+                    beats += _whole(search | {"action": action}, next(position))
+                case _:
+                    item = dialect.item(part, self._new_id("call"))
+                    beats += _whole({"id": self._new_id("item")} | item, next(position))
+        return beats + ending
+
+    def _message(self, part: Say, index: int) -> Iterator[Beat]:
+        item: Event = {"type": "message", "role": "assistant", "id": self._new_id("msg")}
+        if part.phase is not None:
+            item["phase"] = part.phase
+        where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        yield _added(item | {"content": []}, index)
+        yield from _deltas(part.chunks, {"type": "response.output_text.delta", **where})
+        yield _done(item | {"content": [{"type": "output_text", "text": _joined(part.chunks)}]}, index)
+
+    def _reasoning(self, part: Think, index: int) -> Iterator[Beat]:
+        item: Event = {"type": "reasoning", "id": self._new_id("rs"), "summary": []}
+        where = {"item_id": item["id"], "output_index": index}
+        yield _added(item, index)
+        if part.chunks:
+            empty = {"type": "summary_text", "text": ""}
+            yield {"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": empty, **where}
+            yield from _deltas(
+                part.chunks, {"type": "response.reasoning_summary_text.delta", "summary_index": 0, **where}
+            )
+            item = item | {"summary": [{"type": "summary_text", "text": _joined(part.chunks)}]}
+        if part.raw is not None:
+            yield {"type": "response.reasoning_text.delta", "content_index": 0, "delta": part.raw, **where}
+            item = item | {"content": [{"type": "reasoning_text", "text": part.raw}]}
+        yield _done(item | {"encrypted_content": "scripted"}, index)
+
+    def _new_id(self, kind: str) -> str:
+        return f"{kind}_{next(self._numbers)}"
+
+
+def headers(parts: Sequence[Part]) -> list[tuple[bytes, bytes]]:
+    """The headers of a stream; the account's rate limits come in them."""
+    listed = {"content-type": "text/event-stream", "cache-control": "no-store"}
+    for limit in (part for part in parts if isinstance(part, RateLimit)):
+        values = {
+            "used-percent": limit.used_percent,
+            "window-minutes": limit.window_minutes,
+            "reset-at": limit.resets_at,
+        }
+        listed |= {f"x-codex-{limit.name}-{key}": str(value) for key, value in values.items() if value is not None}
+    return [(name.encode(), value.encode()) for name, value in listed.items()]
+
+
+def encoded(event: Event) -> bytes:
+    """An event in the format of server-sent events."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def _deltas(chunks: Sequence[Chunk], template: Event) -> Iterator[Beat]:
+    for chunk in chunks:
+        yield chunk if isinstance(chunk, Gate) else template | {"delta": chunk}
+
+
+def _joined(chunks: Sequence[Chunk]) -> str:
+    return "".join(chunk for chunk in chunks if isinstance(chunk, str))
+
+
+def _whole(item: Event, index: int) -> Iterator[Beat]:
+    yield _added(item, index)
+    yield _done(item, index)
+
+
+def _added(item: Event, index: int) -> Event:
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def _done(item: Event, index: int) -> Event:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _usage(usage: Usage) -> Event:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_input_tokens},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_output_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }

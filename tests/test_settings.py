@@ -1,0 +1,303 @@
+"""Where settings come from, who wins, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.errors import InvalidSetting
+from helmsman.settings import Settings, ensure_state_dir, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Place:
+    """A user's file, a repository and a directory inside it, all empty."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.user_file = self.home / "helmsman.toml"
+        self.repository = root / "repository"
+        self.cwd = self.repository / "packages" / "one"
+        self.home.mkdir()
+        self.cwd.mkdir(parents=True)
+        (self.repository / ".git").mkdir()
+
+    def user(self, text: str) -> None:
+        self.user_file.write_text(text, encoding="utf-8")
+
+    def project(self, text: str) -> None:
+        (self.repository / "helmsman.toml").write_text(text, encoding="utf-8")
+
+    def load(self, env: Mapping[str, str] | None = None, **flags: object) -> Settings:
+        return load_settings(flags, {"HOME": str(self.home), **(env or {})}, self.cwd, user_file=self.user_file)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_with_nothing_set_the_defaults_of_the_specification_hold(place: Place) -> None:
+    settings = place.load()
+    assert settings.codex_path is None
+    assert settings.codex_home == place.home / ".codex"
+    assert settings.approval_timeout == 300.0
+    assert (settings.max_sessions, settings.event_buffer_size) == (10, 500)
+    assert (settings.log_level, settings.engine, settings.tools) == ("info", "auto", ("sessions",))
+    assert settings.detach is True
+    assert settings.expose_primitives is False
+    assert settings.state_dir.is_absolute()
+    assert settings.files == ()
+
+
+def test_every_variable_is_read(place: Place) -> None:
+    codex_home = place.home / "codex"
+    codex_home.mkdir()
+    settings = place.load(
+        {
+            "CODEX_CLI_PATH": "/opt/codex",
+            "CODEX_HOME": str(codex_home),
+            "APPROVAL_TIMEOUT_MS": "1500",
+            "MAX_SESSIONS": "3",
+            "EVENT_BUFFER_SIZE": "7",
+            "LOG_LEVEL": "DEBUG",
+            "HELMSMAN_ENGINE": "exec",
+            "HELMSMAN_TOOLS": "sessions, extras,sessions",
+            "HELMSMAN_STATE_DIR": "~/state",
+            "HELMSMAN_DETACH": "no",
+            "HELMSMAN_EXPOSE_PRIMITIVES": "1",
+        }
+    )
+    assert settings == Settings(
+        codex_path=Path("/opt/codex"),
+        codex_home=codex_home,
+        approval_timeout=1.5,
+        max_sessions=3,
+        event_buffer_size=7,
+        log_level="debug",
+        engine="exec",
+        tools=("sessions", "extras"),
+        state_dir=place.home / "state",
+        detach=False,
+        expose_primitives=True,
+    )
+
+
+def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
+    place.user("max_sessions = 2\nevent_buffer_size = 2\nengine = 'exec'\nlog_level = 'error'")
+    place.project("max_sessions = 3\nevent_buffer_size = 3\nengine = 'app-server'")
+    settings = place.load({"MAX_SESSIONS": "4", "EVENT_BUFFER_SIZE": "4"}, max_sessions=5, log_level=None)
+    assert settings.max_sessions == 5
+    assert settings.event_buffer_size == 4
+    assert settings.engine == "app-server"
+    assert settings.log_level == "error"
+    assert [file.trusted for file in settings.files] == [False, True]
+
+
+def test_toml_values_have_their_own_types(place: Place) -> None:
+    place.user("detach = false\ntools = ['sessions', 'compat']\napproval_timeout_ms = 10")
+    settings = place.load()
+    assert (settings.detach, settings.tools, settings.approval_timeout) == (False, ("sessions", "compat"), 0.01)
+
+
+def test_an_empty_variable_is_one_that_is_not_set(place: Place) -> None:
+    assert place.load({"MAX_SESSIONS": "", "CODEX_HOME": ""}) == place.load()
+
+
+def test_relative_paths_begin_where_they_are_written(place: Place) -> None:
+    place.user("codex_path = 'bin/codex'")
+    assert place.load().codex_path == place.home / "bin" / "codex"
+    assert place.load({"CODEX_CLI_PATH": "./codex"}).codex_path == place.cwd / "codex"
+
+
+def test_a_program_without_a_directory_stays_a_name_to_look_up(place: Place) -> None:
+    assert place.load({"CODEX_CLI_PATH": "codex-next"}).codex_path == Path("codex-next")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("APPROVAL_TIMEOUT_MS", "0", "from 1"),
+        ("APPROVAL_TIMEOUT_MS", "5s", "whole number"),
+        ("MAX_SESSIONS", "-1", "from 1"),
+        ("MAX_SESSIONS", "١٢", "whole number"),  # other digits are no number here
+        ("MAX_SESSIONS", "1e3", "whole number"),
+        ("EVENT_BUFFER_SIZE", "9" * 50, "whole number"),
+        ("LOG_LEVEL", "loud", "debug, info, warning, error"),
+        ("HELMSMAN_ENGINE", "cloud", "auto, app-server, exec"),
+        ("HELMSMAN_TOOLS", "session", "sessions, extras, compat, router"),
+        ("HELMSMAN_TOOLS", ",", "sessions, extras, compat, router"),
+        ("HELMSMAN_DETACH", "maybe", "1 or 0"),
+        ("HELMSMAN_STATE_DIR", "a\nb", "a path"),
+        ("CODEX_HOME", "/no/such/directory", "a directory that exists"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named_with_what_is_allowed(
+    place: Place, variable: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        place.load({variable: value})
+    assert variable in caught.value.message
+    assert repr(value) in caught.value.message
+    assert allowed in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text", ["max_sessions = true", "max_sessions = 2.5", "detach = 2", "tools = [1]", "engine = {}"]
+)
+def test_a_wrong_type_in_a_file_names_key_and_file(place: Place, text: str) -> None:
+    place.project(text)
+    with pytest.raises(InvalidSetting) as caught:
+        place.load()
+    assert f"{text.split()[0]} in {place.repository / 'helmsman.toml'}" in caught.value.message
+
+
+def test_a_codex_home_that_is_a_file_is_refused(place: Place) -> None:
+    file = place.home / "file"
+    file.touch()
+    with pytest.raises(InvalidSetting, match="directory that exists"):
+        place.load({"CODEX_HOME": str(file)})
+
+
+def test_a_mistake_is_an_error_even_where_something_else_wins(place: Place) -> None:
+    place.user("max_sessions = 'many'")
+    with pytest.raises(InvalidSetting, match="max_sessions in "):
+        place.load({"MAX_SESSIONS": "3"})
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [("max_session", "max_sessions"), ("[[rule]]\nx", "rules"), ("zzzzz", "codex_home")]
+)
+def test_an_unknown_key_is_refused_and_the_nearest_one_named(place: Place, key: str, hint: str) -> None:
+    place.user(f"{key} = 1")
+    with pytest.raises(InvalidSetting, match="unknown key") as caught:
+        place.load()
+    assert hint in caught.value.message
+
+
+def test_an_unknown_flag_is_refused(place: Place) -> None:
+    with pytest.raises(InvalidSetting, match=r"Did you mean max_sessions\?"):
+        place.load(max_session=1)
+
+
+def test_tables_of_other_modules_are_kept_for_them(place: Place) -> None:
+    place.user("[[rules]]\nallow = ['git status']\n[prices]\nx = 1\n[cloud]\ny = 2")
+    (file,) = place.load().files
+    assert file.content["rules"] == [{"allow": ["git status"]}]
+    assert file.trusted
+
+
+@pytest.mark.parametrize("key", ["codex_path", "codex_home", "state_dir"])
+def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, key: str) -> None:
+    place.project(f"{key} = '/'")
+    with pytest.raises(InvalidSetting, match="a project's file may not"):
+        place.load()
+    (place.repository / "helmsman.toml").unlink()
+    place.user(f"{key} = '/'")
+    assert getattr(place.load(), key) == Path("/")
+
+
+def test_compat_and_router_together_are_refused_with_the_reason(place: Place) -> None:
+    with pytest.raises(InvalidSetting, match="both have a tool named codex"):
+        place.load({"HELMSMAN_TOOLS": "compat,router"})
+
+
+def test_the_nearest_project_file_counts(place: Place) -> None:
+    place.project("max_sessions = 3")
+    (place.cwd / "helmsman.toml").write_text("max_sessions = 4", encoding="utf-8")
+    assert place.load().max_sessions == 4
+
+
+def test_a_file_above_the_git_root_is_not_read(place: Place) -> None:
+    (place.repository.parent / "helmsman.toml").write_text("max_sessions = 4", encoding="utf-8")
+    assert place.load().max_sessions == 10
+
+
+def test_outside_a_repository_only_the_directory_itself_is_looked_at(tmp_path: Path) -> None:
+    cwd = tmp_path / "one" / "two"
+    cwd.mkdir(parents=True)
+    (tmp_path / "helmsman.toml").write_text("max_sessions = 4", encoding="utf-8")
+    user_file = tmp_path / "none.toml"
+    assert load_settings({}, {"HOME": str(tmp_path)}, cwd, user_file=user_file).max_sessions == 10
+    (cwd / "helmsman.toml").write_text("max_sessions = 5", encoding="utf-8")
+    assert load_settings({}, {"HOME": str(tmp_path)}, cwd, user_file=user_file).max_sessions == 5
+
+
+def test_the_users_own_file_is_trusted_even_when_it_is_in_the_working_directory(place: Place) -> None:
+    place.user("state_dir = '/state'")
+    settings = load_settings({}, {"HOME": str(place.home)}, place.home, user_file=place.user_file)
+    assert settings.state_dir == Path("/state")
+    assert len(settings.files) == 1
+
+
+@pytest.mark.parametrize("content", [b"= 1", b"\xff\xfe", b"x = " + b"[" * 5000, b"a = 1\n" * 200_000])
+def test_a_file_that_is_not_toml_is_an_error_that_names_it(place: Place, content: bytes) -> None:
+    place.user_file.write_bytes(content)
+    with pytest.raises(InvalidSetting) as caught:
+        place.load()
+    assert str(place.user_file) in caught.value.message
+
+
+def test_a_directory_in_place_of_the_file_is_an_error(place: Place) -> None:
+    place.user_file.mkdir()
+    with pytest.raises(InvalidSetting, match="not a file"):
+        place.load()
+
+
+def test_the_platforms_directories_are_used_when_nothing_else_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, state = tmp_path / "config", tmp_path / "state"
+    monkeypatch.setattr("platformdirs.user_config_path", lambda *_args, **_kwargs: config)
+    monkeypatch.setattr("platformdirs.user_state_path", lambda *_args, **_kwargs: state)
+    config.mkdir()
+    (config / "helmsman.toml").write_text("max_sessions = 6", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAX_SESSIONS", raising=False)
+    monkeypatch.delenv("HELMSMAN_STATE_DIR", raising=False)
+    settings = load_settings()
+    assert (settings.max_sessions, settings.state_dir) == (6, state)
+
+
+def test_the_state_directory_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state"
+    assert ensure_state_dir(path) == path
+    assert ensure_state_dir(path) == path
+    if os.name == "posix":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
+def test_a_state_directory_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(InvalidSetting, match="Other users can write"):
+        ensure_state_dir(tmp_path)
+
+
+def test_a_state_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidSetting, match="cannot be made"):
+        ensure_state_dir(tmp_path / "file" / "state")
+
+
+_TOML_VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.text(), st.integers(), st.floats(), st.booleans(), st.lists(st.text()), st.dictionaries(st.text(), st.integers())
+)
+
+
+@given(
+    key=st.sampled_from(sorted({*Settings.__dataclass_fields__, "approval_timeout_ms"} - {"files"})), value=_TOML_VALUES
+)
+def test_any_value_is_either_taken_or_refused_clearly(key: str, value: object) -> None:
+    try:
+        load_settings({key: value}, {"HOME": "/"}, Path("/"), user_file=Path("/no/helmsman.toml"))
+    except InvalidSetting as error:
+        assert error.message.rstrip().endswith((".", "?"))  # noqa: PT017 - refusing is one of two right outcomes
