@@ -189,7 +189,6 @@ class Conversation:
         self._story = story
         self._messages = received(child)
         self._notifications: list[Message] = []
-        self._interrupted = False
 
     async def notifications(self, repository: Path) -> list[Message]:
         client = {"name": "helmsman-goldens", "title": "Helmsman goldens", "version": "1"}
@@ -199,17 +198,18 @@ class Conversation:
         thread = (await self._ask("thread/start", cwd=str(repository), **policy))["thread"]["id"]
         prompt = [{"type": "text", "text": PROMPT}]
         turn = (await self._ask("turn/start", threadId=thread, input=prompt))["turn"]["id"]
-        while not any(self._ends(message, thread) for message in self._notifications):
-            await self._next()
-            if not self._interrupted and self._story.interrupt_after == self._notifications[-1]["method"]:
-                self._interrupted = True
-                await self._ask("turn/interrupt", threadId=thread, turnId=turn)
+        if self._story.interrupt_after is not None:
+            await self._seen(self._story.interrupt_after, thread)
+            await self._ask("turn/interrupt", threadId=thread, turnId=turn)
+        await self._seen("turn/completed", thread)
         await self._ask("thread/loaded/list")  # whatever came with the end of the turn is here before this answer
         return self._notifications
 
-    @staticmethod
-    def _ends(message: Message, thread: str) -> bool:
-        return message["method"] == "turn/completed" and message["params"]["threadId"] == thread
+    async def _seen(self, method: str, thread: str) -> None:
+        while not any(
+            message["method"] == method and message["params"]["threadId"] == thread for message in self._notifications
+        ):
+            await self._next()
 
     async def _send(self, message: Message) -> None:
         await self._child.stdin.send(json.dumps(message).encode() + b"\n")
@@ -251,7 +251,7 @@ class Stabiliser:
         "thread/started",
         "thread/tokenUsage/updated",
     )
-    """What comes whenever it is ready: put first, sorted."""
+    """What comes whenever it is ready, and perhaps again: put first, once, sorted."""
 
     def __init__(self, stage: Path) -> None:
         self._paths = {str(stage / "repo"): "/repo", str(stage): "/stage", sys.prefix: "/python"}
@@ -259,12 +259,25 @@ class Stabiliser:
 
     def stable(self, messages: Iterable[Message]) -> list[Message]:
         kept = [message for message in messages if "bubblewrap" not in json.dumps(message)]  # not on every machine
-        background = [message for message in kept if message.get("method") in self._BACKGROUND]
-        background.sort(key=lambda message: self._UUID.sub("", json.dumps(message)))
-        rest = [message for message in kept if message.get("method") not in self._BACKGROUND]
+        once = {self._UUID.sub("", json.dumps(message)): message for message in kept}
+        background = [message for _, message in sorted(once.items()) if message.get("method") in self._BACKGROUND]
+        rest = self._output_in_one([message for message in kept if message.get("method") not in self._BACKGROUND])
         threads = list(dict.fromkeys(self._thread(message) for message in rest))
         rest.sort(key=lambda message: threads.index(self._thread(message)))  # a sub-agent works beside its parent
         return [self._value(message) for message in background + rest]
+
+    @staticmethod
+    def _output_in_one(messages: list[Message]) -> list[Message]:
+        """Output comes in pieces of any size."""
+        whole: list[Message] = []
+        for message in messages:
+            previous = whole[-1] if whole else {}
+            method = message.get("method", "")
+            if method.endswith("/outputDelta") and method == previous.get("method"):
+                previous["params"]["delta"] += message["params"]["delta"]
+            else:
+                whole.append(message)
+        return whole
 
     @staticmethod
     def _thread(message: Message) -> Any:

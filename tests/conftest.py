@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["helmsman.testing.plugin"]
+pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 
 
 @pytest.fixture(scope="session")

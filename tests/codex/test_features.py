@@ -17,7 +17,8 @@ def test_versions_compare_by_number_and_prereleases_come_before_their_release() 
     ordered = versions(
         "0.93.0", "0.115.0", "0.166.0-alpha", "0.166.0-alpha.2", "0.166.0-alpha.10", "0.166.0-beta", "0.166.0", "1.0.0"
     )
-    assert sorted(ordered[::-1]) == ordered
+    backwards = ordered[::-1]
+    assert sorted(backwards) == ordered
 
 
 @pytest.mark.parametrize(

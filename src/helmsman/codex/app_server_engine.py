@@ -29,6 +29,7 @@ from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, Opened
 from helmsman.errors import (
     EngineLost,
+    EngineRefused,
     EngineStartFailed,
     EngineTimeout,
     HelmsmanError,
@@ -67,6 +68,8 @@ log = logging.getLogger(__name__)
 
 INTERRUPT_TIMEOUT: Final = 10.0
 """How long a turn may take to stop; Codex was seen to need some milliseconds."""
+
+_INTERRUPT_AGAIN: Final = 0.05
 
 STEER_TIMEOUT: Final = 5.0
 
@@ -261,35 +264,26 @@ class AppServerEngine:
 
     async def interrupt(self, session_id: str) -> None:
         threads = [session_id, *self._router.children(session_id)]
-        async with anyio.create_task_group() as tasks:
-            for thread_id in threads:
-                if self._state(thread_id).turn_id is not None:
-                    tasks.start_soon(self._request_interrupt, thread_id)
         with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
             for thread_id in threads:
-                await self._wait_until_idle(thread_id)
+                await self._interrupt_thread(thread_id)
         await self._stop_commands(threads)
         if limit.cancelled_caught:
             raise EngineTimeout(
                 f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
             )
 
-    async def _request_interrupt(self, thread_id: str) -> None:
-        state = self._state(thread_id)
-        turn_id = state.turn_id
-        if turn_id is None:
-            return
-        try:
-            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
-        except EngineLost:
-            raise
-        except HelmsmanError as error:  # most often it has just ended; whether it has is what counts
-            log.debug("turn/interrupt of %s: %s", thread_id, error)
-
-    async def _wait_until_idle(self, thread_id: str) -> None:
+    async def _interrupt_thread(self, thread_id: str) -> None:
+        """Ask until the turn has ended: a turn that has only just been answered for cannot be interrupted yet."""
         state = self._state(thread_id)
         while state.turn_id is not None:
-            await state.idle.wait()
+            try:
+                await self._api.interrupt_turn(thread_id, state.turn_id, timeout=INTERRUPT_TIMEOUT)
+                await state.idle.wait()
+            except EngineRefused as refused:
+                log.debug("turn/interrupt of %s: %s", thread_id, refused)
+                with anyio.move_on_after(_INTERRUPT_AGAIN):
+                    await state.idle.wait()
             if self._peer.closed is not None:
                 raise self._peer.closed.again()
 

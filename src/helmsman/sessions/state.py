@@ -103,7 +103,7 @@ class SessionState:
                 if self.is_running:
                     self._end("failed", event.failure)
             case Notice():
-                if event.kind != "warning":
+                if event.kind != "warning" and self.is_running:
                     self.note = event.message
             case SettingsApplied():
                 self.model = event.model or self.model
@@ -195,6 +195,10 @@ class SessionState:
             return
         if isinstance(event, ItemEnded):
             self._written.pop(item.id, None)
+            if item.status not in ("completed", "failed"):
+                item = replace(item, status="completed")
+        elif not self.is_running:
+            return  # nothing begins in a turn that is over
         self._items[item.id] = item
         self.note = None
 

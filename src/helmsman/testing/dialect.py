@@ -47,6 +47,7 @@ class Dialect:
         self._kinds: dict[str, str] = {}  # name → function, custom, tool_search, …
         self._namespaces: dict[str, str] = {}  # name → namespace it is called in
         self._nested: set[str] = set()  # reachable from JavaScript only
+        self._mcp_tools: set[tuple[str, str]] = set()  # namespace and name; names repeat among servers
         for tool in request.tools:
             self._take(tool, namespace=None)
 
@@ -55,6 +56,9 @@ class Dialect:
         if kind == "namespace":
             for member in tool.get("tools") or ():
                 self._take(member, namespace=name)
+            return
+        if namespace is not None and namespace.startswith("mcp__"):
+            self._mcp_tools.add((namespace, name))
             return
         self._kinds[name] = kind
         if namespace is not None:
@@ -123,8 +127,8 @@ class Dialect:
         if long_name in self._kinds:
             return self._call(long_name, arguments, call_id)
         for namespace in (f"mcp__{server}__", f"mcp__{server}"):
-            if self._namespaces.get(tool) == namespace:
-                return self._call(tool, arguments, call_id)
+            if (namespace, tool) in self._mcp_tools:
+                return _function(tool, arguments, call_id, namespace)
         if "tool_search" in self._kinds:  # offered on demand; Codex takes the call without a search before it
             return _function(tool, arguments, call_id, f"mcp__{server}")
         raise self._refusal(f"the tool {tool!r} of the MCP server {server!r}")
@@ -165,7 +169,7 @@ class Dialect:
         raise self._refusal(f"the tool {name!r}")
 
     def _refusal(self, wanted: str) -> NotOffered:
-        offered = ", ".join(sorted({*self._kinds, *self._nested}))
+        offered = ", ".join(sorted({*self._kinds, *self._nested, *map(".".join, self._mcp_tools)}))
         return NotOffered(f"The script needs {wanted}, but this Codex offers only: {offered}.")
 
 

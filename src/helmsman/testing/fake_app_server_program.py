@@ -17,6 +17,12 @@ from typing import Any
 Json = dict[str, Any]
 
 _SANDBOXES = {"read-only": "readOnly", "workspace-write": "workspaceWrite", "danger-full-access": "dangerFullAccess"}
+_HELP = """Usage: codex [OPTIONS] [PROMPT]
+
+Commands:
+  exec        Known by name only
+  app-server  Play the scenario
+"""
 _POLL_SECONDS = 0.01
 
 
@@ -162,9 +168,11 @@ def _write(text: str) -> None:
 
 
 def main() -> None:
-    """Behave like `codex --version` and `codex app-server`."""
+    """Behave like `codex --version`, `codex --help` and `codex app-server`."""
     program, arguments = Program(Path(sys.argv[1])), sys.argv[2:]
-    if "--version" in arguments:
+    if "--help" in arguments:
+        _write(_HELP)
+    elif "--version" in arguments:
         _write(f"codex-cli {program.version}\n")
     elif "app-server" in arguments:
         program.run()

@@ -18,11 +18,27 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 1
 """How long uvicorn waits at the end for responses that do not end by themselves; then it cancels them."""
 
+_CLOSE_SECONDS = 5
+
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = anyio.Event()
+        self.stopped = anyio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals belong to the program around us
+
+    async def main_loop(self) -> None:
+        await self.stopping.wait()  # uvicorn itself looks ten times a second, which each test would pay for
+
+    async def run_until_stopped(self, listener: socket.socket) -> None:
+        try:
+            await self.serve([listener])
+        finally:
+            self.stopped.set()
 
 
 @asynccontextmanager
@@ -45,8 +61,11 @@ async def serve(app: ASGIApp) -> AsyncIterator[str]:
         )
         server = _Server(config)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
+            tasks.start_soon(server.run_until_stopped, listener)
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                server.should_exit = True
+                # Also when the block was left by an error or a cancellation: open connections are to be closed.
+                server.stopping.set()
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await server.stopped.wait()

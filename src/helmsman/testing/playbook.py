@@ -48,7 +48,7 @@ class _Conversation:
     script: Script | None = None
     position: int = 0
     turn_id: str | None = None
-    texts_seen: int = 0
+    texts_seen: tuple[str, ...] = ()
 
 
 class Playbook:
@@ -78,7 +78,7 @@ class Playbook:
         if script is not None:
             conversation.script, conversation.position = script, 0
         conversation.turn_id = request.turn_id
-        conversation.texts_seen = len(request.user_texts)
+        conversation.texts_seen = request.user_texts
         if conversation.script is None:
             raise ScriptProblem(
                 f"No script matches the prompt {request.last_user_text[:200]!r}. Add one with model.on(…)."
@@ -89,15 +89,22 @@ class Playbook:
 
     def _chosen(self, conversation: _Conversation, request: ModelRequest) -> Script | None:
         """The script that a new message chooses, or None to go on with the present one."""
-        seen = conversation.texts_seen
-        rewritten = len(request.user_texts) < seen  # rolled back or compacted
-        new = request.user_texts[seen:] if seen and not rewritten else request.new_user_texts
+        begins_turn = request.turn_id is None or request.turn_id != conversation.turn_id
+        new = request.user_texts[_common(conversation.texts_seen, request.user_texts) :]
+        if not new and request.turn_id != conversation.turn_id:
+            new = request.new_user_texts  # after a rollback the same prompt stands in the same place again
+        if not conversation.texts_seen:
+            new = request.new_user_texts  # the history of a fork or of another model's session is not news
         for text in reversed(new):
             for script in reversed(self._scripts):  # a later script refines an earlier one
                 if script.matches(text, request):
                     return script
-        begins_turn = request.turn_id is None or request.turn_id != conversation.turn_id
         return self._default if new and begins_turn else None
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many texts both begin with."""
+    return next((index for index, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
 def _script(name: str, when: When, steps: Sequence[ScriptStep]) -> Script:

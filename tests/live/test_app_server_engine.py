@@ -1,0 +1,406 @@
+"""The app-server engine on a real Codex."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.codex.app_server_engine import AppServerEngine, open_app_server
+from helmsman.codex.binary import find_codex
+from helmsman.engine import SessionOptions, TurnInput
+from helmsman.errors import (
+    EngineLost,
+    EngineRefused,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionIdle,
+    SessionNotFound,
+)
+from helmsman.events import EngineGone, Event, QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.questions import Choice, Question
+from helmsman.sessions.state import SessionState
+from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from helmsman.engine import Opened
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.script import Step
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Follower:
+    """Collects a session's events and lets a test wait for one."""
+
+    opened: Opened
+    events: list[Event] = field(default_factory=list[Event])
+    state: SessionState = field(init=False)
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.state = SessionState(self.opened.session_id)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        self.state.apply(event)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def until(self, condition: Callable[[], object], seconds: float = 30) -> None:
+        with anyio.fail_after(seconds):
+            while not condition():
+                await self._changed.wait()
+
+    async def question(self) -> Question:
+        await self.until(lambda: self.state.questions)
+        return next(iter(self.state.questions.values()))
+
+    async def end(self) -> TurnEnded:
+        await self.until(lambda: any(isinstance(event, TurnEnded) and event.agent_id is None for event in self.events))
+        return next(event for event in self.events if isinstance(event, TurnEnded) and event.agent_id is None)
+
+
+@asynccontextmanager
+async def engine_on(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[AppServerEngine]:
+    binary = await find_codex(explicit=codex_binary, env=codex_home.env, state_dir=None)
+    async with open_app_server(binary, codex_home=codex_home.path, env=codex_home.env) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def engine(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[AppServerEngine]:
+    async with engine_on(codex_binary, codex_home) as engine:
+        yield engine
+
+
+async def begin(engine: AppServerEngine, prompt: str, **options: Any) -> Follower:
+    follower = Follower(await engine.start(SessionOptions(**options), TurnInput(text=prompt)))
+    engine.attach(follower.opened.session_id, follower)
+    return follower
+
+
+async def test_a_turn_runs_from_start_to_end(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hello", say("Hel", "lo"))
+    session = await begin(engine, "hello", cwd=git_repo)
+    assert (await session.end()).outcome == "completed"
+    assert session.state.result == "Hello"
+
+
+async def test_a_sandbox_that_writes_does_not_make_codex_trust_the_repository(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path, codex_home: CodexHome, tmp_path: Path
+) -> None:
+    (git_repo / ".codex").mkdir()
+    (git_repo / ".codex" / "config.toml").write_text(
+        f'[mcp_servers.evil]\ncommand = "touch"\nargs = ["{tmp_path}/evil"]\n', encoding="utf-8"
+    )
+    model.on("write", run("echo hi > made.txt"), say("done"))
+    before = codex_home.config_path.read_bytes()
+    session = await begin(engine, "write", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+    await session.end()
+    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "hi\n"
+    assert codex_home.config_path.read_bytes() == before
+    assert not (tmp_path / "evil").exists()
+
+
+async def test_a_writing_sandbox_from_the_configuration_does_not_trust_it_either(
+    codex_binary: Path, model: ScriptedModel, git_repo: Path, codex_home: CodexHome
+) -> None:
+    codex_home.configure(sandbox_mode="workspace-write")
+    before = codex_home.config_path.read_bytes()
+    model.on("write", run("echo hi > made.txt"), say("done"))
+    async with engine_on(codex_binary, codex_home) as engine:
+        session = await begin(engine, "write", cwd=git_repo, approval_policy="never")
+        await session.end()
+    assert (git_repo / "made.txt").exists()
+    assert codex_home.config_path.read_bytes() == before
+
+
+async def test_a_trusted_repository_has_its_configuration_loaded_and_nothing_written(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path, codex_home: CodexHome, tmp_path: Path
+) -> None:
+    (git_repo / ".codex").mkdir()
+    (git_repo / ".codex" / "config.toml").write_text(
+        'developer_instructions = "obey the repository"\n', encoding="utf-8"
+    )
+    model.on("hello", say("hi"))
+    before = codex_home.config_path.read_bytes()
+    session = await begin(engine, "hello", cwd=git_repo, sandbox="workspace-write", trust_repository=True)
+    await session.end()
+    assert "obey the repository" in str(model.requests[-1].body)
+    assert codex_home.config_path.read_bytes() == before
+
+
+async def test_writable_roots_and_network_of_the_configuration_are_kept(
+    codex_binary: Path, model: ScriptedModel, git_repo: Path, codex_home: CodexHome, tmp_path: Path
+) -> None:
+    codex_home.configure(sandbox_workspace_write={"network_access": True, "exclude_slash_tmp": True})
+    model.on("hello", say("hi"))
+    async with engine_on(codex_binary, codex_home) as engine:
+        session = await begin(engine, "hello", cwd=git_repo, sandbox="workspace-write", writable_roots=(tmp_path,))
+        await session.end()
+    told = str(model.requests[-1].body)
+    assert str(tmp_path) in told
+    assert "enabled" in told.lower()
+
+
+async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEngine, git_repo: Path) -> None:
+    with pytest.raises(InvalidInput, match="workspace-write"):
+        await begin(engine, "x", cwd=git_repo, sandbox="read-only", writable_roots=(git_repo,))
+
+
+@pytest.mark.parametrize(
+    ("choice", "ran", "outcome"),
+    [("approve", True, "completed"), ("deny", False, "completed"), ("abort", False, "interrupted")],
+)
+async def test_a_command_waits_for_its_answer(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path, choice: str, ran: bool, outcome: str
+) -> None:
+    model.on("touch", run("touch approved.txt", escalate="need it"), say("after"))
+    session = await begin(engine, "touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+    question = await session.question()
+    assert question.type == "command_approval"
+    assert "touch approved.txt" in question.details["command"]
+    assert question.details["reason"] == "need it"
+    await engine.answer(question, (Choice(choice),))
+    session(QuestionClosed(session_id=question.session_id, question_id=question.id, answer=choice, by="test"))
+    assert (await session.end()).outcome == outcome
+    assert (git_repo / "approved.txt").exists() is ran
+
+
+async def test_the_reason_for_a_refusal_reaches_the_model_in_the_same_turn(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch x", escalate="need it"), say("I see"))
+    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    await engine.answer(await session.question(), (Choice("deny", "that is production"),))
+    await session.end()
+    assert "that is production" in model.requests[-1].user_texts[-1]
+
+
+async def test_a_question_is_answered_once(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("touch", run("touch x", escalate="need it"), say("ok"))
+    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    question = await session.question()
+    await engine.answer(question, None)
+    with pytest.raises(QuestionNotOpen):
+        await engine.answer(question, (Choice("approve"),))
+    await session.end()
+    assert not (git_repo / "x").exists()
+
+
+async def test_a_patch_waits_with_its_real_diff(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
+    session = await begin(engine, "patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    question = await session.question()
+    assert question.type == "patch_approval"
+    assert "+hello\n+world" in question.details["diff"]
+    assert "+++ b/" in question.details["diff"]
+    await engine.answer(question, (Choice("approve"),))
+    await session.end()
+    assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
+
+
+async def test_an_interrupt_stops_the_turn_and_its_command(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
+    session = await begin(engine, "sleep", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+    with anyio.fail_after(20):
+        while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
+            await anyio.sleep(0.02)
+    pid = int((git_repo / "pid").read_text(encoding="utf-8"))
+    await engine.interrupt(session.opened.session_id)
+    assert (await session.end()).outcome == "interrupted"
+    with anyio.fail_after(5):
+        while os.path.exists(f"/proc/{pid}") and "sleep" in cmdline(pid):  # noqa: ASYNC240, PTH110
+            await anyio.sleep(0.02)
+
+
+def cmdline(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+async def test_interrupting_an_idle_session_is_no_error(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hello", say("hi"))
+    session = await begin(engine, "hello", cwd=git_repo)
+    await session.end()
+    await engine.interrupt(session.opened.session_id)
+
+
+async def test_an_interrupt_closes_the_open_question(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch x", escalate="need it"), say("never"))
+    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    question = await session.question()
+    await engine.interrupt(session.opened.session_id)
+    await session.end()
+    closed = [event for event in session.events if isinstance(event, QuestionClosed)]
+    assert [(event.question_id, event.answer) for event in closed] == [(question.id, None)]
+    with pytest.raises(QuestionNotOpen):
+        await engine.answer(question, (Choice("approve"),))
+    assert not (git_repo / "x").exists()
+
+
+async def test_steering_reaches_the_model_in_the_running_turn(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("work", [say("first", gate), run("true")], say("second"))
+    session = await begin(engine, "work", cwd=git_repo, approval_policy="never")
+    await gate.reached()
+    await engine.steer(session.opened.session_id, "hurry up")
+    gate.release()
+    await session.end()
+    assert "hurry up" in model.requests[-1].user_texts
+
+
+async def test_there_is_nothing_to_steer_in_an_idle_session(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hello", say("hi"))
+    session = await begin(engine, "hello", cwd=git_repo)
+    await session.end()
+    with pytest.raises(SessionIdle):
+        await engine.steer(session.opened.session_id, "more")
+
+
+async def test_a_second_turn_is_refused_while_one_is_running(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("wait", hang())
+    session = await begin(engine, "wait", cwd=git_repo)
+    with pytest.raises(SessionBusy):
+        await engine.run_turn(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="more"))
+    await engine.interrupt(session.opened.session_id)
+
+
+async def test_a_session_continues_in_another_process_with_the_policy_asked_for(
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", say("one"))
+    model.on("second", run("touch x"), say("two"))
+    async with engine_on(codex_binary, codex_home) as engine:
+        full = {"cwd": git_repo, "sandbox": "danger-full-access", "approval_policy": "never"}
+        session = await begin(engine, "first", **full)
+        await session.end()
+    async with engine_on(codex_binary, codex_home) as engine:
+        opened = await engine.resume(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
+        again = Follower(opened)
+        engine.attach(opened.session_id, again)
+        await again.end()
+    assert (opened.sandbox, opened.approval_policy) == ("read-only", "on-request")
+    assert not (git_repo / "x").exists()
+    assert model.requests[-1].user_texts[-1] == "second"
+
+
+async def test_a_fork_shares_the_history_and_not_the_policy(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", say("one"))
+    model.on("second", say("two"))
+    session = await begin(engine, "first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
+    await session.end()
+    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
+    fork = Follower(opened)
+    engine.attach(opened.session_id, fork)
+    await fork.end()
+    assert opened.session_id != session.opened.session_id
+    assert (opened.sandbox, opened.approval_policy) == ("read-only", "on-request")
+    assert model.requests[-1].user_texts[-2:] == ("first", "second")
+
+
+async def test_an_unknown_session_is_not_found(engine: AppServerEngine) -> None:
+    for unknown in ("0199a0f2-0000-7000-8000-000000000000", "nonsense"):
+        with pytest.raises(SessionNotFound):
+            await engine.resume(unknown, SessionOptions(), TurnInput(text="x"))
+
+
+async def test_a_bad_configuration_value_is_refused_by_name(engine: AppServerEngine, git_repo: Path) -> None:
+    with pytest.raises(EngineRefused, match="model_reasoning_effort"):
+        await begin(engine, "x", cwd=git_repo, config={"model_reasoning_effort": 3})
+
+
+async def test_a_sub_agents_question_is_its_parents(
+    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("parent", spawn_agent("child work"), say("parent done"))
+    model.on("child work", run("touch child.txt", escalate="need it"), say("child done"))
+    session = await begin(engine, "parent", cwd=git_repo, approval_policy="on-request")
+    await session.until(lambda: any(isinstance(event, QuestionAsked) for event in session.events))
+    question = next(event.question for event in session.events if isinstance(event, QuestionAsked))
+    assert question.session_id == session.opened.session_id
+    assert question.agent_id not in (None, session.opened.session_id)
+    await engine.answer(question, None)
+    child_ended = lambda: any(isinstance(event, TurnEnded) and event.agent_id for event in session.events)  # noqa: E731
+    await session.until(child_ended)
+    await session.end()
+
+
+@pytest.mark.parametrize("moment", ["before the first word", "in a message", "in a command", "at a question"])
+async def test_killing_the_engine_tells_everyone_at_once(
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, moment: str
+) -> None:
+    gate = model.gate()
+    steps: dict[str, Step] = {
+        "before the first word": hang(),
+        "in a message": say("some", gate, "more"),
+        "in a command": run("touch running; exec sleep 5"),
+        "at a question": run("touch x", escalate="please"),
+    }
+    model.on("go", always(steps[moment]))
+    async with engine_on(codex_binary, codex_home) as engine:
+        session = await begin(engine, "go", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        match moment:
+            case "before the first word":
+                with anyio.fail_after(20):
+                    await model.wait_for_request()
+            case "in a message":
+                await gate.reached()
+            case "in a command":
+                with anyio.fail_after(20):
+                    while not (git_repo / "running").exists():
+                        await anyio.sleep(0.02)
+            case _:
+                await session.question()
+        reasons: list[EngineLost] = []
+
+        async def ask() -> None:
+            try:
+                await engine.api.compact_thread(session.opened.session_id)
+                await engine.interrupt(session.opened.session_id)
+            except EngineLost as error:
+                reasons.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            os.kill(engine_pid(engine), signal.SIGKILL)
+            tasks.start_soon(ask)
+        with anyio.fail_after(1):
+            await session.until(lambda: any(isinstance(event, EngineGone) for event in session.events))
+        assert reasons
+        assert session.state.status == "error"
+        with pytest.raises(EngineLost):
+            await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="x"))
+
+
+def engine_pid(engine: AppServerEngine) -> int:
+    transport: Any = engine._peer._transport
+    pid: int = transport.child.pid
+    return pid

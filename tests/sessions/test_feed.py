@@ -1,0 +1,109 @@
+"""Past events by cursor, live events by reader, both within bounds."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.events import Event, ItemDelta, Notice
+from helmsman.sessions.feed import Feed
+
+pytestmark = pytest.mark.anyio
+
+
+def note(text: str) -> Notice:
+    return Notice(session_id="s", kind="warning", message=text)
+
+
+def delta(text: str, item: str = "m") -> ItemDelta:
+    return ItemDelta(session_id="s", item_id=item, item_type="agent_message", text=text)
+
+
+def texts(events: tuple[Event, ...] | list[Event]) -> list[str]:
+    return [event.message if isinstance(event, Notice) else getattr(event, "text", "") for event in events]
+
+
+def test_a_reader_gets_what_came_since_its_cursor() -> None:
+    feed = Feed(10)
+    feed.publish(note("1"))
+    page = feed.since(0)
+    feed.publish(note("2"))
+    assert texts(page.events) == ["1"]
+    assert texts(feed.since(page.cursor).events) == ["2"]
+    assert feed.since(feed.cursor).events == ()
+
+
+def test_a_reader_that_fell_behind_is_told_how_much_it_missed() -> None:
+    feed = Feed(2)
+    for number in range(5):
+        feed.publish(note(str(number)))
+    page = feed.since(1)
+    assert (texts(page.events), page.missed, page.cursor) == (["3", "4"], 2, 5)
+
+
+def test_a_cursor_from_nowhere_is_harmless() -> None:
+    feed = Feed(3)
+    feed.publish(note("1"))
+    assert (feed.since(-5).events, feed.since(-5).missed) == ((note("1"),), 0)
+    assert feed.since(99).events == ()
+
+
+def test_deltas_are_not_stored() -> None:
+    feed = Feed(3)
+    feed.publish(delta("a"))
+    assert feed.cursor == 0
+
+
+async def test_a_live_reader_gets_deltas_and_runs_of_them_joined() -> None:
+    feed = Feed(10)
+    with feed.read() as reader:
+        for event in (delta("a"), delta("b"), delta("c", "other"), note("n"), delta("d")):
+            feed.publish(event)
+        got = [await reader.next() for _ in range(4)]
+    assert texts(got) == ["ab", "c", "n", "d"]
+
+
+async def test_a_live_reader_may_begin_in_the_past() -> None:
+    feed = Feed(10)
+    feed.publish(note("1"))
+    with feed.read(since=0) as reader:
+        feed.publish(note("2"))
+        assert texts([await reader.next(), await reader.next()]) == ["1", "2"]
+
+
+async def test_a_reader_that_does_not_read_loses_the_oldest_and_knows_it() -> None:
+    feed = Feed(2)
+    with feed.read() as reader:
+        for number in range(5):
+            feed.publish(note(str(number)))
+        assert reader.missed == 3
+        assert texts([await reader.next(), await reader.next()]) == ["3", "4"]
+
+
+async def test_a_waiter_wakes_with_the_next_event() -> None:
+    feed = Feed(2)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(feed.changed)
+            await anyio.lowlevel.checkpoint()
+            feed.publish(note("x"))
+
+
+async def test_an_ended_reader_is_forgotten() -> None:
+    feed = Feed(2)
+    with feed.read() as reader:
+        pass
+    feed.publish(note("x"))
+    assert not reader.pending()
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 12), max_size=12), st.integers(0, 15))
+def test_what_is_given_and_what_was_missed_add_up(size: int, numbers: list[int], cursor: int) -> None:
+    feed = Feed(size)
+    for number in numbers:
+        feed.publish(note(str(number)))
+    page = feed.since(cursor)
+    assert len(page.events) + page.missed == max(0, len(numbers) - cursor)
+    assert texts(page.events) == [str(number) for number in numbers][len(numbers) - len(page.events) :]
