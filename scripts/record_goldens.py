@@ -26,7 +26,7 @@ import anyio
 from helmsman.codex.framing import LineFramer
 from helmsman.codex.process import open_child
 from helmsman.concurrency import background_tasks
-from helmsman.events import Item
+from helmsman.events import Event, Item
 from helmsman.testing import (
     CodexHome,
     Gate,
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from helmsman.codex.process import Child
-    from helmsman.events import Event
     from helmsman.testing.playbook import ScriptStep
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
@@ -200,7 +199,7 @@ class Conversation:
         turn = (await self._ask("turn/start", threadId=thread, input=prompt))["turn"]["id"]
         if self._story.interrupt_after is not None:
             await self._seen(self._story.interrupt_after, thread)
-            await self._ask("turn/interrupt", threadId=thread, turnId=turn)
+            await self._send({"id": "stop", "method": "turn/interrupt", "params": {"threadId": thread, "turnId": turn}})
         await self._seen("turn/completed", thread)
         await self._ask("thread/loaded/list")  # whatever came with the end of the turn is here before this answer
         return self._notifications
@@ -345,13 +344,18 @@ def normalised(recording: Path) -> list[Event]:
 
 
 def described(value: Any) -> Any:
-    """A value of the event model as JSON: its type and whatever is not None or empty."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        kind = {"type": value.type} if isinstance(value, Item) else {"event": type(value).__name__}
-        shown = {name: described(inner) for name, inner in fields.items() if inner not in (None, (), "", {})}
-        return kind | shown
-    return [described(inner) for inner in value] if isinstance(value, tuple) else value
+    """A value of the event model as JSON: the type of an event or item, and whatever is not None, False or empty."""
+    if isinstance(value, tuple):
+        return [described(inner) for inner in value]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    kind: Message = {"type": value.type} if isinstance(value, Item) else {}
+    if isinstance(value, Event):
+        kind = {"event": type(value).__name__}
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return kind | {
+        name: described(inner) for name, inner in fields.items() if inner or inner == 0 and inner is not False
+    }
 
 
 def write_expected_events(recording: Path) -> None:

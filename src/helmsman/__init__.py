@@ -1,1 +1,65 @@
-"""Helmsman steers OpenAI Codex."""
+"""Helmsman steers OpenAI Codex: start work, follow it, answer its questions, steer it, stop it.
+
+    async with Helmsman() as helm:
+        session = await helm.start("Fix the failing test", cwd=repo, sandbox="workspace-write")
+        async for event in session.events():
+            ...
+        print(session.result, session.usage)
+
+    answer = await run_step("Review this diff", cwd=repo, output_schema=schema, on_question=ask)
+
+Events and items are in `helmsman.events`, errors in `helmsman.errors`, the test kit in `helmsman.testing`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from helmsman._version import __version__
+
+if TYPE_CHECKING:
+    from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
+    from helmsman.questions import Prompt, Question
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.settings import Settings, load_settings
+    from helmsman.step import StepResult, run_step, run_step_sync
+
+__all__ = [
+    "Helmsman",
+    "HelmsmanError",
+    "Prompt",
+    "Question",
+    "QuestionHandler",
+    "Session",
+    "Settings",
+    "StepError",
+    "StepFailed",
+    "StepInterrupted",
+    "StepOutputInvalid",
+    "StepResult",
+    "StepTimedOut",
+    "__version__",
+    "load_settings",
+    "run_step",
+    "run_step_sync",
+]
+
+_HOMES = {
+    "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
+    "questions": ("Prompt", "Question"),
+    "service": ("Helmsman",),
+    "sessions.session": ("QuestionHandler", "Session"),
+    "settings": ("Settings", "load_settings"),
+    "step": ("StepResult", "run_step", "run_step_sync"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a command line that needs little starts fast."""
+    for module, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(f"helmsman.{module}"), name)
+            return value
+    raise AttributeError(f"module 'helmsman' has no attribute {name!r}")

@@ -223,8 +223,34 @@ def test_a_time_that_makes_no_sense_gives_no_time_left(seconds: float) -> None:
 # --- properties ------------------------------------------------------------------------------------------------------
 
 _FRAGMENTS = st.sampled_from(
-    "collected ; items;[ 45%]; passed; failed;, ; in ;1.0s;Tests: ; total;running ; tests;test x ... ok;--- PASS: ;"
-    "ok  \tp\t;/; of ;\n;\r;\x1b[31m;999999999999;7;132; ;|;(3)".split(";")
+    [
+        "collected ",
+        " items",
+        "[ 45%]",
+        " passed",
+        " failed",
+        ", ",
+        " in ",
+        "1.0s",
+        "Tests: ",
+        " total",
+        "running ",
+        " tests",
+        "test x ... ok",
+        "--- PASS: ",
+        "ok  \tp\t",
+        "/",
+        " of ",
+        "\n",
+        "\r",
+        "\x1b[31m",
+        "999999999999",
+        "7",
+        "132",
+        " ",
+        "|",
+        "(3)",
+    ]
 )
 _OUTPUTS = st.one_of(st.text(), st.lists(_FRAGMENTS, max_size=30).map("".join))
 _STATUSES: st.SearchStrategy[ItemStatus] = st.sampled_from(["started", "in_progress", "completed", "failed"])

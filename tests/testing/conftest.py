@@ -67,7 +67,7 @@ class RawAppServer:
         answer = await self.request("turn/start", {"threadId": self.thread_id, "input": [text], **params})
         return str(answer["result"]["turn"]["id"])
 
-    async def wait_for(self, method: str, **fields: Any) -> Json:
+    async def wait_for(self, method: str) -> Json:
         """The params of the next notification with this method on our thread."""
         while True:
             message = await self.receive()

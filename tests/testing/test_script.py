@@ -3,8 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from helmsman.events import Usage
-from helmsman.testing import Gate, add, cut, delete, fail, hang, move, patch, plan, run, say, update
+from helmsman.testing import Gate, add, cut, delete, fail, hang, move, patch, plan, run, say, update, usage
 from helmsman.testing.script import parts_of
 
 
@@ -44,7 +43,7 @@ def test_a_failure_carries_its_error_and_its_headers() -> None:
 
 def test_a_step_is_one_part_or_a_list_of_parts() -> None:
     assert parts_of(say("a")) == (say("a"),)
-    assert parts_of([say("a"), run("ls"), Usage(1)]) == (say("a"), run("ls"), Usage(1))
+    assert parts_of([say("a"), run("ls"), usage(1)]) == (say("a"), run("ls"), usage(1))
 
 
 def test_what_is_no_part_is_refused() -> None:

@@ -9,18 +9,18 @@ import anyio
 import pytest
 
 from helmsman.testing import (
-    RateLimit,
     ScriptedModel,
-    Usage,
     cut,
     fail,
     hang,
     incomplete,
     plan,
+    rate_limit,
     response_failed,
     say,
     search,
     think,
+    usage,
 )
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ async def test_a_response_has_several_items_with_ids_of_their_own(model: Scripte
 
 
 async def test_a_response_tells_its_cost_and_the_rate_limit(model: ScriptedModel) -> None:
-    limit = RateLimit(name="primary", used_percent=42.5, window_minutes=300)
-    model.on("Hi", [say("a"), Usage(input_tokens=7, cached_input_tokens=5, output_tokens=2), limit])
+    model.on("Hi", [say("a"), usage(7, cached_input_tokens=5, output_tokens=2), rate_limit(42.5, window_minutes=300)])
 
     answer = await ask(model, "Hi")
 

@@ -10,9 +10,7 @@ import pytest
 
 from helmsman.testing import (
     CodexHome,
-    RateLimit,
     ScriptedModel,
-    Usage,
     add,
     ask_user,
     call,
@@ -26,6 +24,7 @@ from helmsman.testing import (
     patch,
     plan,
     question,
+    rate_limit,
     request_permissions,
     response_failed,
     run,
@@ -34,15 +33,15 @@ from helmsman.testing import (
     spawn_agent,
     think,
     update,
+    usage,
     wait_agents,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.testing.conftest import Json, OpenAppServer
-
     from helmsman.testing.binaries import Version
+    from testing.conftest import Json, OpenAppServer, RawAppServer
 
 pytestmark = pytest.mark.anyio
 
@@ -69,10 +68,14 @@ def tell_of_everything(model: ScriptedModel) -> None:
         "Go",
         run("echo hello"),
         [think("hm", raw="hm"), change],
-        run("echo outside", escalate="May I?", prefix_rule=["echo"]),
+        run("env echo outside", escalate="May I?", prefix_rule=["env"]),
         [search("cats"), say("Let me ", "see.", phase="commentary"), call_tool("lab", "read", {"key": "k"})],
-        lambda request: [say(" / ".join(output.strip() for output in request.tool_outputs)), Usage(7, 5, 3, 1)],
+        lambda request: [say(" / ".join(output.strip() for output in request.tool_outputs)), usage(7, 5, 3, 1)],
     )
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()}
 
 
 async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, model: ScriptedModel) -> None:
@@ -88,11 +91,7 @@ async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, 
     assert [command["aggregatedOutput"] for command in commands] == ["hello\n", "outside\n"]
     (approval,) = server.params("item/commandExecution/requestApproval")
     assert approval["reason"] == "May I?"
-    assert {file.name: file.read_text(encoding="utf-8") for file in repo.iterdir() if file.is_file()} == {
-        "new.txt": "hi\n",
-        "README.md": "# Changed\n",
-        "moved.txt": "kept\n",
-    }
+    assert files_in(repo) == {"new.txt": "hi\n", "README.md": "# Changed\n", "moved.txt": "kept\n"}
     assert [change["status"] for change in server.items("fileChange")] == ["completed"]
     assert [item["summary"] for item in server.items("reasoning")] == [["hm"]]
     assert [item["query"] for item in server.items("webSearch")] == ["cats"]
@@ -101,7 +100,7 @@ async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, 
     said = [message["text"] for message in server.items("agentMessage")]
     assert said[0] == "Let me see."
     assert said[1].startswith("hello / ")
-    assert said[1].endswith("no such note") or "no such note" in said[1].rpartition(" / ")[2]
+    assert "no such note" in said[1].rpartition(" / ")[2]
     spent = server.params("thread/tokenUsage/updated")[-1]["tokenUsage"]["last"]
     assert (spent["inputTokens"], spent["cachedInputTokens"], spent["outputTokens"]) == (7, 5, 3)
 
@@ -144,7 +143,7 @@ async def test_text_arrives_while_the_test_holds_the_stream(
     app_server: OpenAppServer, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = model.gate()
-    model.on("Go", [say("Hel", gate, "lo"), RateLimit(name="primary", used_percent=40, window_minutes=300)])
+    model.on("Go", [say("Hel", gate, "lo"), rate_limit(40, window_minutes=300)])
 
     with anyio.fail_after(30):
         async with app_server() as server:
@@ -284,8 +283,8 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "fault",
-    [fail(429, retry_after=0), fail(503), cut(), [say("Hel"), cut()], response_failed("server_error")],
-    ids=["429", "503", "cut", "cut in a message", "failed"],
+    [fail(503), cut(), [say("Hel"), cut()], response_failed("server_error")],
+    ids=["503", "cut", "cut in a message", "failed"],
 )
 async def test_a_fault_is_tried_again_and_gets_the_next_step(
     app_server: OpenAppServer, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, fault: Any
@@ -301,6 +300,23 @@ async def test_a_fault_is_tried_again_and_gets_the_next_step(
     assert turn["status"] == "completed", turn
     assert server.items("agentMessage")[-1]["text"] == "Hello"
     assert len(model.requests) == 2
+
+
+@pytest.mark.matrix
+async def test_too_many_requests_are_tried_again_by_newer_versions(
+    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, git_repo: Path
+) -> None:
+    codex_home.configure(model_providers=RETRIES)
+    model.on("Go", fail(429, retry_after=0), say("Hello"))
+
+    with anyio.fail_after(30):
+        async with app_server() as server:
+            await server.start_thread(cwd=str(git_repo))
+            turn = await server.run("Go")
+
+    tried_again = codex_version >= (0, 163, 0)
+    assert turn["status"] == ("completed" if tried_again else "failed")
+    assert len(model.requests) == (2 if tried_again else 1)
 
 
 @pytest.mark.parametrize(
@@ -387,6 +403,6 @@ async def test_many_threads_share_one_script(app_server: OpenAppServer, model: S
     assert len(server.items("commandExecution")) == 20
 
 
-async def read_until_completed(server: Any, turns: int) -> None:
+async def read_until_completed(server: RawAppServer, turns: int) -> None:
     while len(server.params("turn/completed")) < turns:
         await server.receive()

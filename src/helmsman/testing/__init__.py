@@ -1,6 +1,7 @@
 """The public test kit: run a real Codex without an account, on a model that follows a script.
 
 - `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
+- `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
 - `CodexHome`: a Codex configuration of its own for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
 
@@ -13,8 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from helmsman.events import RateLimit, Usage
     from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
+    from helmsman.testing.cloud import ScriptedCloud
+    from helmsman.testing.fake_app_server import FakeAppServer
     from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
     from helmsman.testing.model import ScriptedModel
     from helmsman.testing.model_request import ModelRequest
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         patch,
         plan,
         question,
+        rate_limit,
         request_permissions,
         response_failed,
         run,
@@ -43,17 +46,18 @@ if TYPE_CHECKING:
         spawn_agent,
         think,
         update,
+        usage,
         wait_agents,
     )
 
 __all__ = [
     "CodexHome",
+    "FakeAppServer",
     "Gate",
     "HomeTemplates",
     "ModelRequest",
-    "RateLimit",
+    "ScriptedCloud",
     "ScriptedModel",
-    "Usage",
     "add",
     "always",
     "ask_user",
@@ -74,6 +78,7 @@ __all__ = [
     "patch",
     "plan",
     "question",
+    "rate_limit",
     "request_permissions",
     "response_failed",
     "run",
@@ -82,13 +87,16 @@ __all__ = [
     "spawn_agent",
     "think",
     "update",
+    "usage",
     "wait_agents",
 ]
 
 _MODULES = {
     "CodexHome": "home",
+    "FakeAppServer": "fake_app_server",
     "HomeTemplates": "home",
     "ModelRequest": "model_request",
+    "ScriptedCloud": "cloud",
     "ScriptedModel": "model",
     "codex_version": "binaries",
     "codex_versions": "binaries",

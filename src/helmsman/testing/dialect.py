@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from helmsman.testing.script import (
     AskUser,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.testing.model_request import ModelRequest
+    from helmsman.testing.script import ToolCall
 
-ToolCall = Run | Patch | Plan | McpCall | AskUser | RequestPermissions | SpawnAgent | WaitAgents | Call
 Json = dict[str, Any]
 
 _NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
@@ -97,7 +97,7 @@ class Dialect:
             case Call(name, arguments):
                 return self._call(name, dict(arguments), call_id)
             case _:
-                assert_never(part)
+                raise AssertionError(f"no tool is known for {part!r}")
 
     def _run(self, part: Run, call_id: str) -> Json:
         shell = next((name for name in ("exec_command", "shell_command", "shell") if self._offers(name)), None)

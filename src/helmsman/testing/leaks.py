@@ -50,16 +50,16 @@ def marked_processes(marker: str) -> set[LeftProcess]:
 
 def child_processes() -> set[LeftProcess]:
     """Our own children, those that have ended and were not waited for included."""
-    return set(_children_from_proc() if sys.platform == "linux" else _children_from_ps())
+    return set(_children_from_proc() if sys.platform == "linux" else children_from_ps())
 
 
-def wait_until_gone(marker: str, before: set[LeftProcess]) -> set[LeftProcess]:
-    """What a test with this marker left behind, after a moment for those that are just exiting.
+def wait_until_gone(marker: str, before: set[LeftProcess], *, grace: float = _GRACE_SECONDS) -> set[LeftProcess]:
+    """What a test with this marker left behind, after a moment of grace for those that are just exiting.
 
     `before` are the children there were when it began.
     """
     known = {process.pid for process in before}
-    deadline = time.monotonic() + _GRACE_SECONDS
+    deadline = time.monotonic() + grace
     while True:
         children = {process for process in child_processes() if process.pid not in known}
         left = children | marked_processes(marker) if sys.platform == "linux" else children
@@ -84,7 +84,8 @@ def _children_from_proc() -> Iterator[LeftProcess]:
                 yield LeftProcess(int(pid), _command(folder), zombie=state == "Z")
 
 
-def _children_from_ps() -> Iterator[LeftProcess]:
+def children_from_ps() -> Iterator[LeftProcess]:
+    """Our own children, as `ps` lists them."""
     listing = ["ps", "-axo", "pid=,ppid=,state=,command="]
     shown = subprocess.run(
         listing, capture_output=True, encoding="utf-8", errors="replace", timeout=_PS_SECONDS, check=False

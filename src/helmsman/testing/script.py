@@ -20,7 +20,25 @@ if TYPE_CHECKING:
     from helmsman.testing.model_request import ModelRequest
 
 
-class Gate:
+class Part:
+    """Anything a step can be made of."""
+
+    __slots__ = ()
+
+
+class ToolCall(Part):
+    """A part that the model does by calling one of the tools Codex offers."""
+
+    __slots__ = ()
+
+
+class Ending(Part):
+    """A part that ends the stream in another way than well; nothing can follow it."""
+
+    __slots__ = ()
+
+
+class Gate(Part):
     """A point in a stream where the model waits for the test. Once released it stays open."""
 
     def __init__(self) -> None:
@@ -55,19 +73,19 @@ Chunk: TypeAlias = "str | Gate"
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class Say(Part):
     chunks: tuple[Chunk, ...]
     phase: Literal["commentary", "final_answer"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Think:
+class Think(Part):
     chunks: tuple[Chunk, ...]
     raw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(ToolCall):
     command: str
     escalate: str | None = None
     prefix_rule: tuple[str, ...] | None = None
@@ -76,18 +94,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(ToolCall):
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(ToolCall):
     steps: tuple[PlanStep, ...]
     explanation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class McpCall:
+class McpCall(ToolCall):
     server: str
     tool: str
     arguments: Mapping[str, Any]
@@ -102,12 +120,12 @@ class UserQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class AskUser:
+class AskUser(ToolCall):
     questions: tuple[UserQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPermissions:
+class RequestPermissions(ToolCall):
     reason: str
     network: bool = False
     read: tuple[str, ...] = ()
@@ -115,50 +133,50 @@ class RequestPermissions:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Search(Part):
     query: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnAgent:
+class SpawnAgent(ToolCall):
     message: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class WaitAgents:
+class WaitAgents(ToolCall):
     timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(ToolCall):
     name: str
     arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Ending):
     """The socket closes in mid stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Ending):
     """Nothing more is sent until the connection closes."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseFailed:
+class ResponseFailed(Ending):
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Incomplete:
+class Incomplete(Ending):
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Part):
     """An HTTP error instead of a stream."""
 
     status: int
@@ -166,12 +184,16 @@ class Fail:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Output: TypeAlias = (
-    Say | Think | Run | Patch | Plan | McpCall | AskUser | RequestPermissions | Search | SpawnAgent | WaitAgents | Call
-)
-Ending: TypeAlias = Cut | Hang | ResponseFailed | Incomplete
-Part: TypeAlias = Output | Ending | Fail | Gate | Usage | RateLimit
-"""`Usage` says what the response costs, `RateLimit` (`primary` or `secondary`) how much of the account's limit is used."""
+@dataclass(frozen=True, slots=True)
+class Cost(Part):
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Part):
+    rate_limit: RateLimit
+
+
 React: TypeAlias = "Callable[[ModelRequest], Step]"
 Step: TypeAlias = "Part | Sequence[Part] | React"
 
@@ -331,6 +353,25 @@ def fail(
     body = {"message": message, "type": error_type, "code": code, **error}
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return Fail(status, {key: value for key, value in body.items() if value is not None}, headers)
+
+
+def usage(
+    input_tokens: int = 0, cached_input_tokens: int = 0, output_tokens: int = 0, reasoning_output_tokens: int = 0
+) -> Cost:
+    """What the response costs: `[say("Done"), usage(100, output_tokens=10)]`."""
+    return Cost(Usage(input_tokens, cached_input_tokens, output_tokens, reasoning_output_tokens))
+
+
+def rate_limit(
+    used_percent: float,
+    *,
+    window_minutes: int | None = None,
+    resets_at: int | None = None,
+    name: Literal["primary", "secondary"] = "primary",
+) -> Limit:
+    """How much of the account's limit is used, told with the response."""
+    limit = RateLimit(name=name, used_percent=used_percent, window_minutes=window_minutes, resets_at=resets_at)
+    return Limit(limit)
 
 
 def cut() -> Cut:

@@ -26,7 +26,7 @@ def _table(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str) -> str:
-    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else _text(key)
 
 
 def _value(value: Any) -> str:
@@ -34,6 +34,13 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool | int | float):
         return json.dumps(value)  # for these a JSON value is a TOML value
     raise TypeError(f"{value!r} cannot be written as TOML. Use text, numbers, booleans, lists or tables.")
+
+
+def _text(text: str) -> str:
+    """A JSON text is a TOML text, but for pairs of escapes (so none are made) and one character TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -11,31 +11,32 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.events import RateLimit, Usage
+from helmsman.events import Usage
 from helmsman.testing.script import (
+    Cost,
     Cut,
-    Fail,
     Gate,
     Hang,
     Incomplete,
-    Part,
+    Limit,
     ResponseFailed,
     Say,
     Search,
     Think,
+    ToolCall,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from helmsman.testing.dialect import Dialect
-    from helmsman.testing.script import Chunk
+    from helmsman.testing.script import Chunk, Part
 
 Event = dict[str, Any]
 Beat = Event | Gate | Cut | Hang
 
 DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
-"""What a response costs unless its step holds a `Usage` of its own."""
+"""What a response costs unless its step says otherwise."""
 
 
 class Encoder:
@@ -51,7 +52,7 @@ class Encoder:
             NotOffered: A part needs a tool that this Codex does not have.
         """
         response = {"id": self._new_id("resp")}
-        usage = next((part for part in parts if isinstance(part, Usage)), DEFAULT_USAGE)
+        usage = next((part.usage for part in parts if isinstance(part, Cost)), DEFAULT_USAGE)
         ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
         beats: list[Beat] = [{"type": "response.created", "response": response}]
         position = itertools.count()
@@ -59,8 +60,6 @@ class Encoder:
             match part:
                 case Gate():
                     beats.append(part)
-                case Usage() | RateLimit() | Fail():
-                    pass  # these go into the end, the headers and the status of the response
                 case Cut() | Hang():
                     ending = [part]
                 case ResponseFailed(code, message):
@@ -77,9 +76,11 @@ class Encoder:
                     action = {"type": "search", "query": query}
                     search = {"type": "web_search_call", "id": self._new_id("ws"), "status": "completed"}
                     beats += _whole(search | {"action": action}, next(position))
-                case _:
+                case ToolCall():
                     item = dialect.item(part, self._new_id("call"))
                     beats += _whole({"id": self._new_id("item")} | item, next(position))
+                case _:
+                    pass  # a cost or a limit, which go into the end and the headers of the response
         return beats + ending
 
     def _message(self, part: Say, index: int) -> Iterator[Beat]:
@@ -114,7 +115,7 @@ class Encoder:
 def headers(parts: Sequence[Part]) -> list[tuple[bytes, bytes]]:
     """The headers of a stream; the account's rate limits come in them."""
     listed = {"content-type": "text/event-stream", "cache-control": "no-store"}
-    for limit in (part for part in parts if isinstance(part, RateLimit)):
+    for limit in (part.rate_limit for part in parts if isinstance(part, Limit)):
         values = {
             "used-percent": limit.used_percent,
             "window-minutes": limit.window_minutes,

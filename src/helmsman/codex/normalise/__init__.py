@@ -1,8 +1,8 @@
 """What Codex says, in either of its dialects, as Helmsman's events and items.
 
-`app_server` reads the notifications of `codex app-server`, `exec` the lines of `codex exec --json`; `items`, `diffs` and
-`failures` hold what both have in common. Every function is pure and total: unknown types and fields become `Unknown` and
-`UnknownItem`, and no input raises.
+`app_server` reads the notifications of `codex app-server`, `exec` the lines of `codex exec --json`; `items`, `diffs`
+and `failures` hold what both have in common. Every function is pure and total: unknown types and fields become
+`Unknown` and `UnknownItem`, and no input raises.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ _STATUSES: Final[Mapping[str, ItemStatus]] = {
     "interrupted": "failed",
 }
 _IMAGE_INPUTS: Final = frozenset({"image", "localImage"})
+_DECLINED_OUTPUT: Final = "exec command rejected by user"
+"""Codex 0.93 ends a declined command twice, the second time as failed with this output."""
 
 
 def app_server_item(raw: Any, *, stage: ItemStatus | None = None) -> Item:
@@ -103,14 +105,15 @@ def _proposed_plan(fields: Mapping[str, Any], item_id: str, status: ItemStatus) 
 
 
 def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
+    output = text(fields.get("aggregatedOutput"))
     return CommandExecution(
         id=item_id,
         status=status,
         command=text(fields.get("command")),
         directory=optional_text(fields.get("cwd")),
         exit_code=integer(fields.get("exitCode")),
-        output=text(fields.get("aggregatedOutput")),
-        declined=fields.get("status") == "declined",
+        output=output,
+        declined=fields.get("status") == "declined" or output == _DECLINED_OUTPUT,
         duration_ms=integer(fields.get("durationMs")),
     )
 

@@ -1,0 +1,60 @@
+# `make demo` and `make test` each set up everything they need, from nothing but python3 and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test cover matrix lint types format goldens constraints clean
+
+help: ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Helmsman needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+setup: $(VENV)/.dev ## Make a virtual environment with everything in it
+
+demo: $(VENV)/.runtime ## Real Codex on a scripted model: a command, a change, an approval; no account needed
+	@$(BIN)/helmsman demo $(DEMO)
+
+test: $(VENV)/.dev ## Run the tests on the Codex of the PyPI wheel
+	$(BIN)/pytest -m "not matrix" -n $(WORKERS) $(TEST)
+
+cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)
+	$(MAKE) test TEST="--cov --cov-report=term $(TEST)"
+
+matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compatibility.md
+	$(BIN)/python scripts/fetch_codex.py
+	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
+	$(BIN)/python scripts/compatibility.py
+
+lint: $(VENV)/.dev ## Check style and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev ## Check types, strictly
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+goldens: $(VENV)/.dev ## Record the transcripts of every Codex version again
+	$(BIN)/python scripts/fetch_codex.py
+	$(BIN)/python scripts/record_goldens.py --update
+
+constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
+	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis htmlcov .coverage .coverage.* dist

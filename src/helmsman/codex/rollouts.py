@@ -1,0 +1,501 @@
+"""The sessions Codex has on disk, whoever made them: the terminal, an IDE, `codex exec`, an app-server.
+
+Codex keeps each session as a file of JSON lines that only grows (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`, moved
+to `archived_sessions/` when archived, compressed when old). All a listing shows stands at its beginning: the first line
+says what the session is, a few lines later comes the first prompt. So only that head is read, only of the files a page
+needs, and never again once it is complete. The order comes from the file system: last change, newest first.
+
+The format has changed with almost every version, and files may be damaged, half-written or not ours at all. Nothing
+found in a file raises: what cannot be understood is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import stat
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
+
+from helmsman.engine import SessionInfo
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
+
+SESSIONS: Final = "sessions"
+ARCHIVED: Final = "archived_sessions"
+NAMES: Final = "session_index.jsonl"
+
+HEAD_LIMIT: Final = 4 * 1024 * 1024
+"""How much of a file is looked at. The first line alone is 20 kB, and both it and a prompt may be far larger."""
+
+LINES_AFTER_PROMPT: Final = 20
+"""The model is named right before the first prompt, or (0.93) right after it."""
+
+PROMPT_LIMIT: Final = 2000
+"""How much of the first prompt is kept in memory, for listings and searches."""
+
+_MAX_DEPTH: Final = 8
+_ROLLOUT_NAME: Final = re.compile(
+    r"rollout-.*?(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\.jsonl(?P<compressed>\.zst)?"
+)
+_CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
+
+
+class RolloutIndex:
+    """What is on disk under one CODEX_HOME. May be used from several threads; calls block, briefly."""
+
+    def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
+        """`open_file` opens a rollout for reading; a test counts with it what is read."""
+        self._home = codex_home
+        self._open = open_file or _open_rollout
+        self._lock = threading.Lock()
+        self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
+        self._names = _Names(codex_home / NAMES)
+
+    def list(
+        self,
+        *,
+        directory: str | Path | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        include_archived: bool = False,
+        include_subagents: bool = False,
+    ) -> Page:
+        """One page of sessions, the one that last changed first, and the cursor of the next page if there is one.
+
+        A session that changes between two pages moves to the front, where the next listing shows it; no other is lost
+        or shown twice.
+
+        Args:
+            directory: Only sessions that were started in this directory.
+            query: Only sessions with these words in their name, first prompt, directory or id.
+            limit: How many at most.
+            cursor: Where the page before ended.
+            include_archived: Also those that were archived.
+            include_subagents: Also those that an agent started for a part of its work.
+
+        Raises:
+            InvalidInput: The limit or the cursor makes no sense.
+        """
+        if limit < 1:
+            raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
+        after = _read_cursor(cursor)
+        matches = _Filter(directory, query)
+        rows: list[tuple[_File, SessionInfo]] = []
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
+            names = self._names.read()
+            for file in sorted(files.values(), key=_order, reverse=True):
+                if after is not None and _order(file) >= after:
+                    continue
+                head = self._head(file)
+                if head is None or (head.is_subagent and not include_subagents):
+                    continue
+                info = self._info(file, head, files, names)
+                if matches(info):
+                    rows.append((file, info))
+                    if len(rows) > limit:
+                        break
+        page = [info for _, info in rows[:limit]]
+        return page, (_write_cursor(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        """One session by its id, archived or not; None if it is not on disk."""
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED)
+            file = files.get(session_id)
+            head = None if file is None else self._head(file)
+            return None if file is None or head is None else self._info(file, head, files, self._names.read())
+
+    def _files(self, *roots: str) -> dict[str, _File]:
+        """The file of each session, by id. A session may be there twice while Codex moves or unpacks it."""
+        files: dict[str, _File] = {}
+        for root in roots:
+            found = {file.path: file for file in _scan(self._home / root, archived=root == ARCHIVED)}
+            known = self._heads[root]
+            self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
+            for file in found.values():
+                session_id = file.session_id or self._id_inside(file)
+                other = files.get(session_id) if session_id else None
+                if session_id and (other is None or _preference(file) > _preference(other)):
+                    files[session_id] = file
+        return files
+
+    def _id_inside(self, file: _File) -> str | None:
+        head = self._head(file)
+        if head is None or head.session_id is None:
+            return None
+        file.session_id = head.session_id
+        return file.session_id
+
+    def _head(self, file: _File) -> _Head | None:
+        known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
+        known = known_heads.get(file.path)
+        if known is not None and known.inode == file.inode and (known.complete or known.seen == file.seen):
+            return known.head
+        try:
+            with self._open(Path(file.path)) as opened:
+                reader = _HeadReader()
+                complete = reader.read(opened)
+        except _read_errors():
+            return None
+        known_heads[file.path] = _KnownHead(file.inode, file.seen, reader.head, complete)
+        return reader.head
+
+    def _info(self, file: _File, head: _Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
+        session_id = file.session_id or ""
+        return SessionInfo(
+            session_id=session_id,
+            updated_at=_from_ns(file.changed_ns),
+            created_at=head.created_at,
+            directory=head.directory,
+            name=names.get(session_id),
+            first_prompt=head.first_prompt or self._inherited_prompt(head, files),
+            model=head.model,
+            source=head.source,
+            originator=head.originator,
+            engine_version=head.engine_version,
+            parent_id=head.parent_id,
+            archived=file.archived,
+            path=Path(file.path),
+        )
+
+    def _inherited_prompt(self, head: _Head, files: Mapping[str, _File]) -> str | None:
+        """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
+        seen: set[str] = set()
+        while head.forked_from is not None and head.forked_from not in seen:
+            seen.add(head.forked_from)
+            parent = files.get(head.forked_from)
+            parent_head = None if parent is None else self._head(parent)
+            if parent_head is None or parent_head.first_prompt:
+                return None if parent_head is None else parent_head.first_prompt
+            head = parent_head
+        return None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _File:
+    """`session_id` is None until the head is read, for a file whose name does not have it."""
+
+    path: str
+    session_id: str | None
+    archived: bool
+    compressed: bool
+    inode: int
+    size: int
+    changed_ns: int
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        return (self.size, self.changed_ns)
+
+
+def _order(file: _File) -> tuple[int, str]:
+    return (file.changed_ns, file.session_id or "")
+
+
+def _preference(file: _File) -> tuple[bool, bool, int]:
+    return (not file.archived, not file.compressed, file.changed_ns)
+
+
+def _scan(root: Path, *, archived: bool) -> Iterator[_File]:
+    """All rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not."""
+    pending: list[tuple[str, int]] = [(str(root), 0)]
+    visited: set[tuple[int, int]] = set()
+    while pending:
+        directory, depth = pending.pop()
+        try:
+            status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
+            if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            entries = list(os.scandir(directory))
+        except OSError:
+            continue
+        for entry in entries:
+            name = _ROLLOUT_NAME.fullmatch(entry.name)
+            try:
+                if name is None:
+                    if entry.is_dir():
+                        pending.append((entry.path, depth + 1))
+                    continue
+                status = entry.stat()
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield _File(
+                    path=entry.path,
+                    session_id=name["id"],
+                    archived=archived,
+                    compressed=name["compressed"] is not None,
+                    inode=status.st_ino,
+                    size=status.st_size,
+                    changed_ns=status.st_mtime_ns,
+                )
+
+
+def _open_rollout(path: Path) -> BinaryIO:
+    if path.suffix == ".zst":
+        return cast("BinaryIO", importlib.import_module(_ZSTD).open(path, "rb"))
+    return path.open("rb", buffering=64 * 1024)
+
+
+_ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """What reading may raise. The errors of the decompressor are known only once it was needed."""
+    zstd = sys.modules.get(_ZSTD)
+    return (OSError, EOFError) if zstd is None else (OSError, EOFError, zstd.ZstdError)
+
+
+def _from_ns(nanoseconds: int) -> datetime:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:  # a file system may claim any time
+        return datetime.max.replace(tzinfo=UTC) if nanoseconds > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+# --- cursors and filters ---------------------------------------------------------------------------------------------
+
+
+def _write_cursor(file: _File) -> str:
+    """Time of change and id: together they are different for every row, however many changed in one moment."""
+    return f"{file.changed_ns}:{file.session_id}"
+
+
+def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
+    return int(found[1]), found[2]
+
+
+class _Filter:
+    def __init__(self, directory: str | Path | None, query: str | None) -> None:
+        self._directory = None if directory is None else str(directory)
+        self._resolved: dict[str, Path | None] = {}
+        self._words = (query or "").casefold().split()
+
+    def __call__(self, info: SessionInfo) -> bool:
+        return self._in_directory(info.directory) and self._has_words(info)
+
+    def _in_directory(self, directory: str | None) -> bool:
+        if self._directory is None or directory == self._directory:
+            return True
+        if directory is None:
+            return False
+        wanted = self._resolve(self._directory)
+        return wanted is not None and wanted == self._resolve(directory)
+
+    def _resolve(self, directory: str) -> Path | None:
+        if directory not in self._resolved:
+            try:
+                self._resolved[directory] = Path(directory).resolve()
+            except (OSError, ValueError, RuntimeError):
+                self._resolved[directory] = None
+        return self._resolved[directory]
+
+    def _has_words(self, info: SessionInfo) -> bool:
+        if not self._words:
+            return True
+        texts = (info.name, info.first_prompt, info.directory, info.session_id)
+        text = "\n".join(text for text in texts if text).casefold()
+        return all(word in text for word in self._words)
+
+
+# --- what is inside --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Head:
+    """What the beginning of a file says about its session."""
+
+    session_id: str | None = None
+    created_at: datetime | None = None
+    directory: str | None = None
+    first_prompt: str | None = None
+    model: str | None = None
+    source: str | None = None
+    originator: str | None = None
+    engine_version: str | None = None
+    parent_id: str | None = None
+    forked_from: str | None = None
+    is_subagent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownHead:
+    """A head as it was read; None for a file that does not begin as a session does (yet)."""
+
+    inode: int
+    seen: tuple[int, int]
+    head: _Head | None
+    complete: bool
+
+
+class _HeadReader:
+    """Reads lines until all is known. Formats: see the methods; a line none of them knows is passed over."""
+
+    def __init__(self) -> None:
+        self.head: _Head | None = None
+        self._lines_after_prompt = 0
+
+    def read(self, file: BinaryIO) -> bool:
+        """Whether the head is complete, so that more lines would add nothing."""
+        left = HEAD_LIMIT
+        while left > 0:
+            line = file.readline(left)
+            if not line:
+                return False
+            left -= len(line)
+            entry = _parse(line)
+            if entry is not None:
+                self._take(entry)
+            if self._is_complete():
+                return True
+        return True
+
+    def _is_complete(self) -> bool:
+        if self.head is None or self.head.first_prompt is None:
+            return False
+        self._lines_after_prompt += 1
+        return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        kind, payload = entry.get("type"), entry.get("payload")
+        if self.head is None:
+            # A file that begins with anything else is no session. In a fork the parent's first line may come second.
+            if kind == "session_meta" and isinstance(payload, dict):
+                self.head = _head_of(payload)
+            elif kind is None and _text(entry.get("id")) and "timestamp" in entry:  # long before 0.93
+                self.head = _head_of(entry)
+        elif kind == "turn_context" and isinstance(payload, dict):
+            self.head.model = self.head.model or _text(payload.get("model"))
+            self.head.directory = self.head.directory or _text(payload.get("cwd"))
+        elif kind == "event_msg" and isinstance(payload, dict):
+            self._take_event(self.head, payload)
+        elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
+            self._take_message(self.head, entry.get("content"))
+
+    def _take_event(self, head: _Head, payload: Mapping[str, Any]) -> None:
+        item = payload.get("item")
+        if payload.get("type") == "user_message":  # up to 0.149
+            prompt = _text(payload.get("message"))
+        elif payload.get("type") == "item_completed" and isinstance(item, dict) and item.get("type") == "UserMessage":
+            prompt = _first_text(item.get("content"))
+        else:
+            return
+        head.first_prompt = head.first_prompt or _shorten(prompt)
+
+    def _take_message(self, head: _Head, content: object) -> None:
+        text = _first_text(content) or ""
+        if text.startswith("<environment_context>"):
+            found = re.search(r"<cwd>(.{1,4096}?)</cwd>|Current working directory: (.{1,4096})", text)
+            head.directory = head.directory or (found and (found[1] or found[2]))
+        elif not text.startswith("<"):  # instructions are put before the prompt in the same way
+            head.first_prompt = head.first_prompt or _shorten(text)
+
+
+def _head_of(meta: Mapping[str, Any]) -> _Head:
+    source = meta.get("source")
+    kind = next(iter(source), None) if isinstance(source, dict) else source
+    is_subagent = isinstance(kind, str) and kind.lower() == "subagent"
+    parent = _text(meta.get("parent_thread_id")) or _spawned_by(source)
+    return _Head(
+        session_id=_text(meta.get("id")),
+        created_at=_time(meta.get("timestamp")),
+        directory=_text(meta.get("cwd")),
+        source=_text(kind),
+        originator=_text(meta.get("originator")),
+        engine_version=_text(meta.get("cli_version")),
+        parent_id=parent,
+        forked_from=_text(meta.get("forked_from_id")),
+        is_subagent=is_subagent or parent is not None,
+    )
+
+
+def _spawned_by(source: object) -> str | None:
+    """`{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`; a reviewer is only `{"subagent": "review"}`."""
+    for _ in range(2):
+        source = next(iter(source.values()), None) if isinstance(source, dict) else None
+    return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _text(value: object) -> str | None:
+    """A text that can be written anywhere: half of a surrogate pair, which JSON can spell, cannot."""
+    if not isinstance(value, str) or not value:
+        return None
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _first_text(content: object) -> str | None:
+    parts = content if isinstance(content, list) else []
+    return next((text for part in parts if isinstance(part, dict) and (text := _text(part.get("text")))), None)
+
+
+def _shorten(text: str | None) -> str | None:
+    text = (text or "").strip()
+    return text[:PROMPT_LIMIT] + "…" if len(text) > PROMPT_LIMIT else text or None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+class _Names:
+    """The names people gave to sessions: a file of lines of which the last about a session counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._names: dict[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        try:
+            status = self._path.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen != self._seen and stat.S_ISREG(status.st_mode):
+                with self._path.open("rb") as file:
+                    self._names = dict(_named(file))
+                self._seen = seen
+        except OSError:
+            self._seen, self._names = None, {}
+        return self._names
+
+
+def _named(lines: BinaryIO) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        entry = _parse(line) or {}
+        session_id, name = _text(entry.get("id")), entry.get("thread_name")
+        if session_id and isinstance(name, str):
+            yield session_id, _text(name) or ""

@@ -1,0 +1,11 @@
+"""Talking to a person at the terminal: showing what came from Codex safely, and asking what Codex wants to know.
+
+answer = await helmsman.run_step("Fix the test", on_question=ask_on_terminal)
+"""
+
+from __future__ import annotations
+
+from helmsman.terminal.dialogue import ask_on_terminal
+from helmsman.terminal.keyboard import has_terminal
+
+__all__ = ["ask_on_terminal", "has_terminal"]

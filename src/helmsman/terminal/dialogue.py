@@ -1,0 +1,199 @@
+"""Asks the person at the terminal what Codex wants to know.
+
+Shows what there is to judge, whole and with nothing hidden, then takes one key for each choice. While it waits, another
+door may answer; the question is then withdrawn and the terminal left as it was. Several questions come one after another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.questions import ABORT, ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, CANCEL, DECLINE, DENY, REFUSALS
+from helmsman.terminal.keyboard import open_keyboard
+from helmsman.terminal.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from helmsman.questions import Prompt, Question
+    from helmsman.sessions.session import Session
+    from helmsman.terminal.keyboard import Keyboard
+
+_KEYS: Final = {
+    APPROVE: "y",
+    APPROVE_SESSION: "s",
+    APPROVE_ALWAYS: "a",
+    DENY: "n",
+    ABORT: "x",
+    ACCEPT: "y",
+    DECLINE: "n",
+    CANCEL: "x",
+}
+_LABELS: Final = {
+    APPROVE: "approve",
+    APPROVE_SESSION: "approve, and do not ask again in this session",
+    APPROVE_ALWAYS: "always allow it from now on",
+    DENY: "deny (you can say why)",
+    ABORT: "deny and stop the turn",
+    ACCEPT: "accept",
+    DECLINE: "decline",
+    CANCEL: "cancel",
+}
+_TYPE: Final = "t"
+_BACK: Final = "b"
+_SHOW_ALL: Final = "d"
+_MOST_KEYS: Final = 9
+
+_ONE_AT_A_TIME: Final = anyio.Lock()
+
+
+async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
+    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal."""
+    async with _ONE_AT_A_TIME:
+        with open_keyboard() as keyboard:
+            if keyboard is None:
+                return None
+            from rich.console import Console
+
+            console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+            try:
+                return await _Dialogue(console, keyboard, question).ask(session)
+            except EOFError:
+                console.print("  Left unanswered.", style="yellow")
+                return None
+            except anyio.get_cancelled_exc_class():
+                console.print("\n  No answer is needed any more.", style="yellow")
+                raise
+
+
+class _Dialogue:
+    def __init__(self, console: Console, keyboard: Keyboard, question: Question) -> None:
+        self._console = console
+        self._keyboard = keyboard
+        self._question = question
+
+    async def ask(self, session: Session) -> list[str]:
+        from helmsman.terminal.question_view import question_lines
+
+        lines, left_out = question_lines(self._question, directory=session.directory)
+        for line in lines:
+            self._console.print(line)
+        answers: list[str] = []
+        for number, prompt in enumerate(self._question.prompts):
+            if number or self._question.type == "user_input":  # the first prompt of the others is the view itself
+                self._console.print(f"\n  {one_line(prompt.text)}", style="bold")
+            answers.append(await self._ask(prompt, left_out=left_out))
+            if self._question.type == "mcp_elicitation" and answers[0] in REFUSALS:
+                break  # who declines a form need not fill it in
+        return answers
+
+    async def _ask(self, prompt: Prompt, *, left_out: int = 0) -> str:
+        if not prompt.options:
+            return await self._line("  > ", secret=prompt.secret)
+        keys = _keys(prompt.options)
+        if keys is None:
+            return await self._ask_by_number(prompt)
+        choices = dict(keys)
+        for key, option in keys.items():
+            self._show_choice(key, _LABELS.get(option, option), prompt.descriptions.get(option))
+        if prompt.free_text:
+            choices[_TYPE] = ""
+            self._show_choice(_TYPE, "type another answer")
+        if left_out:
+            choices[_SHOW_ALL] = ""
+            self._show_choice(_SHOW_ALL, f"show the other {left_out} lines first")
+        while True:
+            key = await self._key(choices)
+            if key == _SHOW_ALL and left_out:
+                self._show_whole_diff()
+            elif key == _TYPE and prompt.free_text:
+                return await self._line("  > ", secret=prompt.secret)
+            else:
+                answer = await self._complete(choices[key])
+                if answer is not None:
+                    self._console.print(f"  → {one_line(answer)}", style="bold")
+                    return answer
+
+    async def _complete(self, option: str) -> str | None:
+        """The option with what belongs to it; None is a change of mind."""
+        if option == DENY:
+            try:
+                reason = await self._line("  Why? (Enter for no reason) ")
+            except EOFError:
+                reason = ""
+            return f"{DENY}: {reason.strip()}" if reason.strip() else DENY
+        if option == APPROVE_ALWAYS:
+            return await self._choose_prefix()
+        return option
+
+    async def _choose_prefix(self) -> str | None:
+        prefixes = _prefixes(self._question.details.get("prefixes"))
+        if not prefixes:
+            return APPROVE_ALWAYS
+        self._console.print("\n  Always allow commands that begin with", style="bold")
+        choices = {str(number): prefix for number, prefix in enumerate(prefixes, start=1)}
+        for key, prefix in choices.items():
+            self._show_choice(key, prefix)
+        choices[_BACK] = ""
+        self._show_choice(_BACK, "back")
+        key = await self._key(choices)
+        return None if key == _BACK else f"{APPROVE_ALWAYS}: {choices[key]}"
+
+    async def _ask_by_number(self, prompt: Prompt) -> str:
+        for number, option in enumerate(prompt.options, start=1):
+            self._show_choice(f"{number:>2}", option, prompt.descriptions.get(option))
+        while True:
+            typed = (await self._line("  number > ")).strip()
+            if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(prompt.options):
+                return prompt.options[int(typed) - 1]
+            if typed and prompt.free_text:
+                return typed
+            self._console.print(f"  Type a number from 1 to {len(prompt.options)}.", style="yellow")
+
+    def _show_choice(self, key: str, label: str, description: str | None = None) -> None:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        line = Text.assemble((key, "bold cyan"), f"  {one_line(label)}")
+        if description:
+            line.append(f"  {one_line(description)}", "dim")
+        self._console.print(Padding(line, (0, 0, 0, 2)))
+
+    def _show_whole_diff(self) -> None:
+        from helmsman.terminal.question_view import whole_diff
+
+        for line in whole_diff(self._question):
+            self._console.print(line)
+
+    async def _key(self, choices: Mapping[str, str]) -> str:
+        while True:
+            key = (await self._keyboard.key()).lower()
+            if key in choices:
+                return key
+            self._console.print(f"  Press one of {', '.join(choices)}.", style="yellow")
+
+    async def _line(self, prompt: str, *, secret: bool = False) -> str:
+        self._console.print(prompt, end="", style="bold")
+        return await self._keyboard.line(secret=secret)
+
+
+def _keys(options: Sequence[str]) -> dict[str, str] | None:
+    """A key for each option: a letter for those we know, else its number. None when there are too many."""
+    if all(option in _KEYS for option in options):
+        return {_KEYS[option]: option for option in options}
+    if len(options) > _MOST_KEYS:
+        return None
+    return {str(number): option for number, option in enumerate(options, start=1)}
+
+
+def _prefixes(offered: object) -> list[str]:
+    """The command prefixes a lasting permission may be given for."""
+    lists = offered if isinstance(offered, list | tuple) else ()
+    words = [
+        entry for entry in lists if isinstance(entry, list | tuple) and all(isinstance(word, str) for word in entry)
+    ]
+    return [" ".join(entry) for entry in words if entry][:_MOST_KEYS]

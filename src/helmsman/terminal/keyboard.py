@@ -1,0 +1,134 @@
+"""Single keys and lines from the terminal, read without blocking the event loop.
+
+A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
+back as it was. Lines are edited by the terminal itself. Keys pressed before the question was on the screen, and text
+pasted where one key is expected, are thrown away: nothing is approved by accident.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_READ_SIZE: Final = 4096
+_LOCAL_FLAGS: Final = 3
+_CONTROL_CHARS: Final = 6
+
+
+class Keyboard:
+    """The keys of one terminal. Made by `open_keyboard`."""
+
+    def __init__(self, fd: int, modes: list[Any]) -> None:
+        self._fd = fd
+        self._modes = modes
+
+    async def key(self) -> str:
+        """The next key that is a single character; Enter is `\\n`.
+
+        Raises:
+            EOFError: The terminal is gone.
+        """
+        import termios
+
+        self._set(off=termios.ICANON | termios.ECHO)
+        while True:
+            typed = (await self._read()).replace("\r", "\n")
+            if len(typed) == 1:  # more at once is a paste or a function key
+                return typed
+
+    async def line(self, *, secret: bool = False) -> str:
+        """A line, without its end. A secret one is not shown while it is typed.
+
+        Raises:
+            EOFError: The end was typed (Ctrl-D), or the terminal is gone.
+        """
+        import termios
+
+        if secret:
+            self._set(on=termios.ICANON | termios.ECHONL, off=termios.ECHO)
+        else:
+            self._set(on=termios.ICANON | termios.ECHO)
+        return (await self._read()).rstrip("\n")
+
+    async def _read(self) -> str:
+        await anyio.wait_readable(self._fd)
+        try:
+            typed = os.read(self._fd, _READ_SIZE)
+        except OSError:  # what a closed terminal answers
+            typed = b""
+        if not typed:
+            raise EOFError
+        return typed.decode("utf-8", errors="replace")
+
+    def _set(self, *, on: int = 0, off: int = 0) -> None:
+        import termios
+
+        modes = [*self._modes]
+        modes[_LOCAL_FLAGS] = (modes[_LOCAL_FLAGS] | on) & ~off
+        modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
+        if off & termios.ICANON:
+            modes[_CONTROL_CHARS][termios.VMIN] = 1
+            modes[_CONTROL_CHARS][termios.VTIME] = 0
+        termios.tcsetattr(self._fd, termios.TCSADRAIN, modes)
+
+
+@contextmanager
+def open_keyboard() -> Iterator[Keyboard | None]:
+    """The keyboard of the terminal that messages go to; None where there is no such terminal."""
+    with ExitStack() as stack:
+        fd = _terminal(stack)
+        if fd is None:
+            yield None
+            return
+        import termios
+
+        modes = termios.tcgetattr(fd)
+        termios.tcflush(fd, termios.TCIFLUSH)
+        try:
+            yield Keyboard(fd, modes)
+        finally:
+            termios.tcflush(fd, termios.TCIFLUSH)  # half an answer is not the next program's input
+            termios.tcsetattr(fd, termios.TCSADRAIN, modes)
+
+
+def has_terminal() -> bool:
+    """Whether a person can be asked: messages go to a terminal, and it has a keyboard."""
+    with ExitStack() as stack:
+        return _terminal(stack) is not None
+
+
+def _terminal(stack: ExitStack) -> int | None:
+    """A file descriptor to read keys from.
+
+    Questions are shown on stderr. Where stdin is something else (a prompt piped in), the terminal that stderr is on is
+    read instead, as password prompts do.
+    """
+    if sys.platform == "win32":
+        return None  # its console has neither these modes nor a way to wait for a key together with other things
+    shown, typed = _descriptor(sys.stderr), _descriptor(sys.stdin)
+    if shown is None:
+        return None
+    if typed is not None:
+        return typed
+    try:
+        fd = os.open(os.ttyname(shown), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return None
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _descriptor(stream: Any) -> int | None:
+    """The stream's file descriptor, if it is a terminal."""
+    try:
+        fd: int = stream.fileno()
+        return fd if os.isatty(fd) else None
+    except (AttributeError, OSError, ValueError):  # none at all, closed, or replaced by something that is no file
+        return None

@@ -1,0 +1,297 @@
+"""The service, as a program that imports Helmsman sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import (
+    AnswerInvalid,
+    CodexNotFound,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionNotFound,
+    TooManySessions,
+)
+from helmsman.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
+from helmsman.testing import always, fail, hang, run, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.questions import Question
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def test_a_session_gives_its_events_its_result_and_its_usage(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("Fix it", run("true"), say("It is ", "fixed"))
+    session = await helm.start("Fix it", cwd=git_repo, approval_policy="never")
+    events = [event async for event in session.events()]
+    assert isinstance(events[0], TurnRequested)
+    assert isinstance(events[-1], TurnEnded)
+    assert "".join(event.text for event in events if isinstance(event, ItemDelta) and event.item_type == "agent_message") == "It is fixed"
+    assert session.status == "done"
+    assert session.result == "It is fixed"
+    assert session.usage != Usage()
+    assert [item.type for item in session.items if item.type != "user_message"] == ["command_execution", "agent_message"]
+
+
+async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    gate = model.gate()
+    model.on("wait", say(gate, "done"))
+    session = await helm.start("wait", cwd=git_repo)
+    assert session.status == "active"
+    assert await session.wait(timeout=0) is False
+    gate.release()
+    assert (await finished(session)).result == "done"
+
+
+async def test_the_next_message_goes_on_in_the_same_thread(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("one", say("first"))
+    model.on("two", say("second"))
+    session = await finished(await helm.start("one", cwd=git_repo))
+    await session.say("two")
+    assert (await finished(session)).result == "second"
+    assert session.turn_count == 2
+    assert model.requests[-1].user_texts[-2:] == ("one", "two")
+
+
+async def test_a_session_of_another_process_goes_on_where_it_was(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("one", say("first"))
+    model.on("two", say("second"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session_id = (await finished(await helm.start("one", cwd=git_repo))).id
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.say(session_id, "two")
+        assert (await finished(session)).result == "second"
+        assert session.directory == str(git_repo.resolve())
+
+
+async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    gate = model.gate()
+    model.on("work", [say("hm", gate), run("true")], say("one"))
+    model.on("later", say("two"))
+    session = await helm.start("work", cwd=git_repo, approval_policy="never")
+    await gate.reached()
+    with pytest.raises(SessionBusy, match="interrupt"):
+        await session.say("now")
+    await session.say("hurry", when_busy="steer")
+    await session.say("later", when_busy="queue")
+    gate.release()
+    with anyio.fail_after(SECONDS):
+        while session.result != "two":
+            await session.feed.changed()
+    assert "hurry" in [text for request in model.requests for text in request.user_texts]
+    assert session.turn_count == 2
+
+
+async def test_an_interrupted_session_is_interrupted_and_can_go_on(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    model.on("again", say("fine"))
+    session = await helm.start("hang", cwd=git_repo)
+    await session.interrupt()
+    assert session.status == "interrupted"
+    await session.interrupt()
+    await session.say("again")
+    assert (await finished(session)).result == "fine"
+
+
+async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("touch", run("touch x", escalate="please"), say("done"))
+    session = await helm.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+    assert await session.wait(timeout=SECONDS)
+    assert session.status == "awaiting_approval"
+    (question,) = session.questions
+    with pytest.raises(AnswerInvalid, match="approve"):
+        await session.respond(question.id, "maybe")
+    with pytest.raises(QuestionNotOpen, match=question.id):
+        await session.respond("q_0", "approve")
+    await session.respond(question.id, "approve")
+    with pytest.raises(QuestionNotOpen):
+        await session.respond(question.id, "approve")
+    assert (await finished(session)).result == "done"
+    assert (git_repo / "x").exists()
+
+
+async def test_a_handler_answers_and_may_leave_it_to_others(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch x", escalate="please"), say("done"))
+    seen: list[str] = []
+
+    async def general(_session: Session, question: Question) -> Sequence[str]:
+        seen.append(question.type)
+        return ["approve"]
+
+    async def leaves_it(_session: Session, _question: Question) -> None:
+        return None
+
+    async with Helmsman(settings, env=codex_home.env, on_question=general) as helm:
+        start: dict[str, Any] = {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+        assert (await finished(await helm.start("touch", **start))).status == "done"
+        session = await helm.start("touch", **start, on_question=leaves_it)
+        await session.wait(timeout=SECONDS)
+        assert session.status == "awaiting_approval"
+    assert seen == ["command_approval"]
+
+
+async def test_what_nobody_answers_is_refused_at_the_deadline(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch x", escalate="please"), say("done"))
+    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+        session = await finished(await helm.start("touch", cwd=git_repo, approval_policy="on-request"))
+        closed = [event for event in session.feed.since(0).events if isinstance(event, QuestionClosed)]
+    assert [(event.answer, event.by) for event in closed] == [("deny", "timeout")]
+    assert not (git_repo / "x").exists()
+
+
+async def test_a_handler_that_fails_refuses(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch x", escalate="please"), say("done"))
+
+    async def broken(_session: Session, _question: Question) -> Sequence[str]:
+        raise ZeroDivisionError
+
+    async with Helmsman(settings, env=codex_home.env, on_question=broken) as helm:
+        await finished(await helm.start("touch", cwd=git_repo, approval_policy="on-request"))
+    assert not (git_repo / "x").exists()
+
+
+async def test_one_turn_too_many_is_refused_with_what_is_running(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
+        session = await helm.start("hang", cwd=git_repo)
+        with pytest.raises(TooManySessions, match="MAX_SESSIONS is 1") as caught:
+            await helm.start("more", cwd=git_repo)
+        assert caught.value.details["running"] == [session.id]
+
+
+async def test_a_failed_turn_says_why_and_the_next_one_works(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("fail", fail(400, message="no such model"))
+    model.on("again", say("ok"))
+    session = await finished(await helm.start("fail", cwd=git_repo))
+    assert session.status == "error"
+    assert session.error is not None
+    assert "no such model" in session.error.message
+    await session.say("again")
+    assert (await finished(session)).status == "done"
+
+
+async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", say("one"))
+    model.on("hang", hang())
+    model.on("again", say("back"))
+    session = await finished(await helm.start("first", cwd=git_repo))
+    other = await helm.start("hang", cwd=git_repo)
+    engine: Any = await helm.engine()
+    os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+    with anyio.fail_after(2):
+        await other.wait(until="end")
+    assert other.error is not None
+    assert other.error.code == "engine_lost"
+    await session.say("again")
+    assert (await finished(session)).result == "back"
+
+
+async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.otherwise(say("ok"))
+    first = await finished(await helm.start("the first one", cwd=git_repo))
+    second = await finished(await helm.start("the second one", cwd=git_repo))
+    found, cursor = await helm.list()
+    assert {info.session_id for info in found} == {first.id, second.id}
+    assert cursor is None
+    assert [info.first_prompt for info in found if info.session_id == second.id] == ["the second one"]
+    found, _ = await helm.list(query="first one")
+    assert [info.session_id for info in found] == [first.id]
+    with pytest.raises(InvalidInput, match="limit"):
+        await helm.list(limit=0)
+
+
+async def test_an_unknown_session_is_an_error_everywhere(helm: Helmsman) -> None:
+    for call in (helm.session("nope"), helm.say("nope", "x"), helm.interrupt("nope"), helm.respond("nope", "q", ["a"])):
+        with pytest.raises(SessionNotFound, match="There is no session nope"):
+            await call
+
+
+async def test_without_codex_there_is_a_clear_error(settings: Settings, tmp_path: Path) -> None:
+    async with Helmsman(replace(settings, codex_path=tmp_path / "none")) as helm:
+        with pytest.raises(CodexNotFound):
+            await helm.start("x", cwd=tmp_path)
+
+
+async def test_a_hundred_sessions_run_on_one_engine_and_none_is_lost(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("count", run("echo counted"), say("done"))
+    async with Helmsman(replace(settings, max_sessions=100), env=codex_home.env) as helm:
+        sessions: list[Session] = []
+
+        async def one(number: int) -> None:
+            session = await helm.start(f"count {number}", cwd=git_repo, approval_policy="never")
+            sessions.append(session)
+            await session.wait(until="end", timeout=110)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(one, number)
+    assert len({session.id for session in sessions}) == 100
+    assert {session.status for session in sessions} == {"done"}
+    assert {session.result for session in sessions} == {"done"}
+
+
+async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hello", say("hi"))
+    session = await finished(await helm.start("hello", cwd=git_repo))
+    events = [event async for event in session.events()]
+    assert any(isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) for event in events)
+    assert [event async for event in session.events(since=session.feed.cursor)] == []
+
+
+async def test_a_retry_is_noted_while_it_lasts(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    codex_home.configure(model_providers={"scripted": {"stream_max_retries": 100, "request_max_retries": 0}})
+    model.on("flaky", always(fail(503)))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("flaky", cwd=git_repo)
+        with anyio.fail_after(SECONDS):
+            while session.state.note is None:
+                await session.feed.changed()
+        assert "Reconnecting" in session.state.note
+        await session.interrupt()
+        assert (session.status, session.state.note) == ("interrupted", None)

@@ -1,0 +1,121 @@
+"""Every method and field of `codex app-server` that Helmsman relies on.
+
+What is sent and read in `helmsman.codex` is written down here once more, on purpose: the drift check compares this list
+with the schema that each Codex generates of itself, and so notices when a new version renames or drops something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helmsman.codex.features import Feature
+
+
+@dataclass(frozen=True)
+class Uses:
+    """The fields used of a message; `feature` limits it to the versions that have it."""
+
+    fields: tuple[str, ...] = ()
+    answer: str | None = None
+    answer_fields: tuple[str, ...] = ()
+    feature: Feature | None = None
+    feature_fields: tuple[tuple[str, Feature], ...] = ()
+
+
+POLICY = ("thread", "model", "cwd", "approvalPolicy", "sandbox")
+OPEN = ("cwd", "model", "sandbox", "approvalPolicy", "config")
+INSTRUCTIONS = ("baseInstructions", "developerInstructions")
+
+REQUESTS = {
+    "initialize": Uses(("clientInfo",)),  # 0.93 takes `capabilities` too, and does not say so in its schema
+    "thread/start": Uses((*OPEN, *INSTRUCTIONS), "ThreadStartResponse", POLICY),
+    "thread/resume": Uses(
+        ("threadId", *OPEN, *INSTRUCTIONS),
+        "ThreadResumeResponse",
+        POLICY,
+        feature_fields=(("excludeTurns", Feature.RESUME_WITHOUT_TURNS),),
+    ),
+    "thread/fork": Uses(
+        ("threadId", *OPEN),
+        "ThreadForkResponse",
+        POLICY,
+        feature_fields=(("lastTurnId", Feature.FORK_AT_TURN),),
+    ),
+    "thread/list": Uses(
+        ("limit", "cursor", "archived", "modelProviders", "sourceKinds"),
+        "ThreadListResponse",
+        ("data", "nextCursor"),
+        feature_fields=(
+            ("cwd", Feature.LIST_BY_DIRECTORY),
+            ("searchTerm", Feature.LIST_BY_DIRECTORY),
+            ("useStateDbOnly", Feature.SAFE_LIST_CURSOR),
+        ),
+    ),
+    "thread/read": Uses(("threadId", "includeTurns"), "ThreadReadResponse", ("thread",)),
+    "thread/loaded/list": Uses((), "ThreadLoadedListResponse", ("data",)),
+    "thread/archive": Uses(("threadId",)),
+    "thread/unarchive": Uses(("threadId",), feature=Feature.UNARCHIVE),
+    "thread/name/set": Uses(("threadId", "name")),
+    "thread/compact/start": Uses(("threadId",), feature=Feature.COMPACT),
+    "thread/unsubscribe": Uses(("threadId",), feature=Feature.UNSUBSCRIBE),
+    "thread/backgroundTerminals/clean": Uses(("threadId",), feature=Feature.BACKGROUND_TERMINALS),
+    "turn/start": Uses(
+        ("threadId", "input", "effort", "outputSchema", "sandboxPolicy", "approvalPolicy"), "TurnStartResponse", ("turn",)
+    ),
+    "turn/steer": Uses(("threadId", "expectedTurnId", "input"), feature=Feature.STEER),
+    "turn/interrupt": Uses(("threadId", "turnId")),
+    "review/start": Uses(("threadId", "target"), "ReviewStartResponse", ("turn", "reviewThreadId")),
+    "model/list": Uses((), "ModelListResponse", ("data",)),
+    "account/read": Uses((), "GetAccountResponse", ("account", "requiresOpenaiAuth")),
+    "account/rateLimits/read": Uses((), "GetAccountRateLimitsResponse", ("rateLimits",)),
+    "config/read": Uses(("includeLayers", "cwd"), "ConfigReadResponse", ("config",)),
+}
+
+WHERE = ("threadId", "turnId")
+
+NOTIFICATIONS = {
+    "turn/started": Uses(("threadId", "turn")),
+    "turn/completed": Uses(("threadId", "turn")),
+    "turn/plan/updated": Uses((*WHERE, "plan", "explanation")),
+    "turn/diff/updated": Uses((*WHERE, "diff")),
+    "item/started": Uses((*WHERE, "item")),
+    "item/completed": Uses((*WHERE, "item")),
+    "item/agentMessage/delta": Uses((*WHERE, "itemId", "delta")),
+    "item/reasoning/summaryTextDelta": Uses((*WHERE, "itemId", "delta")),
+    "item/commandExecution/outputDelta": Uses((*WHERE, "itemId", "delta")),
+    "item/plan/delta": Uses((*WHERE, "itemId", "delta")),
+    "thread/tokenUsage/updated": Uses((*WHERE, "tokenUsage")),
+    "account/rateLimits/updated": Uses(("rateLimits",)),
+    "error": Uses((*WHERE, "error", "willRetry")),
+    "configWarning": Uses(("summary",)),
+    "deprecationNotice": Uses(("summary",)),
+    "serverRequest/resolved": Uses(("threadId", "requestId"), feature=Feature.RESOLVED_NOTICE),
+    "thread/settings/updated": Uses(("threadId",), feature=Feature.SETTINGS_UPDATE),
+    "thread/name/updated": Uses(("threadId", "threadName")),
+}
+
+QUESTIONS = {
+    "item/commandExecution/requestApproval": Uses((*WHERE, "itemId", "command", "cwd", "reason")),
+    "item/fileChange/requestApproval": Uses((*WHERE, "itemId", "reason", "grantRoot")),
+    "item/permissions/requestApproval": Uses(
+        (*WHERE, "itemId", "reason", "permissions"), feature=Feature.PERMISSION_QUESTIONS
+    ),
+    "item/tool/requestUserInput": Uses((*WHERE, "itemId", "questions")),
+    "mcpServer/elicitation/request": Uses(("threadId", "turnId", "serverName"), feature=Feature.ELICITATION),
+    "execCommandApproval": Uses(("conversationId", "callId", "command", "cwd", "reason")),
+    "applyPatchApproval": Uses(("conversationId", "callId", "fileChanges", "reason", "grantRoot")),
+}
+
+ITEMS = {
+    "userMessage": ("id", "content"),
+    "agentMessage": ("id", "text"),
+    "reasoning": ("id", "summary", "content"),
+    "commandExecution": ("id", "command", "cwd", "status", "aggregatedOutput", "exitCode", "durationMs"),
+    "fileChange": ("id", "changes", "status"),
+    "mcpToolCall": ("id", "server", "tool", "arguments", "status", "result", "error"),
+    "webSearch": ("id", "query"),
+    "imageView": ("id", "path"),
+    "collabAgentToolCall": ("id", "tool", "status", "receiverThreadIds", "prompt", "agentsStates"),
+    "enteredReviewMode": ("id", "review"),
+    "exitedReviewMode": ("id", "review"),
+}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import leaks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    """A child that runs until its input closes."""
+    with subprocess.Popen(WAIT, stdin=subprocess.PIPE) as child:
+        yield child
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_process_is_found_by_its_marker_wherever_it_is_in_the_tree() -> None:
+    marker = uuid.uuid4().hex
+    marked = os.environ | {leaks.MARKER_VARIABLE: marker}
+    grandchild = f"import subprocess, sys; subprocess.Popen({WAIT!r}); print('started', flush=True)"
+
+    with subprocess.Popen(
+        [sys.executable, "-c", grandchild],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=marked,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"started\n"
+        child.wait(10)
+        (found,) = leaks.marked_processes(marker)
+        assert "sys.stdin.read()" in str(found)
+        assert leaks.wait_until_gone(marker, set(), grace=0.1) == {found}
+        leaks.end({found})
+        assert leaks.wait_until_gone(marker, set()) == set()
+
+
+def test_own_children_are_seen_and_those_there_before_are_not_counted(waiting: subprocess.Popen[bytes]) -> None:
+    (child,) = (process for process in leaks.child_processes() if process.pid == waiting.pid)
+
+    assert leaks.wait_until_gone("no such marker", set(), grace=0.1) >= {child}
+    assert leaks.wait_until_gone("no such marker", {child}) == set()
+
+
+def test_a_child_nobody_waited_for_is_a_zombie(waiting: subprocess.Popen[bytes]) -> None:
+    assert waiting.stdin is not None
+    waiting.stdin.close()
+    os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is left as it is
+
+    (child,) = (process for process in leaks.child_processes() if process.pid == waiting.pid)
+
+    assert child.zombie
+    assert "nobody waited" in str(child)
+
+
+def test_children_can_be_listed_without_proc(waiting: subprocess.Popen[bytes]) -> None:
+    listed = leaks.children_from_ps()
+
+    assert [process.pid for process in listed if "sys.stdin.read()" in process.command] == [waiting.pid]
+    assert not any("ppid=" in process.command for process in listed)

@@ -1,0 +1,107 @@
+"""The fixtures, seen from outside: small test files run by a pytest of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helmsman.testing import FakeAppServer
+from helmsman.testing.binaries import BINARY_VARIABLE, CACHE_VARIABLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+OPTIONS = ("-p", "helmsman.testing.plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
+
+
+def outcome(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunResult:
+    pytester.makepyfile(test)
+    return pytester.runpytest_subprocess(*OPTIONS, *options, timeout=60)
+
+
+def test_a_test_that_leaves_a_process_behind_fails(pytester: pytest.Pytester) -> None:
+    result = outcome(
+        pytester,
+        """
+        import subprocess, sys
+
+        def test_bad(no_leaks):
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+
+        def test_good(no_leaks):
+            subprocess.run([sys.executable, "-c", ""], check=True)
+        """,
+    )
+
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*The test left processes behind:*", "*time.sleep(600)*"])
+
+
+def test_a_problem_in_the_script_fails_the_test(pytester: pytest.Pytester) -> None:
+    result = outcome(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.anyio
+        async def test_bad(model):
+            model.problems.append("it went wrong")
+
+        @pytest.mark.anyio
+        async def test_good(model):
+            assert model.base_url.startswith("http://127.0.0.1:")
+        """,
+        "-k",
+        "asyncio",
+    )
+
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*it went wrong*"])
+
+
+def test_a_matrix_test_runs_on_every_version(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("0.93.0", "0.145.0"):
+        FakeAppServer(tmp_path / version / "vendor" / "some-platform" / "bin", version=version)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(BINARY_VARIABLE, str(tmp_path / "0.93.0" / "vendor" / "some-platform" / "bin" / "codex"))
+
+    result = outcome(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.matrix
+        def test_every(codex_version): pass
+
+        def test_one(codex_version):
+            assert codex_version == (0, 93, 0)
+        """,
+        "--verbose",
+        "--strict-markers",
+    )
+
+    result.stdout.fnmatch_lines(["*test_every?0.93.0?*PASSED*", "*test_every?0.145.0?*PASSED*", "*test_one PASSED*"])
+
+
+def test_without_a_codex_tests_are_skipped(pytester: pytest.Pytester) -> None:
+    result = outcome(
+        pytester,
+        """
+        import pytest
+        from helmsman.testing import plugin
+
+        @pytest.fixture(autouse=True, scope="session")
+        def nothing_installed():
+            plugin.installed_codex = lambda: None
+
+        def test_codex(codex_binary):
+            raise AssertionError("there is none")
+        """,
+        "-rs",
+    )
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*set HELMSMAN_TEST_CODEX*"])

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helmsman.testing import git, make_repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_a_repository_has_one_commit_on_main(git_repo: Path) -> None:
+    assert git(git_repo, "log", "--format=%s %an") == "First Test\n"
+    assert git(git_repo, "branch", "--show-current") == "main\n"
+    assert git(git_repo, "status", "--porcelain") == ""
+
+
+def test_without_git_a_skeleton_is_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as context:
+        context.setenv("PATH", str(tmp_path))
+        folder = make_repository(tmp_path / "repo")
+
+    assert git(folder, "rev-parse", "--show-toplevel").strip() == str(folder.resolve())
