@@ -354,7 +354,7 @@ def described(value: Any) -> Any:
         kind = {"event": type(value).__name__}
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return kind | {
-        name: described(inner) for name, inner in fields.items() if inner or inner == 0 and inner is not False
+        name: described(inner) for name, inner in fields.items() if inner or (inner == 0 and inner is not False)
     }
 
 

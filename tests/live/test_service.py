@@ -50,11 +50,17 @@ async def test_a_session_gives_its_events_its_result_and_its_usage(
     events = [event async for event in session.events()]
     assert isinstance(events[0], TurnRequested)
     assert isinstance(events[-1], TurnEnded)
-    assert "".join(event.text for event in events if isinstance(event, ItemDelta) and event.item_type == "agent_message") == "It is fixed"
+    assert (
+        "".join(event.text for event in events if isinstance(event, ItemDelta) and event.item_type == "agent_message")
+        == "It is fixed"
+    )
     assert session.status == "done"
     assert session.result == "It is fixed"
     assert session.usage != Usage()
-    assert [item.type for item in session.items if item.type != "user_message"] == ["command_execution", "agent_message"]
+    assert [item.type for item in session.items if item.type != "user_message"] == [
+        "command_execution",
+        "agent_message",
+    ]
 
 
 async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:

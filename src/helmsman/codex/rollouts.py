@@ -1,49 +1,38 @@
 """The sessions Codex has on disk, whoever made them: the terminal, an IDE, `codex exec`, an app-server.
 
-Codex keeps each session as a file of JSON lines that only grows (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`, moved
-to `archived_sessions/` when archived, compressed when old). All a listing shows stands at its beginning: the first line
-says what the session is, a few lines later comes the first prompt. So only that head is read, only of the files a page
-needs, and never again once it is complete. The order comes from the file system: last change, newest first.
-
-The format has changed with almost every version, and files may be damaged, half-written or not ours at all. Nothing
-found in a file raises: what cannot be understood is left out.
+Codex keeps each session as a file that only grows (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`; it is moved to
+`archived_sessions/` when archived and may be compressed when old). All a listing shows stands at its beginning. So only
+that head is read, only of the files a page needs, and never again once it is complete. The order comes from the file
+system: last change, newest first. Whatever cannot be read or understood is left out.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import stat
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
 
+from helmsman.codex.rollout_head import parse_line, read_head, readable
 from helmsman.engine import SessionInfo
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from helmsman.codex.rollout_head import Head
 
 Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
 
 SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
 NAMES: Final = "session_index.jsonl"
-
-HEAD_LIMIT: Final = 4 * 1024 * 1024
-"""How much of a file is looked at. The first line alone is 20 kB, and both it and a prompt may be far larger."""
-
-LINES_AFTER_PROMPT: Final = 20
-"""The model is named right before the first prompt, or (0.93) right after it."""
-
-PROMPT_LIMIT: Final = 2000
-"""How much of the first prompt is kept in memory, for listings and searches."""
 
 _MAX_DEPTH: Final = 8
 _ROLLOUT_NAME: Final = re.compile(
@@ -140,28 +129,27 @@ class RolloutIndex:
         file.session_id = head.session_id
         return file.session_id
 
-    def _head(self, file: _File) -> _Head | None:
+    def _head(self, file: _File) -> Head | None:
         known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
         known = known_heads.get(file.path)
         if known is not None and known.inode == file.inode and (known.complete or known.seen == file.seen):
             return known.head
         try:
             with self._open(Path(file.path)) as opened:
-                reader = _HeadReader()
-                complete = reader.read(opened)
+                head, complete = read_head(opened)
         except _read_errors():
             return None
-        known_heads[file.path] = _KnownHead(file.inode, file.seen, reader.head, complete)
-        return reader.head
+        known_heads[file.path] = _KnownHead(file.inode, file.seen, head, complete)
+        return head
 
-    def _info(self, file: _File, head: _Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
+    def _info(self, file: _File, head: Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
         session_id = file.session_id or ""
         return SessionInfo(
             session_id=session_id,
             updated_at=_from_ns(file.changed_ns),
             created_at=head.created_at,
             directory=head.directory,
-            name=names.get(session_id),
+            name=names.get(session_id) or None,
             first_prompt=head.first_prompt or self._inherited_prompt(head, files),
             model=head.model,
             source=head.source,
@@ -172,7 +160,7 @@ class RolloutIndex:
             path=Path(file.path),
         )
 
-    def _inherited_prompt(self, head: _Head, files: Mapping[str, _File]) -> str | None:
+    def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
         """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
         seen: set[str] = set()
         while head.forked_from is not None and head.forked_from not in seen:
@@ -224,7 +212,8 @@ def _scan(root: Path, *, archived: bool) -> Iterator[_File]:
             if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
                 continue
             visited.add((status.st_dev, status.st_ino))
-            entries = list(os.scandir(directory))
+            with os.scandir(directory) as scanned:
+                entries = list(scanned)
         except OSError:
             continue
         for entry in entries:
@@ -321,24 +310,7 @@ class _Filter:
         return all(word in text for word in self._words)
 
 
-# --- what is inside --------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Head:
-    """What the beginning of a file says about its session."""
-
-    session_id: str | None = None
-    created_at: datetime | None = None
-    directory: str | None = None
-    first_prompt: str | None = None
-    model: str | None = None
-    source: str | None = None
-    originator: str | None = None
-    engine_version: str | None = None
-    parent_id: str | None = None
-    forked_from: str | None = None
-    is_subagent: bool = False
+# --- what is known of them -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,129 +319,8 @@ class _KnownHead:
 
     inode: int
     seen: tuple[int, int]
-    head: _Head | None
+    head: Head | None
     complete: bool
-
-
-class _HeadReader:
-    """Reads lines until all is known. Formats: see the methods; a line none of them knows is passed over."""
-
-    def __init__(self) -> None:
-        self.head: _Head | None = None
-        self._lines_after_prompt = 0
-
-    def read(self, file: BinaryIO) -> bool:
-        """Whether the head is complete, so that more lines would add nothing."""
-        left = HEAD_LIMIT
-        while left > 0:
-            line = file.readline(left)
-            if not line:
-                return False
-            left -= len(line)
-            entry = _parse(line)
-            if entry is not None:
-                self._take(entry)
-            if self._is_complete():
-                return True
-        return True
-
-    def _is_complete(self) -> bool:
-        if self.head is None or self.head.first_prompt is None:
-            return False
-        self._lines_after_prompt += 1
-        return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
-
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        kind, payload = entry.get("type"), entry.get("payload")
-        if self.head is None:
-            # A file that begins with anything else is no session. In a fork the parent's first line may come second.
-            if kind == "session_meta" and isinstance(payload, dict):
-                self.head = _head_of(payload)
-            elif kind is None and _text(entry.get("id")) and "timestamp" in entry:  # long before 0.93
-                self.head = _head_of(entry)
-        elif kind == "turn_context" and isinstance(payload, dict):
-            self.head.model = self.head.model or _text(payload.get("model"))
-            self.head.directory = self.head.directory or _text(payload.get("cwd"))
-        elif kind == "event_msg" and isinstance(payload, dict):
-            self._take_event(self.head, payload)
-        elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
-            self._take_message(self.head, entry.get("content"))
-
-    def _take_event(self, head: _Head, payload: Mapping[str, Any]) -> None:
-        item = payload.get("item")
-        if payload.get("type") == "user_message":  # up to 0.149
-            prompt = _text(payload.get("message"))
-        elif payload.get("type") == "item_completed" and isinstance(item, dict) and item.get("type") == "UserMessage":
-            prompt = _first_text(item.get("content"))
-        else:
-            return
-        head.first_prompt = head.first_prompt or _shorten(prompt)
-
-    def _take_message(self, head: _Head, content: object) -> None:
-        text = _first_text(content) or ""
-        if text.startswith("<environment_context>"):
-            found = re.search(r"<cwd>(.{1,4096}?)</cwd>|Current working directory: (.{1,4096})", text)
-            head.directory = head.directory or (found and (found[1] or found[2]))
-        elif not text.startswith("<"):  # instructions are put before the prompt in the same way
-            head.first_prompt = head.first_prompt or _shorten(text)
-
-
-def _head_of(meta: Mapping[str, Any]) -> _Head:
-    source = meta.get("source")
-    kind = next(iter(source), None) if isinstance(source, dict) else source
-    is_subagent = isinstance(kind, str) and kind.lower() == "subagent"
-    parent = _text(meta.get("parent_thread_id")) or _spawned_by(source)
-    return _Head(
-        session_id=_text(meta.get("id")),
-        created_at=_time(meta.get("timestamp")),
-        directory=_text(meta.get("cwd")),
-        source=_text(kind),
-        originator=_text(meta.get("originator")),
-        engine_version=_text(meta.get("cli_version")),
-        parent_id=parent,
-        forked_from=_text(meta.get("forked_from_id")),
-        is_subagent=is_subagent or parent is not None,
-    )
-
-
-def _spawned_by(source: object) -> str | None:
-    """`{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`; a reviewer is only `{"subagent": "review"}`."""
-    for _ in range(2):
-        source = next(iter(source.values()), None) if isinstance(source, dict) else None
-    return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-def _text(value: object) -> str | None:
-    """A text that can be written anywhere: half of a surrogate pair, which JSON can spell, cannot."""
-    if not isinstance(value, str) or not value:
-        return None
-    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
-
-
-def _first_text(content: object) -> str | None:
-    parts = content if isinstance(content, list) else []
-    return next((text for part in parts if isinstance(part, dict) and (text := _text(part.get("text")))), None)
-
-
-def _shorten(text: str | None) -> str | None:
-    text = (text or "").strip()
-    return text[:PROMPT_LIMIT] + "…" if len(text) > PROMPT_LIMIT else text or None
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 class _Names:
@@ -495,7 +346,7 @@ class _Names:
 
 def _named(lines: BinaryIO) -> Iterator[tuple[str, str]]:
     for line in lines:
-        entry = _parse(line) or {}
-        session_id, name = _text(entry.get("id")), entry.get("thread_name")
-        if session_id and isinstance(name, str):
-            yield session_id, _text(name) or ""
+        entry = parse_line(line) or {}
+        session_id = readable(entry.get("id"))
+        if session_id is not None:
+            yield session_id, readable(entry.get("thread_name")) or ""

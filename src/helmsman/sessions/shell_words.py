@@ -50,7 +50,8 @@ _REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
 class SimpleCommand:
     """One program with its arguments.
 
-    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that its output goes into a file.
+    `env` are the variables set for it alone (`FOO=1 git status`). `writes` and `reads` say that it is redirected to or
+    from a file; other than `/dev/null`, that is.
     """
 
     words: tuple[str, ...]
@@ -104,7 +105,7 @@ def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
     """The script that a shell is to run, or None for any other program (and for a shell that runs a file)."""
     path = PurePosixPath(command.words[0])
     options = command.words[1:]
-    if path.name not in SHELLS or not any(word[:1] in "-+" and "c" in word for word in options):
+    if path.name not in SHELLS or not options or options[0][:1] not in ("-", "+"):
         return None
     while options and options[0] in _BEFORE_SCRIPT_OPTION:
         options = options[1:]

@@ -79,7 +79,7 @@ class _Dialogue:
     async def ask(self, session: Session) -> list[str]:
         from helmsman.terminal.question_view import question_lines
 
-        lines, left_out = question_lines(self._question, directory=session.directory)
+        lines, left_out = question_lines(self._console, self._question, directory=session.directory)
         for line in lines:
             self._console.print(line)
         answers: list[str] = []
@@ -155,18 +155,20 @@ class _Dialogue:
             self._console.print(f"  Type a number from 1 to {len(prompt.options)}.", style="yellow")
 
     def _show_choice(self, key: str, label: str, description: str | None = None) -> None:
-        from rich.padding import Padding
         from rich.text import Text
 
-        line = Text.assemble((key, "bold cyan"), f"  {one_line(label)}")
+        from helmsman.terminal.layout import fold
+
+        choice = Text(one_line(label))
         if description:
-            line.append(f"  {one_line(description)}", "dim")
-        self._console.print(Padding(line, (0, 0, 0, 2)))
+            choice.append(f"  {one_line(description)}", "dim")
+        for line in fold(self._console, choice, lead=Text.assemble("  ", (key, "bold cyan"), "  ")):
+            self._console.print(line)
 
     def _show_whole_diff(self) -> None:
         from helmsman.terminal.question_view import whole_diff
 
-        for line in whole_diff(self._question):
+        for line in whole_diff(self._console, self._question):
             self._console.print(line)
 
     async def _key(self, choices: Mapping[str, str]) -> str:

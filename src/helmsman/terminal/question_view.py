@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.padding import Padding
 from rich.text import Text
 
 from helmsman.terminal.diffs import diff_lines
+from helmsman.terminal.layout import fold_all
 from helmsman.terminal.text import one_line, shell_script, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.console import RenderableType
+    from rich.console import Console
 
     from helmsman.questions import Question
 
@@ -25,37 +25,37 @@ _TITLES: Final = {
     "user_input": "Codex asks you",
     "mcp_elicitation": "An MCP server asks you",
 }
-_INDENT: Final = 2
 DIFF_LINES: Final = 120
 """How much of a diff is shown at once; the rest can be asked for."""
 
 
-def question_lines(question: Question, *, directory: str | None = None) -> tuple[list[RenderableType], int]:
-    """The question, and how many lines of its diff were left out."""
+def question_lines(console: Console, question: Question, *, directory: str | None = None) -> tuple[list[Text], int]:
+    """The question as seen from a session's directory, and how many lines of its diff were left out."""
     details = question.details
     diff = _diff(question)
     left_out = max(0, len(diff) - DIFF_LINES)
-    lines: list[RenderableType] = [Text(), Text(f"? {_title(question)}", "bold yellow")]
+    lines: list[Text] = []
     match question.type:
         case "command_approval" if details.get("command"):
-            lines += _indented(_command(str(details["command"])))
+            lines += _command(str(details["command"]))
         case "patch_approval" if diff:
-            lines += _indented(diff[:DIFF_LINES])
+            lines += diff[:DIFF_LINES]
             if left_out:
-                lines += _indented([Text(f"… {left_out} more lines", "yellow")])
+                lines.append(Text(f"… {left_out} more lines", "yellow"))
         case "user_input":
             pass  # each of its prompts is shown when it is asked
         case _ if question.prompts:
-            lines += _indented([Text(visible(question.prompts[0].text))])
+            lines.append(Text(visible(question.prompts[0].text)))
         case _:
             pass
-    lines += _indented(_circumstances(question, directory))
-    return lines, left_out
+    lines += _circumstances(question, directory)
+    title = Text(f"? {_title(question)}", "bold yellow")
+    return [Text(), title, *fold_all(console, lines)], left_out
 
 
-def whole_diff(question: Question) -> list[RenderableType]:
+def whole_diff(console: Console, question: Question) -> list[Text]:
     """The diff of a patch, however long."""
-    return _indented(_diff(question))
+    return fold_all(console, _diff(question))
 
 
 def _title(question: Question) -> str:
@@ -107,7 +107,3 @@ def _compact(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         return str(value)
-
-
-def _indented(lines: Iterable[Text]) -> list[RenderableType]:
-    return [Padding(line, (0, 0, 0, _INDENT)) for line in lines]

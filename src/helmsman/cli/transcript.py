@@ -1,0 +1,404 @@
+"""What happens in a session as lines a person likes to read.
+
+Events go in one by one, finished lines come out; a message that is still being written can be looked at meanwhile
+(`Transcript.unfinished`). The module knows nothing of screens: it is as good for a log file as for a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from helmsman.events import (
+    AgentMessage,
+    CollabToolCall,
+    CommandExecution,
+    ContextCompaction,
+    DynamicToolCall,
+    EngineGone,
+    ErrorItem,
+    Event,
+    FileChange,
+    ImageView,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    McpToolCall,
+    Notice,
+    ProposedPlan,
+    QuestionAsked,
+    QuestionClosed,
+    Reasoning,
+    Review,
+    SettingsApplied,
+    TodoList,
+    TurnEnded,
+    TurnRequested,
+    UserMessage,
+    WebSearch,
+)
+from helmsman.questions import REFUSALS
+from helmsman.terminal.diffs import change_lines
+from helmsman.terminal.layout import crop, fold, fold_all
+from helmsman.terminal.text import one_line, plain_output, shell_script, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from helmsman.events import Item, PlanStep
+    from helmsman.questions import Question
+
+OUTPUT_LINES: Final = 8
+DIFF_LINES: Final = 40
+_SCRIPT_LINES: Final = 12
+_PROMPT_LINES: Final = 12
+_RESULT_LINES: Final = 4
+
+_STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message that is being written: all of it so far, and how much of it has been given out."""
+
+    text: str = ""
+    given: int = 0
+
+
+class Transcript:
+    """The transcript of one session.
+
+    Args:
+        console: What the lines are for: its width folds them.
+        directory: Paths in it are shown relative to it.
+        announce: Show a command when it begins too, for a log that shows nothing else meanwhile.
+        asked_here: Questions are put to the person on the same screen, so they are not repeated here.
+        answered_by: Who answers questions otherwise, as a remark behind the answer.
+        hold_messages: Keep each message until something else follows; the last one is then given apart (`rest`).
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        directory: str | None = None,
+        announce: bool = False,
+        asked_here: bool = False,
+        answered_by: str = "",
+        hold_messages: bool = False,
+    ) -> None:
+        self._console = console
+        self._directory = directory
+        self._announce = announce
+        self._asked_here = asked_here
+        self._answered_by = answered_by
+        self._hold_messages = hold_messages
+        self._messages: dict[str, _Message] = {}
+        self._held: str | None = None
+        self._prompt: str | None = None
+        self._failed: str | None = None
+        self._settings: str | None = None
+        self._steps: tuple[PlanStep, ...] = ()
+        self._questions: dict[str, Question] = {}
+        self._judged: set[str] = set()
+        self._below: str | None = None
+
+    @property
+    def unfinished(self) -> Text | None:
+        """The line that is being written at this moment."""
+        for message in reversed(self._messages.values()):
+            rest = message.text[message.given :]
+            if rest.strip():
+                return fold_message(self._console, visible(rest), begins=message.given == 0)
+        return None
+
+    def lines(self, event: Event) -> list[Text]:
+        """The lines that an event adds."""
+        if event.agent_id is not None and not isinstance(event, QuestionAsked | QuestionClosed):
+            lines = self._of_sub_agent(event)
+        else:
+            lines = self._of(event)
+        if not lines:
+            return []
+        if self._held is not None and not self._is_message(event):
+            held, self._held = self._held, None
+            lines = [*self._message_lines(held), *lines]
+        if not isinstance(event, ItemStarted):
+            self._below = None
+        return lines
+
+    def rest(self, result: str | None) -> list[Text]:
+        """What was kept back and is not the session's result."""
+        held, self._held = self._held, None
+        return self._message_lines(held) if held is not None and held != result else []
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _of(self, event: Event) -> list[Text]:
+        match event:
+            case TurnRequested():
+                return self._turn_requested(event.text)
+            case SettingsApplied():
+                return self._settings_applied(event)
+            case ItemDelta() if event.item_type == AgentMessage.type and not self._hold_messages:
+                return self._write(event.item_id, event.text)
+            case ItemStarted():
+                return self._started(event.item)
+            case ItemUpdated(item=TodoList() as plan):
+                return self._plan(plan)
+            case ItemEnded():
+                return self._ended(event.item)
+            case QuestionAsked():
+                return self._question_asked(event.question)
+            case QuestionClosed():
+                return self._question_closed(event)
+            case Notice():
+                loud = event.kind in ("warning", "rate_limit")
+                return self._remark(event.message, "yellow" if loud else "dim")
+            case TurnEnded(outcome="failed"):
+                self._failed = event.failure.message if event.failure is not None else "Codex gave no reason."
+                return self._flush()
+            case TurnEnded(outcome="interrupted"):
+                return [*self._flush(), Text(), Text("■ Interrupted", "yellow")]
+            case TurnEnded():
+                return self._flush()
+            case EngineGone():
+                self._failed = event.failure.message
+                return self._flush()
+            case _:
+                return []
+
+    def _turn_requested(self, text: str) -> list[Text]:
+        lines: list[Text] = []
+        if self._failed is not None:
+            lines += [Text(), *self._remark(f"The turn failed: {self._failed} Trying again.", "yellow")]
+        self._failed, self._prompt, self._steps = None, text, ()
+        self._messages.clear()
+        return lines + self._user_lines(text)
+
+    def _user_lines(self, text: str) -> list[Text]:
+        shown = _limited(visible(text.strip()).split("\n"), _PROMPT_LINES)
+        return [Text(), *fold(self._console, Text("\n".join(shown), "bold"), lead=Text("› ", "bold cyan"))]
+
+    def _settings_applied(self, event: SettingsApplied) -> list[Text]:
+        asks = None if event.approval_policy is None else f"approval {event.approval_policy}"
+        shown = " · ".join(one_line(part) for part in (event.model, event.sandbox, asks, self._directory) if part)
+        if not shown or shown == self._settings:
+            return []
+        self._settings = shown
+        return fold(self._console, Text(shown, "dim"))
+
+    def _of_sub_agent(self, event: Event) -> list[Text]:
+        if not isinstance(event, ItemEnded) or isinstance(event.item, UserMessage | Reasoning):
+            return []
+        summary = one_line(event.item.summary())
+        if not summary:
+            return []
+        return [
+            crop(
+                self._console, Text.assemble(("↳ ", "cyan"), (f"{event.item.type.replace('_', ' ')}: ", "dim"), summary)
+            )
+        ]
+
+    def _remark(self, message: str, style: str) -> list[Text]:
+        return fold(self._console, Text(visible(message.strip()), style), lead=Text("! ", style))
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def _is_message(self, event: Event) -> bool:
+        return isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.agent_id is None
+
+    def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
+        lead = Text("• " if begins else "  ", "bold")
+        return [*([Text()] if begins else []), *fold(self._console, Text(visible(text.strip("\n"))), lead=lead)]
+
+    def _write(self, item_id: str, text: str) -> list[Text]:
+        """Give out the lines that are complete."""
+        message = self._messages.setdefault(item_id, _Message())
+        message.text += text
+        end = message.text.rfind("\n") + 1
+        ready = message.text[message.given : end]
+        if not ready.strip():
+            return []
+        begins, message.given = message.given == 0, end
+        return self._message_lines(ready.removesuffix("\n"), begins=begins)
+
+    def _message_ended(self, item: AgentMessage) -> list[Text]:
+        if self._hold_messages:
+            earlier, self._held = self._held, item.text
+            return [] if earlier is None else self._message_lines(earlier)
+        message = self._messages.pop(item.id, _Message())
+        if not item.text.startswith(message.text[: message.given]):
+            return []  # it came out differently than it was written; what was shown stays
+        rest = item.text[message.given :]
+        return self._message_lines(rest, begins=message.given == 0) if rest.strip() else []
+
+    def _flush(self) -> list[Text]:
+        """What was being written when the turn ended, without an end of its own."""
+        lines: list[Text] = []
+        for message in self._messages.values():
+            rest = message.text[message.given :]
+            if rest.strip():
+                lines += self._message_lines(rest, begins=message.given == 0)
+        self._messages.clear()
+        return lines
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def _started(self, item: Item) -> list[Text]:
+        match item:
+            case CommandExecution() if self._announce:
+                self._below = item.id
+                return self._command_heading(item)
+            case TodoList():
+                return self._plan(item)
+            case _:
+                return []
+
+    def _ended(self, item: Item) -> list[Text]:
+        match item:
+            case UserMessage():
+                return [] if item.text == self._prompt else self._user_lines(item.text)  # else it steered the turn
+            case AgentMessage():
+                return self._message_ended(item)
+            case Reasoning():
+                return self._reasoning(item)
+            case CommandExecution():
+                return self._command(item)
+            case FileChange():
+                return self._file_change(item)
+            case TodoList():
+                return self._plan(item)
+            case ProposedPlan():
+                return [Text(), Text("Plan", "bold"), *fold(self._console, Text(visible(item.text.strip())))]
+            case McpToolCall() | DynamicToolCall():
+                return self._tool_call(item)
+            case ErrorItem():
+                return self._remark(item.message, "yellow")
+            case _:
+                return self._other(item)
+
+    def _reasoning(self, item: Reasoning) -> list[Text]:
+        text = visible(item.text.strip()).replace("**", "")
+        return [Text(), *fold(self._console, Text(text, "dim italic"))] if text else []
+
+    def _command_heading(self, item: CommandExecution) -> list[Text]:
+        script = _limited(visible(shell_script(item.command)).split("\n"), _SCRIPT_LINES)
+        return [Text(), *fold(self._console, Text("\n".join(script), "bold"), lead=Text("$ ", "bold cyan"))]
+
+    def _command(self, item: CommandExecution) -> list[Text]:
+        lines = [] if self._below == item.id else self._command_heading(item)
+        output = plain_output(item.output).rstrip().split("\n") if item.output.strip() else []
+        if len(output) > OUTPUT_LINES + 1:
+            lines.append(crop(self._console, Text(f"… {len(output) - OUTPUT_LINES} lines above", "dim")))
+            output = output[-OUTPUT_LINES:]
+        lines += [crop(self._console, Text(line, "dim")) for line in output]
+        return [*lines, *fold(self._console, _verdict(item))]
+
+    def _file_change(self, item: FileChange) -> list[Text]:
+        lines: list[Text] = []
+        for change in item.changes:
+            heading, *body = change_lines(change, self._directory)
+            lines += [Text(), *fold(self._console, heading, lead=Text("± ", "bold cyan"))]
+            if not (self._asked_here and item.id in self._judged):  # who was asked has seen it
+                shown = body if len(body) <= DIFF_LINES + 1 else body[:DIFF_LINES]
+                lines += fold_all(self._console, shown)
+                if len(shown) < len(body):
+                    lines.append(Text(f"  … {len(body) - len(shown)} more lines", "dim"))
+        if item.declined or item.status == "failed":
+            lines.append(Text("  ✗ declined" if item.declined else "  ✗ not applied", "red"))
+        return lines
+
+    def _plan(self, plan: TodoList) -> list[Text]:
+        """All steps of a new plan, afterwards only those that have moved."""
+        old = {step.text: step.status for step in self._steps}
+        is_new = not old or [step.text for step in plan.steps] != [step.text for step in self._steps]
+        changed = [step for step in plan.steps if is_new or old.get(step.text) != step.status]
+        self._steps = plan.steps
+        if not changed:
+            return []
+        lines = [Text(), Text.assemble(("Plan", "bold"), f"  {plan.summary().partition(':')[0]}")]
+        for step in changed:
+            mark, style = _STEP_MARKS[step.status]
+            lines += fold(self._console, Text(one_line(step.text)), lead=Text.assemble("  ", (f"{mark} ", style)))
+        return lines
+
+    def _tool_call(self, item: McpToolCall | DynamicToolCall) -> list[Text]:
+        name = f"{item.server}/{item.tool}" if isinstance(item, McpToolCall) else item.tool
+        call = Text.assemble(("called ", "dim"), (one_line(name), "bold"))
+        if item.arguments:
+            call.append(f" {one_line(json.dumps(item.arguments, ensure_ascii=False, default=str))}", "dim")
+        lines = [Text(), crop(self._console, call, indent=0)]
+        error = item.error if isinstance(item, McpToolCall) else None
+        if error:
+            return lines + fold(self._console, Text(f"✗ {visible(error.strip())}", "red"))
+        result = plain_output(item.result or "").strip().split("\n")
+        shown = _limited(result, _RESULT_LINES) if any(result) else []
+        return lines + [crop(self._console, Text(line, "dim")) for line in shown]
+
+    def _other(self, item: Item) -> list[Text]:
+        match item:
+            case WebSearch():
+                label, text = "searched the web for ", item.query
+            case ImageView():
+                label, text = "looked at ", item.path
+            case ContextCompaction():
+                label, text = "compacted the context", ""
+            case CollabToolCall():
+                label, text = "sub-agents: ", item.summary()
+            case Review():
+                label, text = ("review: " if item.finished else "reviewing "), item.text
+            case _:
+                return []
+        return [Text(), *fold(self._console, Text.assemble((label, "dim"), visible(text.strip())), indent=0)]
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def _question_asked(self, question: Question) -> list[Text]:
+        self._questions[question.id] = question
+        if question.item_id is not None:
+            self._judged.add(question.item_id)
+        if self._asked_here:
+            return []
+        from helmsman.terminal.question_view import question_lines
+
+        lines, _ = question_lines(self._console, question, directory=self._directory)
+        return lines
+
+    def _question_closed(self, event: QuestionClosed) -> list[Text]:
+        if self._questions.pop(event.question_id, None) is None or self._asked_here:
+            return []
+        if event.answer is None:
+            return [Text(f"  → withdrawn ({one_line(event.by)})", "yellow")]
+        by = "no answer in time" if event.by == "timeout" else self._answered_by
+        refused = event.answer.partition(":")[0] in REFUSALS
+        answer = Text(f"→ {one_line(event.answer)}", "red" if refused else "green")
+        return fold(self._console, answer.append(f" ({by})" if by else "", "dim"))
+
+
+def fold_message(console: Console, text: str, *, begins: bool) -> Text:
+    """A message being written, as it will stand."""
+    return Text("\n").join(fold(console, Text(text.strip("\n")), lead=Text("• " if begins else "  ", "bold")))
+
+
+def _verdict(item: CommandExecution) -> Text:
+    """How a command ended."""
+    if item.declined:
+        return Text("✗ declined, not run", "red")
+    took = "" if item.duration_ms is None else f" ({item.duration_ms / 1000:.1f} s)"
+    if item.exit_code is None:
+        return Text(f"✗ did not finish{took}", "red") if item.status == "failed" else Text(f"✓ done{took}", "dim green")
+    ok = item.exit_code == 0
+    return Text(f"{'✓' if ok else '✗'} exit {item.exit_code}{took}", "green" if ok else "red")
+
+
+def _limited(lines: Sequence[str], most: int) -> list[str]:
+    if len(lines) <= most + 1:
+        return list(lines)
+    return [*lines[:most], f"… {len(lines) - most} more lines"]

@@ -1,0 +1,144 @@
+"""What Helmsman knows of single programs: which can run anything, and which of their options no rule means to allow.
+
+Lists of names cannot be complete. They are used only to be more careful: to refuse to understand a command, to match a
+`deny` rule more broadly, to leave a prefix out of those that are offered. What is not listed here is not thereby safe:
+an allow rule covers whatever the program does with further arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def program_name(word: str) -> str:
+    """A program as one would call it: without its directory, and as a file system that ignores case sees it."""
+    return PurePosixPath(word.replace("\\", "/")).name.casefold().removesuffix(".exe")
+
+
+SHELLS: Final = frozenset(["bash", "sh", "zsh", "dash", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "pwsh"])
+
+NEVER_UNDERSTOOD: Final = frozenset(
+    [
+        # The shell language itself.
+        *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "select"),
+        *("function", "time", "coproc", "foreach", "end", "repeat", "nocorrect", "noglob", "always"),
+        # Builtins that run their arguments, or that change what the words after them mean.
+        *(".", "source", "eval", "exec", "command", "builtin", "trap", "alias", "unalias", "enable", "disable", "hash"),
+        *("unhash", "rehash", "functions", "set", "shopt", "setopt", "unsetopt", "emulate", "export", "declare"),
+        *("typeset", "local", "readonly", "unset", "integer", "float", "private", "let", "read", "readarray", "mapfile"),
+        *("getopts", "test", "pushd", "popd", "chdir", "dirs", "fc", "history", "bind", "bindkey", "zle", "complete"),
+        *("compgen", "compopt", "compadd", "compctl", "autoload", "zmodload", "zstyle", "zparseopts", "zcompile"),
+        *("zformat", "zregexparse", "vared", "sched", "print", "getln", "pushln", "jobs", "fg", "bg", "wait", "disown"),
+        *("suspend", "logout", "exit", "bye", "return", "break", "continue", "shift", "times", "ulimit", "limit"),
+        *("unlimit", "umask", "caller", "ttyctl", "log", "newgrp", "stat.zsh", "zsystem", "ztcp", "zpty", "zf_rm"),
+    ]
+)
+"""First words with which a whole command is not understood."""
+
+RUNNERS: Final = SHELLS | {
+    *("env", "sudo", "doas", "su", "runuser", "pkexec", "xargs", "parallel", "find", "fd", "nohup", "nice", "ionice"),
+    *("timeout", "gtimeout", "stdbuf", "unbuffer", "setsid", "script", "watch", "entr", "flock", "chroot", "unshare"),
+    *("nsenter", "setpriv", "taskset", "chrt", "strace", "ltrace", "gdb", "lldb", "perf", "valgrind", "caffeinate"),
+    *("arch", "rlwrap", "ssh", "busybox", "toybox", "systemd-run", "at", "batch", "crontab", "screen", "tmux", "expect"),
+    *("docker", "podman", "kubectl", "nix-shell", "make", "npx", "uvx", "pipx", "bunx", "direnv", "mise", "asdf"),
+    *("python", "python2", "python3", "pypy", "pypy3", "node", "nodejs", "deno", "bun", "ruby", "perl", "php", "lua"),
+    *("rscript", "julia", "java", "osascript", "awk", "gawk", "mawk", "nawk", "tclsh", "wish", "ghci", "erl", "iex"),
+    *("vim", "vi", "nvim", "emacs", "ed", "ex", "less", "more", "man", "cmd", "powershell", "wsl", "eval", "exec"),
+    *("command", "builtin", "time", "coproc", "trap", "source", "."),
+}
+"""Programs that run what their arguments say: a denied command may stand anywhere behind them."""
+
+_ONLY_WHOLE: Final = RUNNERS | {
+    *("rm", "rmdir", "unlink", "shred", "mv", "cp", "ln", "dd", "install", "truncate", "tee", "chmod", "chown", "chgrp"),
+    *("chattr", "setfacl", "mkfs", "mount", "umount", "fdisk", "parted", "kill", "pkill", "killall", "reboot", "halt"),
+    *("shutdown", "poweroff", "systemctl", "service", "launchctl", "sysctl", "iptables", "useradd", "usermod", "passwd"),
+    *("curl", "wget", "nc", "ncat", "socat", "telnet", "ftp", "sftp", "scp", "rsync", "rclone", "tar", "zip", "unzip"),
+    *("sed", "patch", "sort", "split", "psql", "mysql", "mongosh", "redis-cli", "sqlite3", "aws", "gcloud", "az", "gsutil"),
+    *("terraform", "ansible", "helm", "vault", "gpg", "openssl", "security", "keychain", "op", "pass", "echo", "printf"),
+}
+_READ_ONLY: Final = frozenset(
+    [
+        *("ls", "cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "rg", "pwd", "stat", "du", "df", "which", "diff"),
+        *("cmp", "cut", "jq", "nl", "basename", "dirname", "realpath", "readlink", "md5sum", "sha256sum", "pytest"),
+    ]
+)
+_TOO_BROAD: Final = frozenset(
+    [
+        *(("npm", "run"), ("npm", "exec"), ("npm", "install"), ("npm", "i"), ("pnpm", "run"), ("pnpm", "exec")),
+        *(("pnpm", "dlx"), ("pnpm", "add"), ("yarn", "run"), ("yarn", "exec"), ("yarn", "dlx"), ("yarn", "add")),
+        *(("uv", "run"), ("uv", "tool"), ("uv", "pip"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run")),
+        *(("pip", "install"), ("pip3", "install"), ("cargo", "run"), ("cargo", "install"), ("go", "run")),
+        *(("go", "generate"), ("go", "install"), ("git", "config"), ("git", "submodule"), ("git", "bisect")),
+        *(("git", "remote"), ("gh", "api"), ("gh", "alias"), ("gh", "extension"), ("brew", "install"), ("gem", "install")),
+        *(("bundle", "exec"), ("composer", "run"), ("dotnet", "run"), ("rustup", "run"), ("conda", "run")),
+    ]
+)
+"""Two words that still say next to nothing about what will run."""
+_SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9:_-]*")
+_PYTHON: Final = re.compile(r"python[0-9.]*")
+_PYTHON_CHECKERS: Final = frozenset(["pytest", "unittest", "mypy", "ruff", "flake8", "pylint"])
+
+
+def sensible_prefix(words: Sequence[str]) -> tuple[str, ...] | None:
+    """The beginning of a command that one might allow for good, or None when only the whole command will do."""
+    program = words[0]
+    if "/" in program or not all(word.isascii() for word in words[:3]):
+        return None
+    if _PYTHON.fullmatch(program) and words[1:2] == ("-m",) and words[2:3] and words[2] in _PYTHON_CHECKERS:
+        return tuple(words[:3])
+    if program in _READ_ONLY:
+        return (program,)
+    if program_name(program) in _ONLY_WHOLE:
+        return None
+    for length in (2, 3):
+        prefix = tuple(words[:length])
+        if len(prefix) < length or not _SUBCOMMAND.fullmatch(prefix[-1]):
+            return None
+        if prefix not in _TOO_BROAD:
+            return prefix
+    return None
+
+
+# --- options that turn a harmless program into another one -----------------------------------------------------------
+
+_RISKY_OPTIONS: Final = {
+    "find": ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint", "-fprint0", "-fprintf"),
+    "fd": ("-x", "-X", "--exec", "--exec-batch"),
+    "rg": ("--pre", "--hostname-bin"),
+    "sed": ("-i", "--in-place"),
+    "sort": ("-o", "--output", "--compress-program"),
+    "tar": ("-I", "-F", "--to-command", "--checkpoint-action", "--use-compress-program", "--info-script")
+    + ("--new-volume-script", "--rsh-command"),
+    "git": ("-x", "-O", "--exec", "--extcmd", "--ext-diff", "--upload-pack", "--receive-pack", "--config", "--template")
+    + ("--output", "--open-files-in-pager"),
+}
+
+
+def risky_words(words: Sequence[str]) -> set[int]:
+    """Which words make this program run or write something else; a rule allows them only by naming them."""
+    program = program_name(words[0])
+    options = _RISKY_OPTIONS.get(program, ())
+    found = {at for at, word in enumerate(words) if at and any(_is_option(option, word) for option in options)}
+    if program == "git":
+        for at, word in enumerate(words[1:], start=1):  # options before the subcommand
+            if not word.startswith("-"):
+                break
+            found.add(at)
+        for at, word in enumerate(words):  # configuration (`-c core.pager=…`) is code; `switch -c name` is not
+            if word.startswith("-c") and "=" in word + "".join(words[at + 1 : at + 2]):
+                found.add(at)
+    return found
+
+
+def _is_option(option: str, word: str) -> bool:
+    if option.startswith("--"):  # may be abbreviated
+        name = word.partition("=")[0]
+        return len(name) > 2 and option.startswith(name)
+    if len(option) == 2:  # may stand among other letters
+        return word.startswith("-") and not word.startswith("--") and option[1] in word
+    return word == option

@@ -1,0 +1,39 @@
+"""Styled text folded into lines of the terminal's width, under an indent, without spaces at their ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+
+INDENT: Final = 2
+_NARROWEST: Final = 20
+
+
+def fold(console: Console, text: Text, *, indent: int = INDENT, lead: Text | None = None) -> list[Text]:
+    """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width)."""
+    indent = indent if lead is None else lead.cell_len
+    width = max(_NARROWEST, console.width - indent)
+    folded = [
+        line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
+    ]
+    first = Text(" " * indent) if lead is None else lead.copy()
+    lines = [(Text(" " * indent) if number else first).append_text(line) for number, line in enumerate(folded)]
+    return lines or [first]
+
+
+def crop(console: Console, text: Text, *, indent: int = INDENT) -> Text:
+    """The text on one line, cut with an ellipsis where it is too long."""
+    line = Text(" " * indent).append_text(text)
+    line.expand_tabs(8)
+    line.truncate(max(_NARROWEST, console.width), overflow="ellipsis")
+    return line
+
+
+def fold_all(console: Console, texts: Iterable[Text], *, indent: int = INDENT) -> list[Text]:
+    return [line for text in texts for line in fold(console, text, indent=indent)]

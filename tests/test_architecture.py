@@ -1,0 +1,78 @@
+"""The import directions of docs/architecture.md hold."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
+
+BASE = {"_version", "errors", "events", "questions", "engine", "concurrency", "settings", "redaction", "inputs"}
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "events": {"questions"},
+    "questions": {"errors"},
+    "engine": {"errors", "events", "questions"},
+    "concurrency": set(),
+    "redaction": set(),
+    "settings": {"errors"},
+    "inputs": {"engine", "errors"},
+    "codex": BASE - {"inputs", "settings"},
+    "sessions": BASE,
+    "engines": BASE | {"codex"},
+    "service": BASE | {"engines", "sessions", "codex"},
+    "step": BASE | {"service", "sessions"},
+}
+"""What a part may import, besides itself. Front doors (cli, terminal, …) and the test kit may import anything below."""
+
+FRONT_DOORS = {"cli", "terminal", "rendering", "testing", "__main__"}
+
+
+def imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("helmsman."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.ImportFrom) and node.module == "helmsman":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("helmsman.")}
+    return found
+
+
+def parts() -> list[tuple[str, Path]]:
+    files = sorted(SOURCE.rglob("*.py"))
+    return [(file.relative_to(SOURCE).parts[0].removesuffix(".py"), file) for file in files]
+
+
+@pytest.mark.parametrize(("part", "file"), parts(), ids=[str(file.relative_to(SOURCE)) for _, file in parts()])
+def test_imports_point_downwards(part: str, file: Path) -> None:
+    if part in FRONT_DOORS or part in ("__init__", "_version"):
+        return
+    assert imports(file) - {part} <= ALLOWED[part]
+
+
+def test_nothing_below_the_front_doors_imports_one() -> None:
+    guilty = {
+        part for part, file in parts() if part not in FRONT_DOORS and part != "__init__" and imports(file) & FRONT_DOORS
+    }
+    assert guilty == set()
+
+
+def test_no_file_is_two_things() -> None:
+    long = {
+        str(file.relative_to(SOURCE)) for _, file in parts() if len(file.read_text(encoding="utf-8").splitlines()) > 600
+    }
+    assert long == set()
+
+
+def test_no_module_needs_posix_to_be_imported() -> None:
+    posix = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+    for _, file in parts():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+        top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
+        assert not top & posix, file
