@@ -23,7 +23,8 @@ from pathlib import Path
 
 PACKAGE = "@openai/codex"
 MATRIX = ("0.93.0", "0.115.0", "0.130.0", "0.145.0", "0.155.0", "latest")
-CACHE = Path(os.environ.get("HELMSMAN_CODEX_CACHE") or Path(__file__).resolve().parent.parent / ".cache" / "codex")
+REPOSITORY = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("HELMSMAN_CODEX_CACHE") or REPOSITORY / ".cache" / "codex").absolute()
 NPM_SECONDS = 600
 
 PLATFORMS = {

@@ -60,7 +60,9 @@ REQUESTS = {
     "thread/unsubscribe": Uses(("threadId",), feature=Feature.UNSUBSCRIBE),
     "thread/backgroundTerminals/clean": Uses(("threadId",), feature=Feature.BACKGROUND_TERMINALS),
     "turn/start": Uses(
-        ("threadId", "input", "effort", "outputSchema", "sandboxPolicy", "approvalPolicy"), "TurnStartResponse", ("turn",)
+        ("threadId", "input", "effort", "outputSchema", "sandboxPolicy", "approvalPolicy"),
+        "TurnStartResponse",
+        ("turn",),
     ),
     "turn/steer": Uses(("threadId", "expectedTurnId", "input"), feature=Feature.STEER),
     "turn/interrupt": Uses(("threadId", "turnId")),

@@ -86,7 +86,9 @@ def has(feature: Feature | None, version: Version) -> bool:
     return feature is None or feature.is_in(version)
 
 
-def missing(uses: Mapping[str, Any], found: Mapping[str, frozenset[str]], version: Version, schema: Schema) -> Iterator[str]:
+def missing(
+    uses: Mapping[str, Any], found: Mapping[str, frozenset[str]], version: Version, schema: Schema
+) -> Iterator[str]:
     """What is relied on and not there, and what the feature table says is not there and is."""
     for method, used in uses.items():
         if not has(used.feature, version):

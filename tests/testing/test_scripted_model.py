@@ -130,12 +130,12 @@ async def test_a_failure_is_an_http_error(model: ScriptedModel) -> None:
 
 
 async def test_a_cut_stream_ends_without_an_end(model: ScriptedModel) -> None:
-    model.on("Hi", [say("part"), cut()])
+    model.on("Hi", say("part", cut()))
 
     answer = await ask(model, "Hi")
 
     assert '"delta": "part"' in answer
-    assert "response.completed" not in answer
+    assert "response.output_item.done" not in answer
     assert not answer.endswith("0\r\n\r\n")  # which would be an orderly end
 
 

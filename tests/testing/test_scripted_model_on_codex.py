@@ -283,8 +283,8 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "fault",
-    [fail(503), cut(), [say("Hel"), cut()], response_failed("server_error")],
-    ids=["503", "cut", "cut in a message", "failed"],
+    [fail(503), cut(), say("Hel", cut()), [say("Hello"), cut()], response_failed("server_error")],
+    ids=["503", "cut", "cut in a message", "cut after a message", "failed"],
 )
 async def test_a_fault_is_tried_again_and_gets_the_next_step(
     app_server: OpenAppServer, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, fault: Any

@@ -110,13 +110,13 @@ class Transcript:
         self._below: str | None = None
 
     @property
-    def unfinished(self) -> Text | None:
-        """The line that is being written at this moment."""
+    def unfinished(self) -> list[Text]:
+        """The paragraph that is being written at this moment, in lines."""
         for message in reversed(self._messages.values()):
             rest = message.text[message.given :]
             if rest.strip():
-                return fold_message(self._console, visible(rest), begins=message.given == 0)
-        return None
+                return _message(self._console, visible(rest), begins=message.given == 0)
+        return []
 
     def lines(self, event: Event) -> list[Text]:
         """The lines that an event adds."""
@@ -215,8 +215,7 @@ class Transcript:
         return isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.agent_id is None
 
     def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
-        lead = Text("• " if begins else "  ", "bold")
-        return [*([Text()] if begins else []), *fold(self._console, Text(visible(text.strip("\n"))), lead=lead)]
+        return [*([Text()] if begins else []), *_message(self._console, visible(text), begins=begins)]
 
     def _write(self, item_id: str, text: str) -> list[Text]:
         """Give out the lines that are complete."""
@@ -382,9 +381,10 @@ class Transcript:
         return fold(self._console, answer.append(f" ({by})" if by else "", "dim"))
 
 
-def fold_message(console: Console, text: str, *, begins: bool) -> Text:
-    """A message being written, as it will stand."""
-    return Text("\n").join(fold(console, Text(text.strip("\n")), lead=Text("• " if begins else "  ", "bold")))
+def _message(console: Console, text: str, *, begins: bool) -> list[Text]:
+    """A message, or what follows of one whose beginning has been given out (blank lines between paragraphs stay)."""
+    text = text.strip("\n") if begins else text.rstrip("\n")
+    return fold(console, Text(text), lead=Text("• " if begins else "  ", "bold"))
 
 
 def _verdict(item: CommandExecution) -> Text:

@@ -20,83 +20,91 @@ def program_name(word: str) -> str:
     return PurePosixPath(word.replace("\\", "/")).name.casefold().removesuffix(".exe")
 
 
-SHELLS: Final = frozenset(["bash", "sh", "zsh", "dash", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "pwsh"])
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
-NEVER_UNDERSTOOD: Final = frozenset(
-    [
-        # The shell language itself.
-        *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "select"),
-        *("function", "time", "coproc", "foreach", "end", "repeat", "nocorrect", "noglob", "always"),
-        # Builtins that run their arguments, or that change what the words after them mean.
-        *(".", "source", "eval", "exec", "command", "builtin", "trap", "alias", "unalias", "enable", "disable", "hash"),
-        *("unhash", "rehash", "functions", "set", "shopt", "setopt", "unsetopt", "emulate", "export", "declare"),
-        *("typeset", "local", "readonly", "unset", "integer", "float", "private", "let", "read", "readarray", "mapfile"),
-        *("getopts", "test", "pushd", "popd", "chdir", "dirs", "fc", "history", "bind", "bindkey", "zle", "complete"),
-        *("compgen", "compopt", "compadd", "compctl", "autoload", "zmodload", "zstyle", "zparseopts", "zcompile"),
-        *("zformat", "zregexparse", "vared", "sched", "print", "getln", "pushln", "jobs", "fg", "bg", "wait", "disown"),
-        *("suspend", "logout", "exit", "bye", "return", "break", "continue", "shift", "times", "ulimit", "limit"),
-        *("unlimit", "umask", "caller", "ttyctl", "log", "newgrp", "stat.zsh", "zsystem", "ztcp", "zpty", "zf_rm"),
-    ]
+
+SHELLS: Final = _names("bash sh zsh dash ksh mksh ash fish csh tcsh pwsh")
+
+NEVER_UNDERSTOOD: Final = _names(
+    # The shell language itself.
+    """
+    if then else elif fi for while until do done case esac in select function time coproc foreach end repeat nocorrect
+    noglob always
+    """
+    # Builtins that run their arguments, or that change what the words after them mean.
+    """
+    . source eval exec command builtin trap alias unalias enable disable hash unhash rehash functions set shopt setopt
+    unsetopt emulate export declare typeset local readonly unset integer float private let read readarray mapfile getopts
+    test pushd popd chdir dirs fc history bind bindkey zle complete compgen compopt compadd compctl autoload zmodload
+    zstyle zparseopts zcompile zformat zregexparse vared sched print getln pushln jobs fg bg wait disown suspend logout
+    exit bye return break continue shift times ulimit limit unlimit umask caller ttyctl r zsystem ztcp zpty
+    """
 )
 """First words with which a whole command is not understood."""
 
-RUNNERS: Final = SHELLS | {
-    *("env", "sudo", "doas", "su", "runuser", "pkexec", "xargs", "parallel", "find", "fd", "nohup", "nice", "ionice"),
-    *("timeout", "gtimeout", "stdbuf", "unbuffer", "setsid", "script", "watch", "entr", "flock", "chroot", "unshare"),
-    *("nsenter", "setpriv", "taskset", "chrt", "strace", "ltrace", "gdb", "lldb", "perf", "valgrind", "caffeinate"),
-    *("arch", "rlwrap", "ssh", "busybox", "toybox", "systemd-run", "at", "batch", "crontab", "screen", "tmux", "expect"),
-    *("docker", "podman", "kubectl", "nix-shell", "make", "npx", "uvx", "pipx", "bunx", "direnv", "mise", "asdf"),
-    *("python", "python2", "python3", "pypy", "pypy3", "node", "nodejs", "deno", "bun", "ruby", "perl", "php", "lua"),
-    *("rscript", "julia", "java", "osascript", "awk", "gawk", "mawk", "nawk", "tclsh", "wish", "ghci", "erl", "iex"),
-    *("vim", "vi", "nvim", "emacs", "ed", "ex", "less", "more", "man", "cmd", "powershell", "wsl", "eval", "exec"),
-    *("command", "builtin", "time", "coproc", "trap", "source", "."),
-}
+RUNNERS: Final = SHELLS | _names(
+    """
+    env sudo doas su runuser pkexec xargs parallel find fd nohup nice ionice timeout gtimeout stdbuf unbuffer setsid
+    script watch entr flock chroot unshare nsenter setpriv taskset chrt strace ltrace gdb lldb perf valgrind caffeinate
+    arch rlwrap ssh busybox toybox systemd-run at batch crontab screen tmux expect npx uvx pipx bunx nix-shell direnv
+    mise asdf cmd powershell wsl eval exec command builtin time coproc trap source .
+    python python2 python3 pypy pypy3 node nodejs deno bun ruby perl php lua rscript julia java osascript awk gawk mawk
+    nawk tclsh wish ghci erl iex vim vi nvim emacs ed ex
+    """
+)
 """Programs that run what their arguments say: a denied command may stand anywhere behind them."""
 
-_ONLY_WHOLE: Final = RUNNERS | {
-    *("rm", "rmdir", "unlink", "shred", "mv", "cp", "ln", "dd", "install", "truncate", "tee", "chmod", "chown", "chgrp"),
-    *("chattr", "setfacl", "mkfs", "mount", "umount", "fdisk", "parted", "kill", "pkill", "killall", "reboot", "halt"),
-    *("shutdown", "poweroff", "systemctl", "service", "launchctl", "sysctl", "iptables", "useradd", "usermod", "passwd"),
-    *("curl", "wget", "nc", "ncat", "socat", "telnet", "ftp", "sftp", "scp", "rsync", "rclone", "tar", "zip", "unzip"),
-    *("sed", "patch", "sort", "split", "psql", "mysql", "mongosh", "redis-cli", "sqlite3", "aws", "gcloud", "az", "gsutil"),
-    *("terraform", "ansible", "helm", "vault", "gpg", "openssl", "security", "keychain", "op", "pass", "echo", "printf"),
-}
-_READ_ONLY: Final = frozenset(
-    [
-        *("ls", "cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "rg", "pwd", "stat", "du", "df", "which", "diff"),
-        *("cmp", "cut", "jq", "nl", "basename", "dirname", "realpath", "readlink", "md5sum", "sha256sum", "pytest"),
-    ]
+_ONLY_WHOLE: Final = RUNNERS | _names(
+    """
+    rm rmdir unlink shred mv cp ln dd install truncate tee chmod chown chgrp chattr setfacl mkfs mount umount fdisk
+    parted kill pkill killall reboot halt shutdown poweroff systemctl service launchctl sysctl iptables useradd usermod
+    passwd curl wget nc ncat socat telnet ftp sftp scp rsync rclone tar zip unzip sed patch sort split less more man
+    psql mysql mongosh redis-cli sqlite3 docker podman kubectl helm terraform ansible vault aws gcloud az gsutil gpg
+    openssl security op pass echo printf
+    """
 )
+"""Programs that do too much for a prefix to be offered."""
+
+_READ_ONLY: Final = _names(
+    """
+    ls cat head tail wc grep egrep fgrep rg pwd stat du df which diff cmp cut jq nl basename dirname realpath readlink
+    md5sum sha256sum pytest
+    """
+)
+"""Programs that may be offered with any arguments."""
+
 _TOO_BROAD: Final = frozenset(
-    [
-        *(("npm", "run"), ("npm", "exec"), ("npm", "install"), ("npm", "i"), ("pnpm", "run"), ("pnpm", "exec")),
-        *(("pnpm", "dlx"), ("pnpm", "add"), ("yarn", "run"), ("yarn", "exec"), ("yarn", "dlx"), ("yarn", "add")),
-        *(("uv", "run"), ("uv", "tool"), ("uv", "pip"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run")),
-        *(("pip", "install"), ("pip3", "install"), ("cargo", "run"), ("cargo", "install"), ("go", "run")),
-        *(("go", "generate"), ("go", "install"), ("git", "config"), ("git", "submodule"), ("git", "bisect")),
-        *(("git", "remote"), ("gh", "api"), ("gh", "alias"), ("gh", "extension"), ("brew", "install"), ("gem", "install")),
-        *(("bundle", "exec"), ("composer", "run"), ("dotnet", "run"), ("rustup", "run"), ("conda", "run")),
-    ]
+    tuple(pair.split("/"))
+    for pair in _names(
+        """
+        npm/run npm/exec npm/install npm/i pnpm/run pnpm/exec pnpm/dlx pnpm/add yarn/run yarn/exec yarn/dlx yarn/add
+        uv/run uv/tool uv/pip poetry/run pdm/run hatch/run pip/install pip3/install cargo/run cargo/install go/run
+        go/generate go/install git/config git/submodule git/bisect git/remote gh/api gh/alias gh/extension brew/install
+        gem/install bundle/exec composer/run dotnet/run rustup/run conda/run
+        """
+    )
 )
 """Two words that still say next to nothing about what will run."""
+
 _SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9:_-]*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
-_PYTHON_CHECKERS: Final = frozenset(["pytest", "unittest", "mypy", "ruff", "flake8", "pylint"])
+_PYTHON_CHECKERS: Final = _names("pytest unittest mypy ruff flake8 pylint")
 
 
-def sensible_prefix(words: Sequence[str]) -> tuple[str, ...] | None:
+def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """The beginning of a command that one might allow for good, or None when only the whole command will do."""
     program = words[0]
-    if "/" in program or not all(word.isascii() for word in words[:3]):
+    if "/" in program:
         return None
     if _PYTHON.fullmatch(program) and words[1:2] == ("-m",) and words[2:3] and words[2] in _PYTHON_CHECKERS:
-        return tuple(words[:3])
+        return words[:3]
     if program in _READ_ONLY:
         return (program,)
     if program_name(program) in _ONLY_WHOLE:
         return None
     for length in (2, 3):
-        prefix = tuple(words[:length])
+        prefix = words[:length]
         if len(prefix) < length or not _SUBCOMMAND.fullmatch(prefix[-1]):
             return None
         if prefix not in _TOO_BROAD:
@@ -107,15 +115,22 @@ def sensible_prefix(words: Sequence[str]) -> tuple[str, ...] | None:
 # --- options that turn a harmless program into another one -----------------------------------------------------------
 
 _RISKY_OPTIONS: Final = {
-    "find": ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint", "-fprint0", "-fprintf"),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-    "rg": ("--pre", "--hostname-bin"),
-    "sed": ("-i", "--in-place"),
-    "sort": ("-o", "--output", "--compress-program"),
-    "tar": ("-I", "-F", "--to-command", "--checkpoint-action", "--use-compress-program", "--info-script")
-    + ("--new-volume-script", "--rsh-command"),
-    "git": ("-x", "-O", "--exec", "--extcmd", "--ext-diff", "--upload-pack", "--receive-pack", "--config", "--template")
-    + ("--output", "--open-files-in-pager"),
+    "find": _names("-exec -execdir -ok -okdir -delete -fls -fprint -fprint0 -fprintf"),
+    "fd": _names("-x -X --exec --exec-batch"),
+    "rg": _names("--pre --hostname-bin"),
+    "sed": _names("-i --in-place"),
+    "sort": _names("-o --output --compress-program"),
+    "tar": _names(
+        """
+        -I -F --to-command --checkpoint-action --use-compress-program --info-script --new-volume-script --rsh-command
+        """
+    ),
+    "git": _names(
+        """
+        -x -O --exec --extcmd --ext-diff --upload-pack --receive-pack --config --template --output
+        --open-files-in-pager
+        """
+    ),
 }
 
 

@@ -19,7 +19,7 @@ _VERSION_SECONDS = 30
 def installed_codex() -> Path | None:
     """The binary under test: `HELMSMAN_TEST_CODEX`, else the one in the wheel `openai-codex-cli-bin`."""
     if named := os.environ.get(BINARY_VARIABLE):
-        return Path(named)
+        return Path(named).absolute()
     return wheel_codex()
 
 
@@ -47,7 +47,7 @@ def codex_versions() -> dict[str, Path]:
 
 def _cache() -> Path:
     if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named)
+        return Path(named).absolute()
     here = Path.cwd()
     candidates = [folder / ".cache" / "codex" for folder in (here, *here.parents)]
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])

@@ -19,6 +19,7 @@ from helmsman.testing.script import (
     Plan,
     RequestPermissions,
     Run,
+    ScriptProblem,
     SpawnAgent,
     WaitAgents,
 )
@@ -35,7 +36,7 @@ _NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
-class NotOffered(Exception):
+class NotOffered(ScriptProblem):
     """The script wants a tool that this Codex does not offer in this request."""
 
 

@@ -17,11 +17,11 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from helmsman.testing.dialect import Dialect, NotOffered
+from helmsman.testing.dialect import Dialect
 from helmsman.testing.local_server import serve
 from helmsman.testing.model_request import ModelRequest
-from helmsman.testing.playbook import Playbook, ScriptProblem
-from helmsman.testing.script import Cut, Fail, Gate, Hang
+from helmsman.testing.playbook import Playbook
+from helmsman.testing.script import Cut, Fail, Gate, Hang, ScriptProblem
 from helmsman.testing.wire import Encoder, encoded, headers
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class ScriptedModel:
         try:
             parts = self._playbook.next_parts(request)
             beats = self._encoder.beats(parts, Dialect(request))
-        except (ScriptProblem, NotOffered, TypeError, ValueError) as problem:
-            # Codex shows the text of a 400 to its user and does not try again.
+        except ScriptProblem as problem:
+            # Codex shows the text of a 400 to its user and does not try again; that of a 500 it keeps to itself.
             return await self._refuse(str(problem), 400, scope, send)
         failure = next((part for part in parts if isinstance(part, Fail)), None)
         if failure is not None:

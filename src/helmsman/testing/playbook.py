@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from helmsman.testing.model_request import ModelRequest
-from helmsman.testing.script import Always, Part, Step, parts_of
+from helmsman.testing.script import Always, Part, ScriptProblem, Step, parts_of
 
 When: TypeAlias = str | Callable[[ModelRequest], bool]
 ScriptStep: TypeAlias = "Step | Always"
-
-
-class ScriptProblem(Exception):
-    """The script has no answer to a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +116,9 @@ def _script(name: str, when: When, steps: Sequence[ScriptStep]) -> Script:
 
 
 def _resolved(step: Step, request: ModelRequest) -> tuple[Part, ...]:
-    while callable(step):
-        try:
+    try:
+        while callable(step):
             step = step(request)
-        except Exception as error:
-            raise ScriptProblem(f"A function in the script raised {error!r}. Mend the script.") from error
-    return parts_of(step)
+        return parts_of(step)
+    except Exception as error:
+        raise ScriptProblem(f"A function in the script raised {error!r}. Mend the script.") from error

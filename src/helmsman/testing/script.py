@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from helmsman.testing.model_request import ModelRequest
 
 
+class ScriptProblem(Exception):
+    """The script has no answer to a request, or one that cannot be given."""
+
+
 class Part:
     """Anything a step can be made of."""
 
@@ -66,7 +70,8 @@ class Gate(Part):
         await self._released.wait()
 
 
-Chunk: TypeAlias = "str | Gate"
+Chunk: TypeAlias = "str | Gate | Cut | Hang"
+"""A piece of a text, or what happens between two pieces."""
 
 
 # --- what a model can put into a response ----------------------------------------------------------------------------
@@ -230,7 +235,7 @@ def parts_of(step: Step) -> tuple[Part, ...]:
 
 
 def say(*chunks: Chunk, phase: Literal["commentary", "final_answer"] | None = None) -> Say:
-    """A message. Each chunk is one delta; a gate between two chunks holds the stream there."""
+    """A message. Each text is one delta; a gate holds the stream there, `cut()` or `hang()` breaks it off."""
     return Say(chunks, phase)
 
 
@@ -375,12 +380,12 @@ def rate_limit(
 
 
 def cut() -> Cut:
-    """Close the socket in mid stream, after the parts before it."""
+    """Close the socket in mid stream: after the parts before it, or in a message, `say("Hel", cut())`."""
     return Cut()
 
 
 def hang() -> Hang:
-    """Send nothing more, after the parts before it, until Codex or the server closes the connection."""
+    """Send nothing more until the connection is closed. (A gate hangs until the test releases it.)"""
     return Hang()
 
 

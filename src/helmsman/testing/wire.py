@@ -132,7 +132,7 @@ def encoded(event: Event) -> bytes:
 
 def _deltas(chunks: Sequence[Chunk], template: Event) -> Iterator[Beat]:
     for chunk in chunks:
-        yield chunk if isinstance(chunk, Gate) else template | {"delta": chunk}
+        yield template | {"delta": chunk} if isinstance(chunk, str) else chunk
 
 
 def _joined(chunks: Sequence[Chunk]) -> str:

@@ -1,0 +1,49 @@
+"""Where the command line writes for people: colours on a terminal, plain text everywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LOG_WIDTH: Final = 100
+"""How wide lines may be where there is no terminal to ask."""
+
+
+def message_console() -> Console:
+    """For everything that is not the result: stderr."""
+    return _console(stderr=True)
+
+
+def result_console() -> Console:
+    """For the result: stdout."""
+    return _console(stderr=False)
+
+
+def is_terminal(console: Console) -> bool:
+    """Whether a person is looking, on something that can move a cursor. `FORCE_COLOR` alone makes no terminal."""
+    return console.file.isatty() and not console.is_dumb_terminal
+
+
+def configure_logs(level: str, *, wanted: bool) -> None:
+    """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
+    import logging
+
+    from helmsman.redaction import RedactingFilter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RedactingFilter())
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper() if wanted else logging.ERROR, handlers=[handler])
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not is_terminal(console) and "COLUMNS" not in os.environ:
+        console.width = _LOG_WIDTH
+    return console

@@ -1,0 +1,315 @@
+"""Rules that answer questions before anyone is asked.
+
+`decide` takes a question and the rules that hold for its session and says `allow`, `deny` or `ask`. A deny beats an
+ask, an ask beats an allow, and what no rule speaks of is asked.
+
+The two directions are read with opposite care. An allow rule covers only what is certain: each simple command of a
+compound one, in each directory it may run in, by its parsed words. A deny or ask rule matches whatever might be meant
+by it: behind `sudo` or `xargs`, under another path, with options in between, and in a command that nobody fully
+understands. What slips through a deny rule is still not allowed by anything; a person is asked.
+
+An allow rule lets a command run the way Codex asks for it, which may be outside the sandbox: the question does not say.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.sessions.command_words import risky_words
+from helmsman.sessions.loose_matching import may_run
+from helmsman.sessions.shell_words import SimpleCommand, parse_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from helmsman.questions import Question, QuestionType
+
+Effect = Literal["allow", "deny", "ask"]
+
+_PROTECTED_NAMES: Final = frozenset([".git", ".codex", ".agents", "helmsman.toml"])
+"""What tells git, Codex and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
+_MAX_DIRECTORIES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule. What is None does not matter to it; all that is given must fit.
+
+    `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
+    server and one of its tools (or None for all of them), `paths` are files that a patch may change. `directory` must
+    contain the place where the question arises. `env` are variables that may be set before an allowed command.
+    `reason` is told to whoever asked, `origin` says where the rule comes from.
+    """
+
+    effect: Effect
+    command: tuple[str, ...] | None = None
+    text: str | None = None
+    mcp: tuple[str, str | None] | None = None
+    paths: tuple[str, ...] | None = None
+    directory: Path | None = None
+    type: QuestionType | None = None
+    env: tuple[str, ...] = ()
+    reason: str | None = None
+    origin: str = ""
+
+    def describe(self) -> str:
+        """The rule in a line, for the audit log and for people."""
+        if self.command is not None:
+            what = " ".join(self.command)
+        elif self.text is not None:
+            what = self.text
+        elif self.mcp is not None:
+            what = f"MCP {self.mcp[0]} {self.mcp[1] or '(all tools)'}"
+        elif self.paths is not None:
+            what = f"changes to {', '.join(self.paths)}"
+        else:
+            what = self.type or "everything"
+        place = f" in {self.directory}" if self.directory is not None else ""
+        return f"{self.effect} {what}{place}" + (f" ({self.origin})" if self.origin else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """The rules that hold for a session. `allow_workspace_patches` lets Codex change the files it may write to."""
+
+    rules: tuple[Rule, ...] = ()
+    allow_workspace_patches: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Where a session works: its directory, its sandbox, and where else it may write."""
+
+    directory: Path | None = None
+    sandbox: str | None = None
+    writable_roots: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done with a question, by which rule (the first, where several allow it together), and why."""
+
+    effect: Effect
+    rule: Rule | None
+    reason: str
+
+
+def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Decision:
+    """Answer a question from rules alone. Reads the file system (symbolic links), changes nothing, never raises."""
+    subject = _Subject(question, workspace)
+    for effect in ("deny", "ask"):
+        for rule in rules.rules:
+            if rule.effect == effect and subject.may_be_meant_by(rule):
+                return Decision(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
+    allowing = [rule for rule in rules.rules if rule.effect == "allow" and rule.type in (None, question.type)]
+    match question.type:
+        case "command_approval":
+            return _decide_command(subject, allowing)
+        case "patch_approval":
+            return _decide_patch(subject, allowing, workspace if rules.allow_workspace_patches else None)
+        case "mcp_elicitation":
+            return _decide_tool(subject, allowing)
+        case "permission_approval" | "user_input":
+            return Decision("ask", None, "Only a person can answer this.")
+
+
+# --- what a question is about ----------------------------------------------------------------------------------------
+
+
+class _Subject:
+    """A question's details, read once and without trust in their shape."""
+
+    def __init__(self, question: Question, workspace: Workspace) -> None:
+        details = question.details
+        self.type = question.type
+        self.text = _text(details.get("command")) if question.type == "command_approval" else None
+        self.commands = parse_command(self.text) if self.text is not None else None
+        self.asks_for_more = bool(details.get("additionalPermissions") or details.get("networkContext"))
+        self.directory = _absolute(_text(details.get("directory"))) or _absolute(workspace.directory)
+        self.grants_root = bool(details.get("grantRoot"))
+        self.paths = changed_paths(question)
+        self.server = _text(details.get("server"))
+        self.tool = _text(details.get("tool"))
+        self.is_tool_call = (
+            details.get("approvalKind") == "mcp_tool_call"
+            and details.get("mode") != "url"
+            and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
+        )
+
+    def may_be_meant_by(self, rule: Rule) -> bool:
+        """Whether a deny or ask rule might speak of this: in doubt it does."""
+        if rule.type not in (None, self.type):
+            return False
+        if rule.command is not None or rule.text is not None:
+            if self.text is None or (rule.text is not None and rule.text != self.text):
+                return False
+            if rule.command is not None and not may_run(rule.command, self.text, self.commands):
+                return False
+        if rule.mcp is not None:
+            server, tool = rule.mcp
+            if self.type != "mcp_elicitation" or self.server not in (None, server):
+                return False
+            if tool is not None and self.tool not in (None, tool):
+                return False
+        if rule.paths is not None and not (self.paths is None or set(rule.paths) & set(self.paths)):
+            return False
+        return rule.directory is None or self._may_be_inside(rule.directory)
+
+    def _may_be_inside(self, directory: Path) -> bool:
+        places: Iterable[str] | None = self.paths
+        if self.type != "patch_approval":
+            places = None if self.directory is None else directories_after(self.directory, self.commands or ())
+        return places is None or any(_inside(place, directory, ignore_case=True) for place in places)
+
+
+def changed_paths(question: Question) -> tuple[str, ...] | None:
+    """The files that a patch changes, links resolved; None when the question does not tell all of them."""
+    paths = question.details.get("paths")
+    if isinstance(files := question.details.get("files"), dict):  # the legacy form
+        paths = list(files)
+        for change in files.values():
+            update = change.get("update") if isinstance(change, dict) else None
+            moved = update.get("move_path") if isinstance(update, dict) else None
+            paths += [moved] if moved else []
+    if question.type != "patch_approval" or not isinstance(paths, list | tuple) or not paths:
+        return None
+    known = [_absolute(_text(path)) for path in paths]
+    return tuple(_resolved(path) for path in known if path is not None) if None not in known else None
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
+    if subject.text is None:
+        return Decision("ask", None, "The question does not say which command it is about.")
+    if subject.asks_for_more:
+        return Decision("ask", None, "The command asks for permissions of its own, which no rule covers.")
+    for rule in rules:
+        if rule.text == subject.text and _holds_in(rule, [subject.directory]):
+            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+    if subject.commands is None:
+        return Decision("ask", None, "The command is not fully understood, so no rule can allow it.")
+    used: list[Rule] = []
+    for number, command in enumerate(subject.commands):
+        if cd_target(command) is not None:
+            continue  # changes nothing by itself; where it leads counts for the commands after it
+        places: Sequence[str | None] = [None]
+        if subject.directory is not None:
+            places = directories_after(subject.directory, subject.commands[:number])
+        covering = next((rule for rule in rules if _covers(rule, command) and _holds_in(rule, places)), None)
+        if covering is None:
+            return Decision("ask", None, f"No rule allows this part of the command: {shlex.join(command.words)}")
+        used.append(covering)
+    if not used:
+        return Decision("ask", None, "No rule allows it.")
+    described = "; ".join(dict.fromkeys(rule.describe() for rule in used))
+    return Decision("allow", used[0], f"Rules allow every part of it: {described}.")
+
+
+def _covers(rule: Rule, command: SimpleCommand) -> bool:
+    return (
+        rule.command is not None
+        and command.words[: len(rule.command)] == rule.command
+        and not command.writes
+        and set(command.env) <= set(rule.env)
+        and all(at < len(rule.command) for at in risky_words(command.words))
+    )
+
+
+def cd_target(command: SimpleCommand) -> str | None:
+    """Where a plain `cd somewhere` leads, or None when the command is anything else."""
+    words = command.words
+    plain = command == SimpleCommand(words) and len(words) == 2 and words[0] == "cd"
+    return words[1] if plain and words[1][:1] not in ("-", "") else None
+
+
+def directories_after(start: str, commands: Iterable[SimpleCommand]) -> list[str]:
+    """Every directory one may be in after these commands: each `cd` may have worked or not."""
+    places = [start]
+    for target in filter(None, map(cd_target, commands)):
+        reached = [os.path.join(place, target) for place in places]  # noqa: PTH118 - Path drops the dots in it
+        # A shell takes `link/..` back to where it came from, a program to where the link leads.
+        places = list(dict.fromkeys([*places, *reached, *map(os.path.normpath, reached)]))
+        if len(places) > _MAX_DIRECTORIES:
+            return [*places, "/"]
+    return places
+
+
+# --- patches and tools -----------------------------------------------------------------------------------------------
+
+
+def _decide_patch(subject: _Subject, rules: Sequence[Rule], writable: Workspace | None) -> Decision:
+    if subject.paths is None or subject.grants_root:
+        return Decision("ask", None, "The question does not say which files would change, so no rule can allow it.")
+    for rule in rules:
+        if rule.paths is not None:
+            fits = set(subject.paths) <= set(rule.paths)
+        elif rule.type == "patch_approval" and rule.directory is not None:
+            fits = _are_ordinary_files(subject.paths, [rule.directory])
+        else:
+            fits = False
+        if fits:
+            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+    if writable is not None and writable.sandbox == "workspace-write":
+        roots = [root for root in (writable.directory, *writable.writable_roots) if root is not None]
+        if _are_ordinary_files(subject.paths, roots):
+            return Decision("allow", None, "allow_workspace_patches is on, and all files are where Codex may write.")
+    return Decision("ask", None, "No rule allows changes to all of these files.")
+
+
+def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
+    """Whether each of the files is inside one of the directories and not protected there."""
+    return all(any(_is_ordinary_file(Path(path), Path(_resolved(str(root)))) for root in roots) for path in paths)
+
+
+def _is_ordinary_file(path: Path, root: Path) -> bool:
+    if not path.is_relative_to(root) or path == root:
+        return False
+    return not any(part.casefold() in _PROTECTED_NAMES for part in path.relative_to(root).parts)
+
+
+def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Decision:
+    if not subject.is_tool_call or subject.server is None:
+        return Decision("ask", None, "An MCP server asks for input, which only a person can give.")
+    for rule in rules:
+        if rule.mcp is None or rule.mcp[0] != subject.server or rule.mcp[1] not in (None, subject.tool):
+            continue
+        if _holds_in(rule, [subject.directory]):
+            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+    return Decision("ask", None, "No rule allows this tool.")
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def _holds_in(rule: Rule, places: Iterable[str | None]) -> bool:
+    directory = rule.directory
+    return directory is None or all(place is not None and _inside(place, directory) for place in places)
+
+
+def _inside(place: str, directory: Path, *, ignore_case: bool = False) -> bool:
+    inner, outer = _resolved(place), _resolved(str(directory))
+    if ignore_case:
+        inner, outer = inner.casefold(), outer.casefold()
+    return Path(inner).is_relative_to(outer)
+
+
+def _resolved(path: str) -> str:
+    """The path with all links followed, as far as it exists."""
+    return os.path.realpath(path)
+
+
+def _absolute(path: str | Path | None) -> str | None:
+    text = str(path) if path is not None else ""
+    if not text.isprintable():  # no file system call can be trusted to take it
+        return None
+    return text if os.path.isabs(text) else None  # noqa: PTH117 - it is text from outside
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,285 @@
+"""The stories every supported Codex is told; what one cannot do is an error that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, run_step
+from helmsman.codex.features import Feature, Version
+from helmsman.errors import CodexUnsupported, HelmsmanError
+from helmsman.events import CommandExecution
+from helmsman.testing import add, hang, patch, run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+
+SECONDS = 60
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+@pytest.fixture
+def writes(git_repo: Path) -> dict[str, Any]:
+    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+
+
+async def test_start(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    writes: dict[str, Any],
+    git_repo: Path,
+    verdict: object,
+) -> None:
+    model.on("go", run("echo made > made.txt"), say("Hel", "lo"))
+    before = codex_home.config_path.read_bytes()
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("go", **writes))
+    assert (session.status, session.result) == ("done", "Hello")
+    assert [item.exit_code for item in session.items if isinstance(item, CommandExecution)] == [0]
+    assert session.usage.input_tokens > 0
+    assert (git_repo / "made.txt").exists()
+    assert b"trust_level" not in codex_home.config_path.read_bytes().replace(before, b"")
+
+
+async def test_resume_after_the_process_died(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("first", say("one"))
+    model.on("hang", hang())
+    model.on("again", say("back"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("first", cwd=git_repo))
+        await session.say("hang")
+        await model.wait_for_request(2)
+        engine: Any = await helm.engine()
+        os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+        assert (await finished(session)).status == "error"
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        again = await finished(await helm.say(session.id, "again"))
+    assert again.result == "back"
+    assert "first" in model.requests[-1].user_texts
+
+
+async def test_steer(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    codex_version: tuple[int, ...],
+    verdict: Any,
+) -> None:
+    gate = model.gate()
+    model.on("work", [say("hm", gate), run("true")], say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("work", cwd=git_repo, approval_policy="never")
+        await gate.reached()
+        if Feature.STEER.is_in(Version(*codex_version)):
+            await session.steer("hurry")
+        else:
+            with pytest.raises(CodexUnsupported, match="steer") as caught:
+                await session.steer("hurry")
+            verdict.refused(caught.value)
+        gate.release()
+        await finished(session)
+    if verdict.refusal is None:
+        assert "hurry" in model.requests[-1].user_texts
+
+
+async def test_interrupt(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    writes: dict[str, Any],
+    git_repo: Path,
+    verdict: object,
+) -> None:
+    model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
+    model.on("again", say("fine"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("sleep", **writes)
+        with anyio.fail_after(SECONDS):
+            while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
+                await anyio.sleep(0.02)
+        await session.interrupt()
+        assert session.status == "interrupted"
+        pid = (git_repo / "pid").read_text(encoding="utf-8").strip()
+        with anyio.fail_after(5):
+            while is_sleeping(pid):
+                await anyio.sleep(0.02)
+        await session.say("again")
+        assert (await finished(session)).result == "fine"
+
+
+def is_sleeping(pid: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:  # noqa: PTH123
+            return "sleep" in file.read()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("choice", ["approve", "deny", "abort"])
+async def test_command_approval(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    writes: dict[str, Any],
+    git_repo: Path,
+    choice: str,
+    verdict: object,
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="need it"), say("after"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("touch", **writes)
+        assert await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        assert question.type == "command_approval"
+        assert "touch made.txt" in question.details["command"]
+        await session.respond(question.id, choice)
+        await finished(session)
+    assert session.status == ("interrupted" if choice == "abort" else "done")
+    assert (git_repo / "made.txt").exists() == (choice == "approve")
+
+
+async def test_refusal_with_a_reason(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    writes: dict[str, Any],
+    git_repo: Path,
+    codex_version: tuple[int, ...],
+    verdict: Any,
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="need it"), say("I see"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("touch", **writes)
+        assert await session.wait(timeout=SECONDS)
+        await session.respond(session.questions[0].id, "deny: that is production")
+        assert (await finished(session)).result == "I see"
+    assert not (git_repo / "made.txt").exists()
+    told = any("that is production" in text for text in model.requests[-1].user_texts)
+    assert told is Feature.STEER.is_in(Version(*codex_version))
+    if not told:
+        verdict.refusal = "The command is refused; the reason does not reach the model: this Codex cannot be steered."
+
+
+async def test_patch_approval_with_its_diff(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+        assert await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        assert question.type == "patch_approval"
+        assert "+hello\n+world\n" in question.details["diff"]
+        await session.respond(question.id, "approve")
+        assert (await finished(session)).status == "done"
+    assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
+
+
+async def test_output_schema(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("add", say('{"answer": 42}'))
+    result = await run_step("add", output_schema=SCHEMA, settings=settings, env=codex_home.env, cwd=git_repo)
+    assert result.output == {"answer": 42}
+    assert model.requests[-1].output_schema == SCHEMA
+
+
+async def test_on_failure_approval_policy(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: Any
+) -> None:
+    model.on("hello", say("hi"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("hello", cwd=git_repo, approval_policy="on-failure"))
+    if session.notes:
+        assert session.state.approval_policy == "on-request"
+        verdict.refusal = session.notes[0]
+    else:
+        assert session.state.approval_policy == "on-failure"
+
+
+async def test_exec_turn(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("go", run("echo made > made.txt"), say("done"))
+    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+        session = await finished(await helm.start("go", cwd=git_repo, sandbox="workspace-write"))
+    assert (session.status, session.result) == ("done", "done")
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_exec_resume(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("one", say("first"))
+    model.on("two", run("echo made > made.txt"), say("second"))
+    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+        session = await finished(await helm.start("one", cwd=git_repo, sandbox="workspace-write"))
+    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+        again = await finished(await helm.say(session.id, "two", sandbox="workspace-write"))
+    assert again.result == "second"
+    assert (git_repo / "made.txt").exists()
+    assert "one" in model.requests[-1].user_texts
+
+
+async def test_listing(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.otherwise(say("ok"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        ours = await finished(await helm.start("made by the app-server", cwd=git_repo))
+        async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as other:
+            execs = await finished(await other.start("made by exec", cwd=git_repo))
+        found, _ = await helm.list(directory=git_repo)
+    assert {(info.session_id, info.first_prompt) for info in found} == {
+        (ours.id, "made by the app-server"),
+        (execs.id, "made by exec"),
+    }
+
+
+async def test_policy_is_not_wider_after_resume_and_fork(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.otherwise(say("ok"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        wide = {"sandbox": "danger-full-access", "approval_policy": "never"}
+        session = await finished(await helm.start("go", cwd=git_repo, **wide))  # type: ignore[arg-type]
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        again = await finished(await helm.say(session.id, "again"))
+        assert (again.state.sandbox, again.state.approval_policy) == ("read-only", "on-request")
+        engine = await helm.engine()
+        fork = await engine.fork(session.id, again.options)
+        assert (fork.sandbox, fork.approval_policy) == ("read-only", "on-request")
+
+
+async def test_unknown_session(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: Any
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        with pytest.raises(HelmsmanError) as caught:
+            await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
+    assert caught.value.code == "session_not_found"
