@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def cell(told: dict[str, str | None], story: str, notes: list[str]) -> str:
     refusal = told[story]
     if refusal is None:
         return "✓"
+    # The page speaks of versions in its columns, and of no machine's paths.
+    refusal = re.sub(r"^Codex [\d.]+", "This Codex", re.sub(r" \(in use: [^)]*\)", "", refusal))
     if refusal not in notes:
         notes.append(refusal)
     return f"({notes.index(refusal) + 1})"

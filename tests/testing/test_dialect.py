@@ -5,7 +5,20 @@ from typing import Any
 
 import pytest
 
-from helmsman.testing import ModelRequest, add, call, call_tool, patch, plan, run, spawn_agent, wait_agents
+from helmsman.testing import (
+    ModelRequest,
+    add,
+    ask_user,
+    call,
+    call_tool,
+    patch,
+    plan,
+    question,
+    request_permissions,
+    run,
+    spawn_agent,
+    wait_agents,
+)
 from helmsman.testing.dialect import Dialect, NotOffered
 
 Json = dict[str, Any]
@@ -147,6 +160,29 @@ def test_waiting_is_for_the_sub_agents_started_so_far(offers: list[Json], name: 
     item = offering(*offers, outputs=outputs).item(wait_agents(timeout_ms=10), "c")
 
     assert (item["name"], arguments(item)) == (name, expected)
+
+
+def test_questions_and_permissions_are_put_as_codex_wants_them() -> None:
+    dialect = offering(function("request_user_input"), function("request_permissions"))
+
+    asked = dialect.item(ask_user(question("Which?", "A", id="which", header="Pick")), "c")
+    wanted = dialect.item(request_permissions("why", network=True, read=["/r"], write=["/w"]), "c")
+
+    options = [{"label": "A", "description": "A"}]
+    assert arguments(asked) == {
+        "questions": [{"id": "which", "header": "Pick", "question": "Which?", "options": options}]
+    }
+    assert arguments(wanted) == {
+        "reason": "why",
+        "permissions": {"network": {"enabled": True}, "file_system": {"read": ["/r"], "write": ["/w"]}},
+    }
+
+
+def test_a_plan_is_a_list_of_steps() -> None:
+    item = offering(function("update_plan")).item(plan(("one", "completed"), "two", explanation="why"), "c")
+
+    steps = [{"step": "one", "status": "completed"}, {"step": "two", "status": "pending"}]
+    assert arguments(item) == {"plan": steps, "explanation": "why"}
 
 
 def test_a_tool_of_the_client_is_called_by_its_name() -> None:

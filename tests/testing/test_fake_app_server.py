@@ -44,6 +44,9 @@ async def started(fake: FakeAppServer) -> AsyncIterator[Process]:
         async with await anyio.open_process([fake.path, "app-server"]) as process:
             try:
                 yield process
+                assert process.stdin is not None
+                await process.stdin.aclose()
+                await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()
@@ -110,9 +113,7 @@ async def test_without_a_scenario_it_behaves_like_a_codex(tmp_path: Path) -> Non
         assert told[-1]["params"]["threadId"] == opened["thread"]["id"]
         await send(process, request("turn/steer", 4), request("thread/list", 5), request("some/method", 6))
         assert [json.loads(line)["id"] for line in await lines(process, 3)] == [4, 5, 6]
-        assert process.stdin is not None
-        await process.stdin.aclose()
-        assert await process.wait() == 0
+    assert process.returncode == 0
     assert [message["method"] for message in fake.received()][:3] == ["initialize", "thread/start", "turn/start"]
     assert fake.received("thread/list")[0]["id"] == 5
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ async def test_the_mcp_server_answers_as_its_protocol_says(tmp_path: Path) -> No
         done = await anyio.run_process(
             [config["command"], *config["args"]],
             input="".join(json.dumps(call) + "\n" for call in calls).encode(),
-            env=config["env"],
+            env=os.environ | config["env"],
         )
 
     answers = [json.loads(line) for line in done.stdout.splitlines()]

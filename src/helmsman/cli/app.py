@@ -64,7 +64,12 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def app() -> None:
     """Steer OpenAI Codex: start work, follow it, answer its questions, stop it."""

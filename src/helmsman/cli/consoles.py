@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from helmsman.settings import Settings
+
 _LOG_WIDTH: Final = 100
 """How wide lines may be where there is no terminal to ask."""
 
@@ -28,7 +30,7 @@ def is_terminal(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal
 
 
-def configure_logs(level: str, *, wanted: bool) -> None:
+def configure_logs(settings: Settings) -> None:
     """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
     import logging
 
@@ -37,7 +39,12 @@ def configure_logs(level: str, *, wanted: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RedactingFilter())
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper() if wanted else logging.ERROR, handlers=[handler])
+    logging.basicConfig(level=settings.log_level.upper() if logs_wanted(settings) else "ERROR", handlers=[handler])
+
+
+def logs_wanted(settings: Settings) -> bool:
+    """Whether somebody set a log level."""
+    return bool(os.environ.get("LOG_LEVEL")) or any("log_level" in file.content for file in settings.files)
 
 
 def _console(*, stderr: bool) -> Console:

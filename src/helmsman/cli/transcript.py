@@ -129,7 +129,7 @@ class Transcript:
         if self._held is not None and not self._is_message(event):
             held, self._held = self._held, None
             lines = [*self._message_lines(held), *lines]
-        if not isinstance(event, ItemStarted):
+        if not isinstance(event, ItemStarted | QuestionClosed):
             self._below = None
         return lines
 
@@ -371,7 +371,11 @@ class Transcript:
         return lines
 
     def _question_closed(self, event: QuestionClosed) -> list[Text]:
-        if self._questions.pop(event.question_id, None) is None or self._asked_here:
+        question = self._questions.pop(event.question_id, None)
+        if question is None:
+            return []
+        self._below = question.item_id  # what comes of it follows right here
+        if self._asked_here:
             return []
         if event.answer is None:
             return [Text(f"  → withdrawn ({one_line(event.by)})", "yellow")]

@@ -24,6 +24,8 @@ def fold(console: Console, text: Text, *, indent: int = INDENT, lead: Text | Non
     ]
     first = Text(" " * indent) if lead is None else lead.copy()
     lines = [(Text(" " * indent) if number else first).append_text(line) for number, line in enumerate(folded)]
+    for line in lines:
+        line.rstrip()
     return lines or [first]
 
 

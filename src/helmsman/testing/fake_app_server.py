@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.testing import fake_app_server_program
+from helmsman.testing import fake_app_server_program as program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,10 +66,10 @@ class FakeAppServer:
             "version": version,
         }
         (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
-        # By its path and not as a module, so that it starts without importing the library around it.
+        # Loaded from its file and not imported, so that it starts without the library around it.
         launcher = (
-            f"#!{sys.executable}\nimport runpy, sys\nsys.argv.insert(1, {str(folder)!r})\n"
-            f"runpy.run_path({fake_app_server_program.__file__!r}, run_name='__main__')\n"
+            f"#!{sys.executable}\nimport runpy\n"
+            f"runpy.run_path({program.__file__!r}, run_name={program.__name__!r})['main']({str(folder)!r})\n"
         )
         self.path.write_text(launcher, encoding="utf-8")
         self.path.chmod(0o755)

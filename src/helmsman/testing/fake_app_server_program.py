@@ -1,6 +1,6 @@
 """The program behind `FakeAppServer`: reads a scenario from a file and plays it on standard input and output.
 
-Standard library only and run by its path, so that it starts as quickly as Python does.
+Standard library only and run from its file, so that it starts as quickly as Python does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Program:
                     sys.stderr.write(action["text"])
                 sys.stderr.flush()
             case "exit":
-                os._exit(action["code"])
+                sys.exit(action["code"])
             case "stop_reading":
                 while True:
                     time.sleep(3600)
@@ -100,7 +100,7 @@ class Program:
                 while not (self._folder / f"{action['name']}.go").exists():
                     time.sleep(_POLL_SECONDS)
             case unknown:
-                raise ValueError(f"There is no action {unknown!r}.")
+                raise AssertionError(f"there is no action {unknown!r}")
 
     def _send(self, message: Any) -> None:
         _write(json.dumps(self._filled_in(message)) + "\n")
@@ -167,9 +167,9 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    """Behave like `codex --version`, `codex --help` and `codex app-server`."""
-    program, arguments = Program(Path(sys.argv[1])), sys.argv[2:]
+def main(folder: str) -> None:
+    """Behave like `codex --version`, `codex --help` and `codex app-server`, as the scenario in `folder` says."""
+    program, arguments = Program(Path(folder)), sys.argv[1:]
     if "--help" in arguments:
         _write(_HELP)
     elif "--version" in arguments:
@@ -178,7 +178,3 @@ def main() -> None:
         program.run()
     else:
         sys.exit(f"error: the fake app-server does not know {arguments}")
-
-
-if __name__ == "__main__":
-    main()

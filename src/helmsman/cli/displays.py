@@ -1,0 +1,250 @@
+"""How a running step is shown: for people (`HumanDisplay`) or for programs (`JsonDisplay`).
+
+The result goes to stdout, all else to stderr. Where both are the same terminal the person has read the final message as
+it was written, and it is not repeated; where stdout goes elsewhere it gets that message and nothing but it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+import anyio
+import click
+from rich.text import Text
+
+from helmsman.cli.consoles import is_terminal, message_console
+from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.screen import Screen
+from helmsman.cli.status_line import StatusLine, duration
+from helmsman.cli.transcript import Transcript
+from helmsman.events import QuestionAsked
+from helmsman.questions import ACCEPT, APPROVE, DENY
+from helmsman.rendering import event_as_dict, json_line, usage_as_dict
+from helmsman.terminal import ask_on_terminal, has_terminal
+from helmsman.terminal.layout import fold
+from helmsman.terminal.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.errors import HelmsmanError
+    from helmsman.events import Event, Usage
+    from helmsman.questions import Question
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.step import StepResult
+
+_UNFINISHED_LINES: Final = 8
+_IN_STEP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a step ended: with a result or an error, in a session or before there was one."""
+
+    result: StepResult | None
+    error: HelmsmanError | None
+    session: Session | None
+    seconds: float
+    exit_code: int = ExitCode.OK
+
+    @property
+    def usage(self) -> Usage | None:
+        return self.session.usage if self.session is not None else None
+
+
+class Display(Protocol):
+    """Shows a step from beginning to end; open it around the step."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def on_question(self) -> QuestionHandler: ...
+
+    def on_event(self, session: Session, event: Event) -> None: ...
+
+    async def animate(self) -> None:
+        """Whatever has to be done all the time; cancelled at the end."""
+        ...
+
+    def interrupting(self) -> None:
+        """The person wants the turn to stop."""
+        ...
+
+    def close(self) -> None:
+        """The terminal must be left as it was found, now."""
+        ...
+
+    def finish(self, outcome: Outcome) -> None:
+        """The step has ended."""
+        ...
+
+
+async def refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
+    """The answer when there is nobody to ask."""
+    return [DENY] if question.prompts and DENY in question.prompts[0].options else None
+
+
+async def approve(_session: Session, question: Question, /) -> Sequence[str] | None:
+    """The answer of a demonstration to itself: yes to an approval, nothing to anything else."""
+    options = question.prompts[0].options if len(question.prompts) == 1 else ()
+    return next(([option] for option in (APPROVE, ACCEPT) if option in options), None)
+
+
+class HumanDisplay:
+    """A transcript with a live line below it on a terminal, a plain transcript in a log.
+
+    Args:
+        directory: Where the work happens.
+        answer: Answers questions without asking, with a remark why. Without it the person is asked, where there is one.
+        live: Whether the line below may be drawn at all (log lines would tear it apart).
+    """
+
+    def __init__(
+        self, *, directory: str | None, answer: tuple[QuestionHandler, str] | None = None, live: bool = True
+    ) -> None:
+        if answer is None and not has_terminal():
+            answer = refuse, "there is no terminal to ask on"
+        self._console = message_console()
+        self._result_apart = not (is_terminal(self._console) and _stdout_is_terminal())
+        self._session: Session | None = None
+        self._answer: QuestionHandler | None = None if answer is None else answer[0]
+        self._transcript = Transcript(
+            self._console,
+            directory=directory,
+            announce=not is_terminal(self._console),
+            asked_here=answer is None,
+            answered_by="" if answer is None else answer[1],
+            hold_messages=self._result_apart,
+        )
+        self._status = StatusLine(self._console)
+        self._screen = Screen(self._console, self._changing if live and is_terminal(self._console) else None)
+        self._shown: dict[str, anyio.Event] = {}
+
+    def __enter__(self) -> Self:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.close()
+
+    @property
+    def on_question(self) -> QuestionHandler:
+        return self._ask if self._answer is None else self._answer
+
+    async def _ask(self, session: Session, question: Question, /) -> Sequence[str] | str | None:
+        with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
+            await self._shown.setdefault(question.id, anyio.Event()).wait()
+        with self._screen.paused():
+            return await ask_on_terminal(session, question)
+
+    def on_event(self, session: Session, event: Event) -> None:
+        self._session = session
+        self._status.note(event)
+        self._screen.print(self._transcript.lines(event))
+        if isinstance(event, QuestionAsked):
+            self._shown.setdefault(event.question.id, anyio.Event()).set()
+
+    async def animate(self) -> None:
+        await self._screen.animate()
+
+    def _changing(self) -> Text:
+        unfinished = self._transcript.unfinished[-_UNFINISHED_LINES:]
+        return Text("\n").join([*unfinished, self._status.text(self._session)])
+
+    def interrupting(self) -> None:
+        self._screen.print([Text("Interrupting the turn. Press Ctrl-C again to leave at once.", "yellow")])
+
+    def close(self) -> None:
+        self._screen.close()
+
+    def finish(self, outcome: Outcome) -> None:
+        self._screen.close()
+        result = outcome.result.text if outcome.result is not None else None
+        lines = self._transcript.rest(result)
+        error = outcome.error
+        if error is not None:
+            said = outcome.session is not None and error.message == outcome.session.result
+            message = "Codex says that it failed." if said else visible(error.message)
+            lines += [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
+        else:
+            lines += [Text(), Text(f"✓ Done in {duration(outcome.seconds)}", "green")]
+        if outcome.session is not None:
+            lines += self._closing(outcome.session)
+        self._screen.print(lines)
+        if result is not None and self._result_apart:
+            click.echo(result if not _stdout_is_terminal() else visible(result))
+
+    def _closing(self, session: Session) -> list[Text]:
+        continuing = f'helmsman run --session {session.id} "…"'
+        parts = [Text(tokens(session.usage), "dim"), Text.assemble(("continue with ", "dim"), continuing)]
+        return [line for part in parts for line in fold(self._console, part)]
+
+
+class JsonDisplay:
+    """One JSON object a line: each event as it comes, and the result at the end."""
+
+    def __init__(self, *, answer: QuestionHandler | None = None) -> None:
+        self._answer: QuestionHandler = answer or (ask_on_terminal if has_terminal() else refuse)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def on_question(self) -> QuestionHandler:
+        return self._answer
+
+    def on_event(self, session: Session, event: Event) -> None:
+        click.echo(json_line(event_as_dict(event)))
+
+    async def animate(self) -> None:
+        pass
+
+    def interrupting(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def finish(self, outcome: Outcome) -> None:
+        session, result, error = outcome.session, outcome.result, outcome.error
+        shown: dict[str, Any] = {
+            "type": "result",
+            "status": "done" if error is None else "error",
+            "sessionId": session.id if session is not None else None,
+            "result": result.text if result is not None else None,
+            "output": result.output if result is not None else None,
+            "attempts": result.attempts if result is not None else None,
+            "usage": usage_as_dict(outcome.usage) if outcome.usage is not None else None,
+            "error": error.as_dict() if error is not None else None,
+            "exitCode": int(outcome.exit_code),
+        }
+        if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+            shown["status"] = "interrupted"
+        click.echo(json_line({key: value for key, value in shown.items() if value is not None}))
+
+
+def tokens(usage: Usage) -> str:
+    """What was spent, in words."""
+    cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
+    reasoning = f" ({usage.reasoning_output_tokens:,} reasoning)" if usage.reasoning_output_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{reasoning}"
+
+
+def outcome_of(
+    result: StepResult | None, error: HelmsmanError | None, session: Session | None, seconds: float, code: int | None
+) -> Outcome:
+    """An outcome with the exit code that belongs to it; `code` overrides it."""
+    if code is None:
+        code = ExitCode.OK if error is None else exit_code_of(error)
+    return Outcome(result=result, error=error, session=session, seconds=seconds, exit_code=code)
+
+
+def _stdout_is_terminal() -> bool:
+    return sys.stdout.isatty()

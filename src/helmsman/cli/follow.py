@@ -1,0 +1,108 @@
+"""Runs a step in front of a person: shows it, asks, and heeds Ctrl-C.
+
+The first Ctrl-C stops the turn, so that Codex ends it in order and the session can be continued; the second leaves at
+once. A program that ends Helmsman with SIGTERM gets the second kind straight away.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+
+from helmsman.cli.displays import outcome_of
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.concurrency import background_tasks
+from helmsman.errors import HelmsmanError, StepInterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from helmsman.cli.displays import Display, Outcome
+    from helmsman.events import Event
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.step import StepResult
+
+LEAVE_SECONDS: Final = 3.0
+"""How long Codex may take to go when one leaves at once. Then we go alone, and it ends when its input closes."""
+
+
+class Step(Protocol):
+    """`run_step` with everything but the callbacks."""
+
+    async def __call__(
+        self, *, on_event: Callable[[Session, Event], None], on_question: QuestionHandler
+    ) -> StepResult: ...
+
+
+async def follow(step: Step, display: Display) -> Outcome:
+    """Run the step on the display; how it ended has then been shown."""
+    began = anyio.current_time()
+    watch = _Watch(display)
+    result: StepResult | None = None
+    error: HelmsmanError | None = None
+    with display:
+        with anyio.CancelScope() as scope:
+            async with background_tasks() as tasks:
+                await tasks.start(watch.heed_signals, scope, tasks)
+                tasks.start_soon(display.animate)
+                try:
+                    result = await step(on_event=watch.on_event, on_question=display.on_question)
+                except HelmsmanError as raised:
+                    error = raised
+        if scope.cancelled_caught:
+            error = StepInterrupted("Stopped before the turn had ended. Continue the session to go on.")
+        outcome = outcome_of(result, error, watch.session, anyio.current_time() - began, watch.exit_code)
+        display.finish(outcome)
+    return outcome
+
+
+class _Watch:
+    """Knows the session that is running, and what a signal means for it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._heard = 0
+        self.session: Session | None = None
+        self.exit_code: int | None = None
+
+    def on_event(self, session: Session, event: Event) -> None:
+        self.session = session
+        self._display.on_event(session, event)
+
+    async def heed_signals(self, scope: anyio.CancelScope, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
+        if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
+            task_status.started()
+            return
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                self._heard += 1
+                running = self.session is not None and self.session.state.is_running
+                if number == signal.SIGINT and running and self._heard == 1:
+                    self._display.interrupting()
+                    tasks.start_soon(self._interrupt, scope)
+                else:
+                    self.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+                    self._leave(scope)
+
+    async def _interrupt(self, scope: anyio.CancelScope) -> None:
+        assert self.session is not None
+        try:
+            await self.session.interrupt()
+        except HelmsmanError:  # Codex does not listen any more
+            self.exit_code = ExitCode.INTERRUPTED
+            self._leave(scope)
+
+    def _leave(self, scope: anyio.CancelScope) -> None:
+        self._display.close()
+        scope.cancel()
+        end = threading.Timer(LEAVE_SECONDS, os._exit, (self.exit_code,))
+        end.daemon = True
+        end.start()

@@ -1,0 +1,48 @@
+"""Short forms of session ids: a person types the part of an id that tells it from the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidInput, SessionNotFound
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
+
+SHORT: Final = 8
+"""The last characters of an id are random; the first ones are a time, and the same for all sessions of a minute."""
+
+_FULL: Final = 36
+_LEAST: Final = 4
+_PAGE: Final = 500
+
+
+def short_id(session_id: str) -> str:
+    return session_id[-SHORT:]
+
+
+async def full_session_id(helm: Helmsman, text: str) -> str:
+    """The one session whose id is, begins or ends with the text.
+
+    Raises:
+        InvalidInput: Several do, or the text is too short to mean one.
+        SessionNotFound: None does.
+    """
+    if len(text) >= _FULL:
+        return text
+    if len(text) < _LEAST:
+        raise InvalidInput(f"{text!r} is too short for a session. Give at least {_LEAST} characters of its id.")
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await helm.list(limit=_PAGE, cursor=cursor, include_archived=True)
+        found += [
+            info.session_id for info in page if info.session_id.startswith(text) or info.session_id.endswith(text)
+        ]
+        if cursor is None:
+            break
+    if not found:
+        raise SessionNotFound(f"There is no session {text}. `helmsman list` shows those there are.")
+    if len(found) > 1:
+        raise InvalidInput(f"{text} may be any of {', '.join(found[:5])}. Give more of the id.")
+    return found[0]

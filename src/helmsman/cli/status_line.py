@@ -1,0 +1,100 @@
+"""The line below a running turn: since when, what is going on, how far it has come."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from helmsman.events import (
+    AgentMessage,
+    CommandExecution,
+    FileChange,
+    ItemStarted,
+    McpToolCall,
+    Reasoning,
+    TurnRequested,
+)
+from helmsman.sessions.progress import infer_progress
+from helmsman.terminal.layout import crop
+from helmsman.terminal.text import one_line, shell_script
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from helmsman.events import Event
+    from helmsman.sessions.session import Session
+
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES_A_SECOND: Final = 10
+
+
+class StatusLine:
+    """Remembers when things began, and puts the present into one line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._turn_began = self._command_began = time.monotonic()
+
+    def note(self, event: Event) -> None:
+        match event:
+            case TurnRequested():
+                self._turn_began = time.monotonic()
+            case ItemStarted(item=CommandExecution(), agent_id=None):
+                self._command_began = time.monotonic()
+            case _:
+                pass
+
+    def text(self, session: Session | None) -> Text:
+        now = time.monotonic()
+        spinner = _SPINNER[int(now * _FRAMES_A_SECOND) % len(_SPINNER)]
+        line = Text.assemble((spinner, "cyan"), f" {_clock(now - self._began)}  ")
+        if session is None:
+            return crop(self._console, line.append("starting Codex"), indent=0)
+        progress = infer_progress(
+            session.items, turn_seconds=now - self._turn_began, command_seconds=now - self._command_began
+        )
+        line.append(_activity(session), "bold")
+        line.append(f"  {progress.text}", "dim")
+        if progress.eta_seconds is not None:
+            line.append(f"  about {duration(progress.eta_seconds)} left", "dim")
+        return crop(self._console, line, indent=0)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.0f} h"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _activity(session: Session) -> str:
+    if session.state.note:
+        return one_line(session.state.note)
+    for item in reversed(session.items):
+        if item.status in ("completed", "failed"):
+            continue
+        match item:
+            case CommandExecution():
+                return f"running {one_line(shell_script(item.command))}"
+            case FileChange():
+                return "changing files"
+            case McpToolCall():
+                return f"calling {one_line(item.summary())}"
+            case AgentMessage():
+                return "writing"
+            case Reasoning():
+                return "thinking"
+            case _:
+                continue
+    return "working"

@@ -1,0 +1,160 @@
+"""Whose rules hold where: the user's own, those given for good at a prompt, and those of the project worked in.
+
+A project's `helmsman.toml` comes with the repository and may therefore only narrow: its deny and ask rules count, its
+allow rules and switches only when the user's own file lists the directory it lies in under `trusted_projects`, and then
+only inside that directory. Codex can write to a project's file: rules that must hold belong into one's own.
+
+Rules given at a prompt are kept in `rules.toml` of the state directory, in the same format (`helmsman.sessions.rules_file`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import InvalidSetting
+from helmsman.sessions.file_lock import file_lock
+from helmsman.sessions.policy import RuleSet
+from helmsman.sessions.rules_file import RulesContent, read_rules, rule_as_toml
+from helmsman.settings import CONFIG_NAME, ensure_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.sessions.policy import Rule
+    from helmsman.settings import ConfigFile
+
+log = logging.getLogger(__name__)
+
+_FILE_LIMIT: Final = 1024 * 1024
+_FILES_REMEMBERED: Final = 256
+_LOCK_SECONDS: Final = 10.0
+
+
+class RuleBook:
+    """All rules there are. Files are read again when they have changed."""
+
+    def __init__(self, files: Sequence[ConfigFile], state_dir: Path) -> None:
+        """`files` are those of the settings; of these the user's own counts, projects' are found where work is done."""
+        self._user_files = [file.path for file in files if file.trusted]
+        self._state_dir = state_dir
+        self._read: dict[Path, tuple[tuple[int, ...], RulesContent]] = {}
+
+    @property
+    def permanent_path(self) -> Path:
+        """Where rules given at a prompt are kept."""
+        return self._state_dir / "rules.toml"
+
+    def rules_for(self, directory: Path | None) -> RuleSet:
+        """The rules for a session that works in `directory`.
+
+        Raises:
+            InvalidSetting: A file is not as it should be. Until it is mended nothing may be allowed by rule.
+        """
+        user = [self._content(path, project=None) for path in self._user_files]
+        permanent = self._content(self.permanent_path, project=None)
+        trusted = {os.path.realpath(path) for content in user for path in content.trusted_projects}
+        contents = [*user, permanent]
+        for path in self._project_files(directory):
+            project = self._content(path, project=path.parent)
+            contents.append(project if os.path.realpath(path.parent) in trusted else _narrowing_part(project))
+        return RuleSet(
+            rules=tuple(rule for content in contents for rule in content.rules),
+            allow_workspace_patches=any(content.allow_workspace_patches for content in contents),
+        )
+
+    def add(self, rule: Rule) -> None:
+        """Keep a rule for good, for all processes.
+
+        Raises:
+            InvalidSetting: It cannot be saved.
+        """
+        path = self.permanent_path
+        ensure_state_dir(self._state_dir)
+        try:
+            with file_lock(self._state_dir / "rules.lock", timeout=_LOCK_SECONDS):
+                known = self._content(path, project=None)
+                if any(replace(one, origin=rule.origin) == rule for one in known.rules):
+                    return
+                text = path.read_text(encoding="utf-8") if path.exists() else ""
+                text += rule_as_toml(rule)
+                read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
+                _replace_file(path, text)
+        except (OSError, ValueError) as error:
+            raise InvalidSetting(
+                f"The rule could not be saved in {path}: {error}. Make room there, or check who may write."
+            ) from error
+
+    def _project_files(self, directory: Path | None) -> list[Path]:
+        """Every file from the directory up to the git root: a nearer one adds to those above, it does not hide them."""
+        if directory is None:
+            return []
+        directory = Path(os.path.realpath(directory))
+        places = [directory]
+        for index, place in enumerate((directory, *directory.parents)):
+            if os.path.lexists(place / ".git"):
+                places = [directory, *directory.parents][: index + 1]
+                break
+        own = {os.path.realpath(path) for path in self._user_files}
+        candidates = [place / CONFIG_NAME for place in places]
+        return [path for path in candidates if os.path.lexists(path) and os.path.realpath(path) not in own]
+
+    def _content(self, path: Path, *, project: Path | None) -> RulesContent:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return RulesContent()
+        except OSError as error:
+            raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+        if path == self.permanent_path and os.name == "posix" and status.st_mode & 0o022:
+            raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        remembered = self._read.get(path)
+        if remembered is not None and remembered[0] == stamp:
+            return remembered[1]
+        content = read_rules(_load_toml(path), path, project=project)
+        if len(self._read) >= _FILES_REMEMBERED:
+            self._read.clear()
+        self._read[path] = (stamp, content)
+        return content
+
+
+def _narrowing_part(content: RulesContent) -> RulesContent:
+    kept = tuple(rule for rule in content.rules if rule.effect != "allow")
+    if len(kept) < len(content.rules) or content.allow_workspace_patches:
+        log.info("a project that is not trusted may not allow anything; its allow rules are not used")
+    return RulesContent(rules=kept)
+
+
+def _load_toml(path: Path) -> Mapping[str, Any]:
+    try:
+        if not path.is_file():
+            raise InvalidSetting(f"{path} is not a file. Remove it, or put your rules there.")
+        with path.open("rb") as file:
+            data = file.read(_FILE_LIMIT + 1)
+        if len(data) > _FILE_LIMIT:
+            raise InvalidSetting(f"{path} is larger than {_FILE_LIMIT} bytes. Remove rules that are not needed.")
+        return tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """Write a file so that every reader sees the old or the new one, whole, and nobody else sees either."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)  # noqa: PTH105 - `name` is text
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
