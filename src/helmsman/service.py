@@ -20,7 +20,6 @@ from helmsman.errors import (
     EngineLost,
     HelmsmanError,
     InvalidInput,
-    QuestionNotOpen,
     SessionBusy,
     SessionNotFound,
     TooManySessions,
@@ -29,15 +28,16 @@ from helmsman.events import (
     Failure,
     Notice,
     QuestionAsked,
-    QuestionClosed,
     SettingsApplied,
     TurnEnded,
     TurnRequested,
     TurnStarted,
 )
 from helmsman.inputs import session_options, turn_input
-from helmsman.questions import read_answers
+from helmsman.sessions.audit import AuditLog
+from helmsman.sessions.desk import Desk
 from helmsman.sessions.feed import Feed
+from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.settings import Settings, load_settings
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from helmsman.engine import Engine, Opened, SessionInfo, SessionOptions, TurnInput
     from helmsman.events import Event
     from helmsman.inputs import PathLike, StartOptions
-    from helmsman.questions import Choice, Question
     from helmsman.sessions.session import QuestionHandler, WhenBusy
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,6 @@ class Helmsman:
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self._env = env
-        self._on_question = on_question
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engine: Engine | None = None
@@ -80,6 +78,12 @@ class Helmsman:
         self._sessions: dict[str, Session] = {}
         self._starting = 0
         self._index = session_index(self.settings)
+        self._desk = Desk(
+            RuleBook(self.settings.files, self.settings.state_dir),
+            AuditLog(self.settings.state_dir),
+            timeout=self.settings.approval_timeout,
+            handler=on_question,
+        )
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._exit.enter_async_context(background_tasks())
@@ -239,13 +243,7 @@ class Helmsman:
             AnswerInvalid: The answer does not fit; nothing was sent.
         """
         session = await self.session(session_id)
-        question = session.state.questions.get(question_id)
-        if question is None:
-            still = ", ".join(session.state.questions) or "none"
-            raise QuestionNotOpen(
-                f"Session {session_id} has no open question {question_id} (open: {still}). Look at its status."
-            )
-        await self._answer(session, question, read_answers(question, answers), by)
+        await self._desk.answer(session, question_id, answers, by)
         return session
 
     async def session(self, session_id: str) -> Session:
@@ -328,11 +326,12 @@ class Helmsman:
             session.apply(_failed(session.id, error))
 
     def _on_event(self, session: Session, event: Event) -> None:
-        session.apply(event)
         assert self._tasks is not None
         if isinstance(event, QuestionAsked):
-            self._tasks.start_soon(self._see_to, session, event.question)
-        elif isinstance(event, TurnEnded) and event.agent_id is None and session.queue and not session.state.is_running:
+            self._tasks.start_soon(self._desk.see_to, session, event)
+            return
+        session.apply(event)
+        if isinstance(event, TurnEnded) and event.agent_id is None and session.queue and not session.state.is_running:
             self._tasks.start_soon(self._run_queued, session)
 
     async def _run_queued(self, session: Session) -> None:
@@ -356,50 +355,6 @@ class Helmsman:
                 "for one to end, interrupt one, or raise the limit.",
                 running=running,
             )
-
-    # --- questions ---------------------------------------------------------------------------------------------------
-
-    async def _see_to(self, session: Session, question: Question) -> None:
-        """Stay with a question until it is closed: ask the handler, and refuse at the deadline."""
-        async with anyio.create_task_group() as tasks:
-            handler = session.on_question or self._on_question
-            if handler is not None:
-                tasks.start_soon(self._ask_handler, handler, session, question)
-            with anyio.move_on_after(self.settings.approval_timeout):
-                await _closed(session, question)
-            tasks.cancel_scope.cancel()
-        if question.id in session.state.questions:
-            log.warning("question %s of session %s timed out and is refused", question.id, session.id)
-            await self._refuse(session, question, "timeout")
-
-    async def _ask_handler(self, handler: QuestionHandler, session: Session, question: Question) -> None:
-        try:
-            answers = await handler(session, question)
-            if answers is not None:
-                given = [answers] if isinstance(answers, str) else answers
-                await self._answer(session, question, read_answers(question, given), "handler")
-        except QuestionNotOpen:
-            log.debug("question %s was answered elsewhere", question.id)
-        except Exception:
-            log.exception("the question handler failed; question %s is refused", question.id)
-            await self._refuse(session, question, "handler failed")
-
-    async def _answer(self, session: Session, question: Question, choices: tuple[Choice, ...], by: str) -> None:
-        await (await self._engine_of(session)).answer(question, choices)
-        answer = ", ".join(choice.value for choice in choices)
-        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=answer, by=by))
-
-    async def _refuse(self, session: Session, question: Question, by: str) -> None:
-        try:
-            await (await self._engine_of(session)).answer(question, None)
-        except HelmsmanError as error:
-            log.debug("question %s could not be refused: %s", question.id, error)
-        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer="deny", by=by))
-
-
-async def _closed(session: Session, question: Question) -> None:
-    while question.id in session.state.questions:
-        await session.feed.changed()
 
 
 def _usable(engine: Engine | None) -> bool:

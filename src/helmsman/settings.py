@@ -29,8 +29,8 @@ EngineChoice = Literal["auto", "app-server", "exec"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
-OTHER_TABLES: Final = frozenset({"rules", "prices", "cloud"})
-"""Tables of `helmsman.toml` that are no settings; whoever reads another one adds its name here."""
+OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "rules", "trusted_projects"})
+"""Keys of `helmsman.toml` that others read (`helmsman.sessions.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
 _APP: Final = "helmsman"

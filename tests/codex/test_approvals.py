@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.codex import approvals
-from helmsman.codex.approvals import read_question, write_answer
+from helmsman.codex.approvals import Surroundings, read_question, write_answer
 from helmsman.codex.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
+from helmsman.events import FileChange, PathChange
 from helmsman.questions import Choice, Question, read_answers
 
 METHODS = (
@@ -29,8 +30,11 @@ def request(method: str, request_id: int = 0, **params: Any) -> IncomingRequest:
     return IncomingRequest(request_id, method, {"threadId": "T1", "turnId": "U1", "itemId": "call_1", **params})
 
 
-def ask(request: IncomingRequest, diff: str | None = None, session: str = "T1") -> Question:
-    question = read_question(request, session, lambda _item: diff)
+NOTHING = Surroundings()
+
+
+def ask(request: IncomingRequest, around: Surroundings = NOTHING, session: str = "T1") -> Question:
+    question = read_question(request, session, around)
     assert question is not None
     return question
 
@@ -70,9 +74,12 @@ def test_extra_permissions_are_approved_one_command_at_a_time() -> None:
 
 
 def test_a_patch_brings_its_real_diff() -> None:
-    question = ask(request(approvals.FILE_CHANGE, reason=None), diff="--- a\n+++ b\n")
+    change = PathChange(path="/src/a.txt", kind="update", diff="@@ -1 +1 @@\n-old\n+new\n", moved_to="/src/b.txt")
+    around = Surroundings(patch=FileChange(id="call_1", changes=(change,)))
+    question = ask(request(approvals.FILE_CHANGE, reason=None), around)
     assert question.type == "patch_approval"
-    assert question.details == {"diff": "--- a\n+++ b\n"}
+    assert question.details["paths"] == ["/src/a.txt", "/src/b.txt"]
+    assert "-old\n+new\n" in question.details["diff"]
 
 
 def test_permissions_are_granted_as_asked_for_the_turn_or_the_session_or_not_at_all() -> None:
@@ -156,7 +163,10 @@ def test_the_approval_of_an_mcp_tool_shows_the_tool_and_its_arguments() -> None:
         requestedSchema={"type": "object", "properties": {}},
         _meta={"codex_approval_kind": "mcp_tool_call", "tool_params": {"p": "x"}},
     )
-    assert ask(asked).details == {"server": "lab", "approvalKind": "mcp_tool_call", "toolParams": {"p": "x"}}
+    details = {"server": "lab", "approvalKind": "mcp_tool_call", "toolParams": {"p": "x"}}
+    assert ask(asked).details == details
+    assert ask(asked, Surroundings(tools=frozenset({("lab", "write")}))).details == {**details, "tool": "write"}
+    assert ask(asked, Surroundings(tools=frozenset({("lab", "other")}))).details == details
     assert answer(asked, "accept") == {"action": "accept", "content": {}}
 
 
@@ -173,7 +183,7 @@ def test_no_answer_lets_nothing_happen(method: str) -> None:
 
 
 def test_anything_else_is_not_a_question() -> None:
-    assert read_question(request("item/tool/call"), "T1", lambda _: None) is None
+    assert read_question(request("item/tool/call"), "T1", Surroundings()) is None
 
 
 def test_the_same_request_sent_again_keeps_its_id_and_no_other_request_gets_it() -> None:
@@ -204,7 +214,7 @@ def test_whatever_a_request_holds_it_becomes_a_question_that_can_be_refused(
     method: str, params: dict[str, Any]
 ) -> None:
     odd = IncomingRequest(0, method, params)
-    question = read_question(odd, "T1", lambda _: None)
+    question = read_question(odd, "T1", Surroundings())
     assert question is not None
     write_answer(odd, None)
     if question.prompts and "approve" in question.prompts[0].options:

@@ -124,11 +124,16 @@ class Turns:
             self._news = anyio.Event()
 
     async def run(self, thread_id: str, prompt: str) -> None:
-        self._ended.discard(thread_id)
+        self._ended.clear()
         await self.api.start_turn(thread_id, TurnInput(text=prompt))
-        await self.until_ended(thread_id)
+        await self._until_ended(thread_id)
 
-    async def until_ended(self, thread_id: str) -> None:
+    async def review(self, thread_id: str, instructions: str) -> None:
+        self._ended.clear()
+        await self.api.start_review(thread_id, {"type": "custom", "instructions": instructions})
+        await self._until_ended(thread_id)
+
+    async def _until_ended(self, thread_id: str) -> None:
         while thread_id not in self._ended:
             await self._news.wait()
 
@@ -157,7 +162,7 @@ async def test_what_a_real_codex_wrote_is_listed(
     model.on("delegate", spawn_agent("look around"), always(say("done")))
     if codex_version < (0, 115, 0):
         codex_home.configure(features={"collab": True})
-    with anyio.fail_after(100):
+    with anyio.fail_after(60):
         async with connected(codex_binary, codex_home) as turns:
             api = turns.api
             first = (await api.start_thread(cwd=git_repo, developer_instructions="be kind")).id
@@ -172,8 +177,8 @@ async def test_what_a_real_codex_wrote_is_listed(
             await api.archive_thread(archived)
             parent = (await api.start_thread(cwd=git_repo)).id
             await turns.run(parent, "delegate this")
-            _, reviewer = await api.start_review(first, {"type": "custom", "instructions": "look at it"})
-            await turns.until_ended(reviewer)
+            await model.wait_for_request(lambda request: request.last_user_text == "look around")
+            await turns.review(first, "look at it")
         command = [codex_binary, "exec", "--json", "--skip-git-repo-check", "-C", git_repo, "the prompt of exec"]
         ran = await anyio.run_process(list(map(str, command)), env=codex_home.env, cwd=git_repo, input=b"")
         executed = json.loads(ran.stdout.splitlines()[0])["thread_id"]

@@ -59,7 +59,7 @@ def test_homes_are_copies_that_do_not_touch_each_other(
     two = codex_home_templates.new_home(codex_binary, tmp_path / "two")
     one.configure(model="m")
 
-    assert list(one.path.glob("*.sqlite"))
+    assert (one.path / "skills").is_dir()  # Codex has been here
     assert {file.name for file in one.path.iterdir()} - {"config.toml"} == {file.name for file in two.path.iterdir()}
     assert two.config == {}
 

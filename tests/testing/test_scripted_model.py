@@ -223,6 +223,13 @@ async def test_a_tool_that_is_not_on_offer_is_a_problem(model: ScriptedModel) ->
     assert "update_plan" in model.problems.pop()
 
 
+async def test_a_predicate_that_fails_is_a_problem(model: ScriptedModel) -> None:
+    model.on(lambda request: request.user_texts[7] == "", say("never"))
+
+    assert "cannot be played: IndexError" in await ask(model, "Hi")
+    assert "IndexError" in model.problems.pop()
+
+
 async def test_an_unknown_address_is_a_problem(model: ScriptedModel) -> None:
     assert (await ask(model, "Hi", path="/elsewhere")).startswith("HTTP/1.1 404 ")
     assert model.problems.pop() == "The scripted model has no POST /v1/elsewhere."

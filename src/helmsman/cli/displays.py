@@ -19,6 +19,7 @@ from helmsman.cli.exit_codes import ExitCode, exit_code_of
 from helmsman.cli.screen import Screen
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import Transcript
+from helmsman.errors import StepInterrupted
 from helmsman.events import QuestionAsked
 from helmsman.questions import ACCEPT, APPROVE, DENY
 from helmsman.rendering import event_as_dict, json_line, usage_as_dict
@@ -101,14 +102,21 @@ class HumanDisplay:
         directory: Where the work happens.
         answer: Answers questions without asking, with a remark why. Without it the person is asked, where there is one.
         live: Whether the line below may be drawn at all (log lines would tear it apart).
+        lasting: Whether the session can be continued afterwards.
     """
 
     def __init__(
-        self, *, directory: str | None, answer: tuple[QuestionHandler, str] | None = None, live: bool = True
+        self,
+        *,
+        directory: str | None,
+        answer: tuple[QuestionHandler, str] | None = None,
+        live: bool = True,
+        lasting: bool = True,
     ) -> None:
         if answer is None and not has_terminal():
             answer = refuse, "there is no terminal to ask on"
         self._console = message_console()
+        self._lasting = lasting
         self._result_apart = not (is_terminal(self._console) and _stdout_is_terminal())
         self._session: Session | None = None
         self._answer: QuestionHandler | None = None if answer is None else answer[0]
@@ -166,7 +174,9 @@ class HumanDisplay:
         result = outcome.result.text if outcome.result is not None else None
         lines = self._transcript.rest(result)
         error = outcome.error
-        if error is not None:
+        if isinstance(error, StepInterrupted) and outcome.session is not None:
+            pass  # the transcript says so
+        elif error is not None:
             said = outcome.session is not None and error.message == outcome.session.result
             message = "Codex says that it failed." if said else visible(error.message)
             lines += [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
@@ -179,8 +189,9 @@ class HumanDisplay:
             click.echo(result if not _stdout_is_terminal() else visible(result))
 
     def _closing(self, session: Session) -> list[Text]:
-        continuing = f'helmsman run --session {session.id} "…"'
-        parts = [Text(tokens(session.usage), "dim"), Text.assemble(("continue with ", "dim"), continuing)]
+        parts = [Text(tokens(session.usage), "dim")]
+        if self._lasting:
+            parts.append(Text.assemble(("continue with ", "dim"), f'helmsman run --session {session.id} "…"'))
         return [line for part in parts for line in fold(self._console, part)]
 
 

@@ -55,16 +55,16 @@ class StatusLine:
         progress = infer_progress(
             session.items, turn_seconds=now - self._turn_began, command_seconds=now - self._command_began
         )
-        line.append(_activity(session), "bold")
-        line.append(f"  {progress.text}", "dim")
+        line.append(progress.text, "bold")
         if progress.eta_seconds is not None:
-            line.append(f"  about {duration(progress.eta_seconds)} left", "dim")
+            line.append(f", about {duration(progress.eta_seconds, whole=True)} left")
+        line.append(f"  {_activity(session)}", "dim")
         return crop(self._console, line, indent=0)
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, *, whole: bool = False) -> str:
     """A time as people say it."""
-    if seconds < 10:
+    if seconds < 10 and not whole:
         return f"{seconds:.1f} s"
     if seconds < 100:
         return f"{seconds:.0f} s"

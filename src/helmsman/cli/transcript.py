@@ -7,7 +7,7 @@ Events go in one by one, finished lines come out; a message that is still being 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
@@ -107,6 +107,7 @@ class Transcript:
         self._steps: tuple[PlanStep, ...] = ()
         self._questions: dict[str, Question] = {}
         self._judged: set[str] = set()
+        self._open: dict[str, CommandExecution | FileChange] = {}
         self._below: str | None = None
 
     @property
@@ -165,7 +166,7 @@ class Transcript:
                 self._failed = event.failure.message if event.failure is not None else "Codex gave no reason."
                 return self._flush()
             case TurnEnded(outcome="interrupted"):
-                return [*self._flush(), Text(), Text("■ Interrupted", "yellow")]
+                return [*self._flush(), *self._stopped(), Text(), Text("■ Interrupted", "yellow")]
             case TurnEnded():
                 return self._flush()
             case EngineGone():
@@ -180,6 +181,7 @@ class Transcript:
             lines += [Text(), *self._remark(f"The turn failed: {self._failed} Trying again.", "yellow")]
         self._failed, self._prompt, self._steps = None, text, ()
         self._messages.clear()
+        self._open.clear()
         return lines + self._user_lines(text)
 
     def _user_lines(self, text: str) -> list[Text]:
@@ -221,12 +223,12 @@ class Transcript:
         """Give out the lines that are complete."""
         message = self._messages.setdefault(item_id, _Message())
         message.text += text
-        end = message.text.rfind("\n") + 1
-        ready = message.text[message.given : end]
+        written = message.text[: message.text.rfind("\n") + 1].rstrip("\n")  # blank lines come with what follows them
+        ready = written[message.given :]
         if not ready.strip():
             return []
-        begins, message.given = message.given == 0, end
-        return self._message_lines(ready.removesuffix("\n"), begins=begins)
+        begins, message.given = message.given == 0, len(written) + 1
+        return self._message_lines(ready, begins=begins)
 
     def _message_ended(self, item: AgentMessage) -> list[Text]:
         if self._hold_messages:
@@ -251,6 +253,8 @@ class Transcript:
     # --- items -------------------------------------------------------------------------------------------------------
 
     def _started(self, item: Item) -> list[Text]:
+        if isinstance(item, CommandExecution | FileChange):
+            self._open[item.id] = item
         match item:
             case CommandExecution() if self._announce:
                 self._below = item.id
@@ -260,7 +264,14 @@ class Transcript:
             case _:
                 return []
 
+    def _stopped(self) -> list[Text]:
+        """Commands that the end of the turn cut off; Codex says nothing more of them."""
+        commands = [item for item in self._open.values() if isinstance(item, CommandExecution)]
+        self._open.clear()
+        return [line for item in commands for line in self._command(replace(item, status="failed"))]
+
     def _ended(self, item: Item) -> list[Text]:
+        self._open.pop(item.id, None)
         match item:
             case UserMessage():
                 return [] if item.text == self._prompt else self._user_lines(item.text)  # else it steered the turn
@@ -367,7 +378,9 @@ class Transcript:
             return []
         from helmsman.terminal.question_view import question_lines
 
-        lines, _ = question_lines(self._console, question, directory=self._directory)
+        item = self._open.get(question.item_id or "")
+        changes = item.changes if isinstance(item, FileChange) else ()
+        lines, _ = question_lines(self._console, question, directory=self._directory, changes=changes)
         return lines
 
     def _question_closed(self, event: QuestionClosed) -> list[Text]:

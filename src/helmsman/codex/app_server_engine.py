@@ -18,10 +18,10 @@ import anyio
 
 from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
-from helmsman.codex.approvals import read_question, thread_of, write_answer
+from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
-from helmsman.codex.normalise import file_change_diff, from_app_server, sub_agents
+from helmsman.codex.normalise import from_app_server, sub_agents
 from helmsman.codex.policies import refuse_wider
 from helmsman.codex.routing import EventRouter
 from helmsman.codex.transports import open_stdio
@@ -45,6 +45,7 @@ from helmsman.events import (
     ItemEnded,
     ItemStarted,
     ItemUpdated,
+    McpToolCall,
     QuestionAsked,
     QuestionClosed,
     RateLimitsReported,
@@ -88,7 +89,8 @@ class _ThreadState:
     turn_id: str | None = None
     ended_turn_id: str | None = None
     idle: anyio.Event = field(default_factory=anyio.Event)
-    patches: dict[str, FileChange] = field(default_factory=dict[str, FileChange])
+    asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
+    """The items of the running turn to which a question may refer, by their ids."""
 
 
 class AppServerEngine:
@@ -344,14 +346,13 @@ class AppServerEngine:
         return state is not None and state.access is not None
 
     def _ask(self, request: IncomingRequest, session_id: str) -> bool:
-        thread_id = thread_of(request)
-        patches = self._state(thread_id).patches if thread_id is not None else {}
-
-        def diff(item_id: str) -> str | None:
-            patch = patches.get(item_id)
-            return file_change_diff(patch.changes) if patch is not None else None
-
-        question = read_question(request, session_id, diff)
+        items = self._state(thread_of(request) or session_id).asked_about
+        patch = items.get(item_of(request) or "")
+        around = Surroundings(
+            patch=patch if isinstance(patch, FileChange) else None,
+            tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
+        )
+        question = read_question(request, session_id, around)
         if question is None:
             return False
         self._open[question.id] = request
@@ -411,8 +412,12 @@ class AppServerEngine:
             case TurnEnded():
                 self._turn_ended(event)
             case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
-                if isinstance(item, FileChange):
-                    self._state(event.session_id).patches[item.id] = item
+                if isinstance(item, FileChange | McpToolCall):
+                    items = self._state(event.session_id).asked_about
+                    if isinstance(event, ItemEnded):
+                        items.pop(item.id, None)
+                    else:
+                        items[item.id] = item
                 for child in sub_agents(item):
                     self._router.adopt(child, event.session_id)
             case _:
@@ -425,7 +430,7 @@ class AppServerEngine:
     def _turn_ended(self, event: TurnEnded) -> None:
         state = self._state(event.session_id)
         state.ended_turn_id, state.turn_id = event.turn_id, None
-        state.patches.clear()
+        state.asked_about.clear()
         state.idle.set()
         for question_id in [key for key, request in self._open.items() if thread_of(request) == event.session_id]:
             self._withdraw(question_id, "turn ended")

@@ -8,8 +8,11 @@ refused by whoever received it. Nothing here ever chooses a permanent permission
 from __future__ import annotations
 
 import hashlib
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.codex.normalise import file_change_diff
 from helmsman.errors import AnswerInvalid
 from helmsman.questions import (
     ABORT,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from helmsman.codex.jsonrpc import IncomingRequest
+    from helmsman.events import FileChange
 
 COMMAND: Final = "item/commandExecution/requestApproval"
 FILE_CHANGE: Final = "item/fileChange/requestApproval"
@@ -53,19 +57,29 @@ def thread_of(request: IncomingRequest) -> str | None:
     return thread_id if isinstance(thread_id, str) else None
 
 
-def read_question(request: IncomingRequest, session_id: str, diff: Callable[[str], str | None]) -> Question | None:
-    """The request as a question for the owner of `session_id`, or None when it is not one.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a request refers to without saying it: the file change it asks for, the MCP tools (server, tool) being called."""
 
-    `diff` gives the unified diff of a file change by its item id: the request itself does not carry it.
-    """
+    patch: FileChange | None = None
+    tools: frozenset[tuple[str, str]] = frozenset()
+
+
+def item_of(request: IncomingRequest) -> str | None:
+    """The item a request belongs to."""
+    return _text(request.params, "itemId") or _text(request.params, "callId")
+
+
+def read_question(request: IncomingRequest, session_id: str, around: Surroundings) -> Question | None:
+    """The request as a question for the owner of `session_id`, or None when it is not one."""
     reader = _READERS.get(request.method)
     if reader is None:
         return None
     params = request.params
     thread_id = thread_of(request)
     turn_id = _text(params, "turnId")
-    item_id = _text(params, "itemId") or _text(params, "callId")
-    kind, prompts, details = reader(params, diff(item_id) if item_id is not None else None)
+    item_id = item_of(request)
+    kind, prompts, details = reader(params, around)
     return Question(
         id=_question_id(thread_id, turn_id, item_id, request.id),
         type=kind,
@@ -107,7 +121,7 @@ _Read = tuple[QuestionType, tuple[Prompt, ...], dict[str, Any]]
 # --- commands and file changes ---------------------------------------------------------------------------------------
 
 
-def _read_command(params: Mapping[str, Any], _diff: str | None) -> _Read:
+def _read_command(params: Mapping[str, Any], _around: Surroundings) -> _Read:
     command = params.get("command")
     if isinstance(command, list):  # the legacy form sends the words
         command = " ".join(str(word) for word in command)
@@ -128,7 +142,7 @@ def _read_command(params: Mapping[str, Any], _diff: str | None) -> _Read:
     return "command_approval", (Prompt(text=text, options=options),), details
 
 
-def _read_file_change(params: Mapping[str, Any], diff: str | None) -> _Read:
+def _read_file_change(params: Mapping[str, Any], around: Surroundings) -> _Read:
     reason = _text(params, "reason")
     root = _text(params, "grantRoot")
     text = "Codex wants to change files."
@@ -136,7 +150,14 @@ def _read_file_change(params: Mapping[str, Any], diff: str | None) -> _Read:
         text += f" It asks for write access to everything under {root}."
     if reason:
         text += f"\nIts reason: {reason}"
-    details = {"diff": diff, "reason": reason, "grantRoot": root, "files": params.get("fileChanges")}
+    changes = around.patch.changes if around.patch is not None else ()
+    details = {
+        "diff": file_change_diff(changes) if changes else None,
+        "paths": [path for change in changes for path in (change.path, change.moved_to) if path is not None] or None,
+        "reason": reason,
+        "grantRoot": root,
+        "files": params.get("fileChanges"),
+    }
     return "patch_approval", (Prompt(text=text, options=(APPROVE, APPROVE_SESSION, DENY, ABORT)),), details
 
 
@@ -151,7 +172,7 @@ def _write_legacy_decision(_params: Mapping[str, Any], choices: tuple[Choice, ..
 # --- permissions -----------------------------------------------------------------------------------------------------
 
 
-def _read_permissions(params: Mapping[str, Any], _diff: str | None) -> _Read:
+def _read_permissions(params: Mapping[str, Any], _around: Surroundings) -> _Read:
     reason = _text(params, "reason")
     wanted = _dict(params.get("permissions"))
     parts: list[str] = []
@@ -183,7 +204,7 @@ def _asked(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [entry for entry in questions if isinstance(entry, dict)] if isinstance(questions, list) else []
 
 
-def _read_user_input(params: Mapping[str, Any], _diff: str | None) -> _Read:
+def _read_user_input(params: Mapping[str, Any], _around: Surroundings) -> _Read:
     prompts: list[Prompt] = []
     for entry in _asked(params):
         raw = entry.get("options")
@@ -216,7 +237,7 @@ def _with_reason(choice: Choice) -> str:
 # --- elicitations of MCP servers -------------------------------------------------------------------------------------
 
 
-def _read_elicitation(params: Mapping[str, Any], _diff: str | None) -> _Read:
+def _read_elicitation(params: Mapping[str, Any], around: Surroundings) -> _Read:
     meta = _dict(params.get("_meta"))
     server = _text(params, "serverName")
     message = _text(params, "message") or f"The MCP server {server} asks for input."
@@ -238,10 +259,18 @@ def _read_elicitation(params: Mapping[str, Any], _diff: str | None) -> _Read:
         "mode": _text(params, "mode"),
         "url": _text(params, "url"),
         "approvalKind": _text(meta, "codex_approval_kind"),
+        "tool": _called_tool(message, around.tools, server) if "codex_approval_kind" in meta else None,
         "toolDescription": _text(meta, "tool_description"),
         "toolParams": meta.get("tool_params"),
     }
     return "mcp_elicitation", tuple(prompts), details
+
+
+def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str | None) -> str | None:
+    """The tool to be approved: the request names it in its sentence only, so it counts only if it is being called."""
+    named = re.search(r'run tool "(.+)"\?$', message)
+    tool = named.group(1) if named is not None else None
+    return tool if tool is not None and server is not None and (server, tool) in running else None
 
 
 def _fields(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -297,7 +326,7 @@ def _field_value(name: str, schema: Mapping[str, Any], text: str) -> Any:
         raise AnswerInvalid(f"{text!r} is not a valid {kind} for {name!r}. Give a value of that type.") from None
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str | None], _Read]]] = {
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], Surroundings], _Read]]] = {
     COMMAND: _read_command,
     FILE_CHANGE: _read_file_change,
     PERMISSIONS: _read_permissions,

@@ -94,7 +94,7 @@ def _directory(value: str, name: str, base: Path | None) -> Path:
     """A directory as somebody wrote it; relative ones begin at the project, where there is one."""
     if not value or not value.isprintable():
         raise InvalidSetting(f"{name} is {value!r}. Set it to a directory.")
-    path = Path(value).expanduser() if value.startswith("~") else Path(value)
+    path = Path(os.path.expanduser(value))  # noqa: PTH111 - does not raise for a user that does not exist
     if base is not None:
         path = base / path
     if not path.is_absolute():
@@ -181,7 +181,7 @@ class _Entry:
         value = self._entry.get(key)
         if value is not None and (not isinstance(value, str) or not value):
             raise self._refuse(f"has {key} = {value!r}", f"Set {key} to a text")
-        return cast("str | None", value)
+        return value
 
     def _one_of(self, key: str, choices: tuple[str, ...], *, required: bool = False) -> str | None:
         value = self._entry.get(key)

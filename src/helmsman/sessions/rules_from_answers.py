@@ -68,7 +68,8 @@ def rule_for_always(question: Question, workspace: Workspace, prefix: Sequence[s
     """
     directory = _directory(question, workspace)
     place = None if directory is None else repository_of(directory)
-    if place is None or place in (Path(place.anchor), Path("~").expanduser().resolve()):
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - does not raise where there is none
+    if place is None or place in (Path(place.anchor), home):
         raise AnswerInvalid(
             "A permanent rule needs a place, and this question arose outside of any project. Approve it for this session."
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from helmsman.inputs import PathLike
     from helmsman.questions import Question
     from helmsman.sessions.feed import Feed
+    from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
 
 Until = Literal["attention", "change", "end"]
@@ -56,6 +57,7 @@ class Session:
         self.engine: Engine | None = None
         self.queue: list[TurnInput] = []
         self.on_question: QuestionHandler | None = None
+        self.rules: tuple[Rule, ...] = ()
         self.notes: tuple[str, ...] = ()
         self._verbs = verbs
         self._turn_cursor = 0

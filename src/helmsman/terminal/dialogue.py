@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.events import FileChange
 from helmsman.questions import ABORT, ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, CANCEL, DECLINE, DENY, REFUSALS
 from helmsman.terminal.keyboard import open_keyboard
 from helmsman.terminal.text import one_line
@@ -61,7 +62,7 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[s
 
             console = Console(stderr=True, highlight=False, markup=False, emoji=False)
             try:
-                return await _Dialogue(console, keyboard, question).ask(session)
+                return await _Dialogue(console, keyboard, session, question).ask()
             except EOFError:
                 console.print("  Left unanswered.", style="yellow")
                 return None
@@ -71,15 +72,21 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[s
 
 
 class _Dialogue:
-    def __init__(self, console: Console, keyboard: Keyboard, question: Question) -> None:
+    def __init__(self, console: Console, keyboard: Keyboard, session: Session, question: Question) -> None:
         self._console = console
         self._keyboard = keyboard
         self._question = question
+        self._directory = session.directory
+        self._changes = next(
+            (item.changes for item in session.items if isinstance(item, FileChange) and item.id == question.item_id), ()
+        )
 
-    async def ask(self, session: Session) -> list[str]:
+    async def ask(self) -> list[str]:
         from helmsman.terminal.question_view import question_lines
 
-        lines, left_out = question_lines(self._console, self._question, directory=session.directory)
+        lines, left_out = question_lines(
+            self._console, self._question, directory=self._directory, changes=self._changes
+        )
         for line in lines:
             self._console.print(line)
         answers: list[str] = []
@@ -98,25 +105,29 @@ class _Dialogue:
         if keys is None:
             return await self._ask_by_number(prompt)
         choices = dict(keys)
-        for key, option in keys.items():
-            self._show_choice(key, _LABELS.get(option, option), prompt.descriptions.get(option))
         if prompt.free_text:
-            choices[_TYPE] = ""
-            self._show_choice(_TYPE, "type another answer")
+            choices[_TYPE] = "type another answer"
         if left_out:
-            choices[_SHOW_ALL] = ""
-            self._show_choice(_SHOW_ALL, f"show the other {left_out} lines first")
+            choices[_SHOW_ALL] = f"show the other {left_out} lines first"
+        self._show_choices(choices, prompt)
         while True:
             key = await self._key(choices)
             if key == _SHOW_ALL and left_out:
                 self._show_whole_diff()
+                self._show_choices(choices, prompt)
             elif key == _TYPE and prompt.free_text:
                 return await self._line("  > ", secret=prompt.secret)
             else:
-                answer = await self._complete(choices[key])
+                answer = await self._complete(keys[key])
                 if answer is not None:
                     self._console.print(f"  → {one_line(answer)}", style="bold")
                     return answer
+                self._show_choices(choices, prompt)
+
+    def _show_choices(self, choices: Mapping[str, str], prompt: Prompt) -> None:
+        self._console.print()
+        for key, option in choices.items():
+            self._show_choice(key, _LABELS.get(option, option), prompt.descriptions.get(option))
 
     async def _complete(self, option: str) -> str | None:
         """The option with what belongs to it; None is a change of mind."""
@@ -168,7 +179,7 @@ class _Dialogue:
     def _show_whole_diff(self) -> None:
         from helmsman.terminal.question_view import whole_diff
 
-        for line in whole_diff(self._console, self._question):
+        for line in whole_diff(self._console, self._question, directory=self._directory, changes=self._changes):
             self._console.print(line)
 
     async def _key(self, choices: Mapping[str, str]) -> str:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from helmsman.terminal.diffs import diff_lines
+from helmsman.terminal.diffs import change_lines, diff_lines
 from helmsman.terminal.layout import fold_all
 from helmsman.terminal.text import one_line, shell_script, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
+    from helmsman.events import PathChange
     from helmsman.questions import Question
 
 _TITLES: Final = {
@@ -29,10 +30,16 @@ DIFF_LINES: Final = 120
 """How much of a diff is shown at once; the rest can be asked for."""
 
 
-def question_lines(console: Console, question: Question, *, directory: str | None = None) -> tuple[list[Text], int]:
-    """The question as seen from a session's directory, and how many lines of its diff were left out."""
+def question_lines(
+    console: Console, question: Question, *, directory: str | None = None, changes: Sequence[PathChange] = ()
+) -> tuple[list[Text], int]:
+    """The question as seen from a session's directory, and how many lines of its diff were left out.
+
+    `changes` are those of the file change it is about, where they are known: unlike a diff, they tell a path in the
+    directory from one outside.
+    """
     details = question.details
-    diff = _diff(question)
+    diff = _diff(question, directory, changes)
     left_out = max(0, len(diff) - DIFF_LINES)
     lines: list[Text] = []
     match question.type:
@@ -53,9 +60,11 @@ def question_lines(console: Console, question: Question, *, directory: str | Non
     return [Text(), title, *fold_all(console, lines)], left_out
 
 
-def whole_diff(console: Console, question: Question) -> list[Text]:
+def whole_diff(
+    console: Console, question: Question, *, directory: str | None = None, changes: Sequence[PathChange] = ()
+) -> list[Text]:
     """The diff of a patch, however long."""
-    return fold_all(console, _diff(question))
+    return fold_all(console, _diff(question, directory, changes))
 
 
 def _title(question: Question) -> str:
@@ -66,7 +75,9 @@ def _title(question: Question) -> str:
     return f"{title} ({one_line(str(server))})" if server else title
 
 
-def _diff(question: Question) -> list[Text]:
+def _diff(question: Question, directory: str | None, changes: Sequence[PathChange]) -> list[Text]:
+    if changes:
+        return [line for change in changes for line in change_lines(change, directory)]
     diff = question.details.get("diff")
     return diff_lines(diff) if isinstance(diff, str) and diff else []
 

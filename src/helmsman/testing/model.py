@@ -101,9 +101,10 @@ class ScriptedModel:
         try:
             parts = self._playbook.next_parts(request)
             beats = self._encoder.beats(parts, Dialect(request))
-        except ScriptProblem as problem:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test must hear of it
+            problem = str(error) if isinstance(error, ScriptProblem) else f"The script cannot be played: {error!r}."
             # Codex shows the text of a 400 to its user and does not try again; that of a 500 it keeps to itself.
-            return await self._refuse(str(problem), 400, scope, send)
+            return await self._refuse(problem, 400, scope, send)
         failure = next((part for part in parts if isinstance(part, Fail)), None)
         if failure is not None:
             response = JSONResponse({"error": dict(failure.error)}, failure.status, dict(failure.headers))

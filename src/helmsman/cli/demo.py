@@ -1,0 +1,230 @@
+"""`helmsman demo`: a real Codex at work, on the built-in scripted model. No account, no cost, nothing left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from helmsman.cli.displays import Display, Outcome
+    from helmsman.testing.script import Chunk, Gate
+
+_PROMPT: Final = "The greeting check fails. Find out why, mend it, and publish the greeting."
+_WORD_SECONDS: Final = 0.03
+"""How fast the scripted model writes where somebody is watching."""
+
+_FILES: Final = {
+    "greet.sh": 'echo "Helo, ${1:-world}!"\n',
+    "check.sh": """\
+passed=0
+for name in world Ada Grace; do
+  if [ "$(sh greet.sh "$name")" = "Hello, $name!" ]; then
+    passed=$((passed + 1))
+  else
+    echo "expected: Hello, $name!   got: $(sh greet.sh "$name")"
+  fi
+done
+echo "$passed/3 checks passed"
+[ "$passed" = 3 ]
+""",
+}
+_PUBLISH: Final = 'mkdir -p "$HOME/published" && cp greet.sh "$HOME/published/"'
+_REASON: Final = "Publishing writes outside the repository, which the sandbox does not allow."
+
+
+@click.command(
+    "demo",
+    epilog="""\b
+Example:
+  helmsman demo --auto
+""",
+)
+@click.option("--auto", is_flag=True, help="Answer the one approval by itself, as happens without a terminal.")
+@json_option
+@reports_errors
+def command(auto: bool, as_json: bool) -> int:
+    """See a real Codex at work, without an account: it runs a command, mends a file and asks for an approval.
+
+    Its model is a script that comes with Helmsman; everything else is real. It works in a scratch directory with a
+    scratch configuration, which are removed at the end.
+    """
+    import anyio
+
+    return anyio.run(_demo, auto, as_json)
+
+
+async def _demo(auto: bool, as_json: bool) -> int:
+    import tempfile
+    from dataclasses import replace
+    from functools import partial
+    from pathlib import Path
+
+    from helmsman.cli.consoles import configure_logs, is_terminal, message_console
+    from helmsman.cli.follow import follow
+    from helmsman.codex.sandbox_check import check_sandbox
+    from helmsman.concurrency import background_tasks
+    from helmsman.engines import find_agent
+    from helmsman.service import Helmsman
+    from helmsman.settings import load_settings
+    from helmsman.step import run_step
+    from helmsman.testing.home import CodexHome
+    from helmsman.testing.model import ScriptedModel
+
+    settings = load_settings()
+    configure_logs(settings)
+    console = message_console()
+    with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as scratch:
+        home = CodexHome(Path(scratch).resolve() / "home")
+        repository = _make_repository(home.home.parent / "greeting")
+        settings = replace(
+            settings, codex_home=home.path, state_dir=home.home / "state", engine="app-server", detach=False
+        )
+        binary = await find_agent(settings, None)
+        sandboxed = (await check_sandbox(binary, home.env)).works is not False
+        if not as_json:
+            _introduce(console, f"Codex {binary.version}", sandboxed=sandboxed)
+        version = binary.version
+        async with ScriptedModel() as model, background_tasks() as tasks:
+            home.use_model(model.base_url, (version.major, version.minor, version.patch))
+            gates = _write_script(model, paced=is_terminal(console) and not as_json)
+            tasks.start_soon(_open_one_by_one, gates)
+            async with Helmsman(settings, env=home.env) as helm:
+                step = partial(
+                    run_step,
+                    _PROMPT,
+                    cwd=repository,
+                    sandbox="workspace-write" if sandboxed else "danger-full-access",
+                    approval_policy="on-request" if sandboxed else "untrusted",
+                    attempts=1,
+                    helm=helm,
+                )
+                outcome = await follow(step, _display(str(repository), auto=auto, as_json=as_json))
+            if not as_json:
+                _conclude(console, outcome)
+    return outcome.exit_code
+
+
+def _display(directory: str, *, auto: bool, as_json: bool) -> Display:
+    from helmsman.cli.displays import HumanDisplay, JsonDisplay, approve
+    from helmsman.terminal import has_terminal
+
+    alone = auto or not has_terminal()
+    if as_json:
+        return JsonDisplay(answer=approve if alone else None)
+    remark = (
+        "answered by the demo itself, because of --auto" if auto else "answered by the demo itself: no terminal here"
+    )
+    return HumanDisplay(directory=directory, answer=(approve, remark) if alone else None, lasting=False)
+
+
+def _make_repository(folder: Path) -> Path:
+    from helmsman.testing.repository import make_repository
+
+    make_repository(folder)
+    for name, content in _FILES.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+# --- the script ------------------------------------------------------------------------------------------------------
+
+
+def _write_script(model: ScriptedModel, *, paced: bool) -> list[Gate]:
+    """What the model is going to do. The gates, in the order in which it comes to them, set the pace of its words."""
+    from helmsman.testing.script import patch, run, say, think, update
+
+    gates: list[Gate] = []
+
+    def speak(text: str) -> Sequence[Chunk]:
+        return _words(text, gates) if paced else [text]
+
+    model.on(
+        _PROMPT,
+        [
+            think("Looking at the check first"),
+            say(*speak("I will run the check to see what it expects."), phase="commentary"),
+            run("sh check.sh"),
+        ],
+        [
+            say(*speak("The greeting is misspelled: `Helo` instead of `Hello`. I will mend that."), phase="commentary"),
+            patch(update("greet.sh", 'echo "Helo, ${1:-world}!"', 'echo "Hello, ${1:-world}!"')),
+        ],
+        run("sh check.sh"),
+        run(_PUBLISH, escalate=_REASON),
+        lambda request: say(*speak(_final_message(request.tool_outputs[-1])), phase="final_answer"),
+    )
+    return gates
+
+
+def _final_message(output: str) -> str:
+    refused = "rejected" in output.lower() or "not allowed" in output.lower()
+    published = "I did not publish it, as you decided." if refused else "The greeting is published."
+    return f"The check failed because of a typing error in greet.sh, which is mended: 3 of 3 checks pass. {published}"
+
+
+def _words(text: str, gates: list[Gate]) -> list[Chunk]:
+    """The text word by word, with a gate behind each."""
+    from helmsman.testing.script import Gate
+
+    chunks: list[Chunk] = []
+    for word in text.split(" "):
+        gates.append(Gate())
+        chunks += [f"{word} " if chunks or word else word, gates[-1]]
+    return chunks
+
+
+async def _open_one_by_one(gates: list[Gate]) -> None:
+    import anyio
+
+    passed = 0
+    while True:
+        if passed == len(gates):
+            await anyio.sleep(_WORD_SECONDS)
+            continue
+        await gates[passed].reached()
+        await anyio.sleep(_WORD_SECONDS)
+        gates[passed].release()
+        passed += 1
+
+
+# --- what is said around it ------------------------------------------------------------------------------------------
+
+
+def _introduce(console: Console, codex: str, *, sandboxed: bool) -> None:
+    console.print(
+        f"A real {codex} works in a scratch directory, on a scripted model: no account, no cost.", style="bold"
+    )
+    if not sandboxed:
+        console.print(
+            "Codex's sandbox does not work on this machine (`helmsman doctor` says why), so the harmless commands of this "
+            "demo run without it, and Codex asks before each.",
+            style="yellow",
+        )
+
+
+def _conclude(console: Console, outcome: Outcome) -> None:
+    from rich.text import Text
+
+    from helmsman.terminal.diffs import diff_lines
+    from helmsman.terminal.layout import fold_all
+
+    diff = outcome.session.state.diff if outcome.session is not None else None
+    if diff:
+        console.print(Text("\nWhat changed", "bold"))
+        for line in fold_all(console, diff_lines(diff)):
+            console.print(line)
+    console.print(Text("\nTry next", "bold"))
+    for hint in (
+        "helmsman doctor                      what your own Codex can do, and whether it is logged in",
+        'helmsman run "Explain this project"  the same with your own Codex, in the current directory',
+        "helmsman list                        your Codex sessions; `run --session` continues one",
+    ):
+        console.print(Text(f"  {hint}"))

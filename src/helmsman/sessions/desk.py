@@ -1,0 +1,185 @@
+"""Who answers a question: a rule, the handler of the session, a person through any door, or nobody.
+
+Before anyone is asked, rules decide. What no rule decides stands open in the session until somebody answers, its turn ends
+or its time is up; then it is refused. The first answer counts. Every decision is written to the audit log.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, QuestionNotOpen
+from helmsman.events import QuestionAsked, QuestionClosed
+from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
+from helmsman.sessions.policy import RuleSet, Workspace, decide
+from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.engine import Engine
+    from helmsman.questions import Question
+    from helmsman.sessions.audit import AuditLog
+    from helmsman.sessions.policy import Decision
+    from helmsman.sessions.rule_book import RuleBook
+    from helmsman.sessions.session import QuestionHandler, Session
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """Where the questions of all sessions are seen to."""
+
+    def __init__(self, rules: RuleBook, audit: AuditLog, *, timeout: float, handler: QuestionHandler | None) -> None:
+        self._rules = rules
+        self._audit = audit
+        self._timeout = timeout
+        self._handler = handler
+
+    async def see_to(self, session: Session, asked: QuestionAsked) -> None:
+        """Stay with a question until it is closed."""
+        question = _with_lasting_option(asked.question, _workspace(session))
+        decision = self._decide(session, question)
+        if decision.effect != "ask":
+            await self._answer_by_rule(session, replace(asked, question=question), decision)
+            return
+        session.apply(replace(asked, question=question))
+        async with anyio.create_task_group() as tasks:
+            handler = session.on_question or self._handler
+            if handler is not None:
+                tasks.start_soon(self._ask, handler, session, question)
+            with anyio.move_on_after(self._timeout):
+                while question.id in session.state.questions:
+                    await session.feed.changed()
+            tasks.cancel_scope.cancel()
+        if question.id in session.state.questions:
+            log.warning("question %s of session %s timed out and is refused", question.id, session.id)
+            await self._close(session, question, None, "timeout")
+
+    async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: str) -> None:
+        """Answer an open question.
+
+        Raises:
+            QuestionNotOpen: No such question, or it was answered already.
+            AnswerInvalid: The answer does not fit; nothing was sent.
+        """
+        question = session.state.questions.get(question_id)
+        if question is None:
+            still = ", ".join(session.state.questions) or "none"
+            raise QuestionNotOpen(
+                f"Session {session.id} has no open question {question_id} (open: {still}). Look at its status."
+            )
+        await self._close(session, question, read_answers(question, answers), by)
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+
+    def _decide(self, session: Session, question: Question) -> Decision:
+        workspace = _workspace(session)
+        try:
+            known = self._rules.rules_for(workspace.directory)
+        except HelmsmanError as error:
+            # A file that cannot be read allows nothing; what the session was allowed at a prompt still holds.
+            log.warning("rules cannot be read, so people are asked: %s", error)
+            known = RuleSet()
+        return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
+
+    async def _answer_by_rule(self, session: Session, asked: QuestionAsked, decision: Decision) -> None:
+        question = asked.question
+        allowed = decision.effect == "allow"
+        yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
+        choices = (Choice(yes),) if allowed else None
+        by = decision.rule.describe() if decision.rule is not None else decision.reason
+        try:
+            await _engine_of(session).answer(question, choices)
+        except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
+            log.debug("question %s could not be answered by rule: %s", question.id, error)
+            return
+        session.apply(asked)
+        await self._closed(session, question, yes if allowed else "deny", by, decision.reason)
+
+    # --- people ------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, handler: QuestionHandler, session: Session, question: Question) -> None:
+        try:
+            answers = await handler(session, question)
+            if answers is not None:
+                given = [answers] if isinstance(answers, str) else answers
+                await self.answer(session, question.id, given, "handler")
+        except QuestionNotOpen:
+            log.debug("question %s was answered elsewhere", question.id)
+        except Exception:
+            log.exception("the question handler failed; question %s is refused", question.id)
+            await self._close(session, question, None, "handler failed")
+
+    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...] | None, by: str) -> None:
+        """Give the answer to Codex (None refuses), make the rule it asks for, and tell everybody."""
+        sent = choices
+        if choices and choices[0].value == APPROVE_ALWAYS:
+            await self._make_permanent(session, question, choices[0])
+            sent = (Choice(APPROVE),)
+        try:
+            await _engine_of(session).answer(question, sent)
+        except QuestionNotOpen:
+            raise
+        except HelmsmanError as error:
+            if choices is not None:
+                raise
+            log.debug("question %s could not be refused: %s", question.id, error)
+        if choices and choices[0].value == APPROVE_SESSION:
+            rule = rule_for_session(question, _workspace(session))
+            session.rules += (rule,) if rule is not None else ()
+        said = ", ".join(choice.value for choice in choices) if choices else "deny"
+        await self._closed(session, question, said, by, choices[0].reason if choices else None)
+
+    async def _make_permanent(self, session: Session, question: Question, choice: Choice) -> None:
+        try:
+            prefix = shlex.split(choice.reason) if choice.reason else None
+        except ValueError:
+            raise AnswerInvalid(
+                f"{choice.reason!r} is not a beginning of the command. Give its words as one would type them."
+            ) from None
+        rule = rule_for_always(question, _workspace(session), prefix)
+        await anyio.to_thread.run_sync(self._rules.add, rule)
+
+    async def _closed(self, session: Session, question: Question, answer: str, by: str, reason: str | None) -> None:
+        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=answer, by=by))
+        secret = any(prompt.secret for prompt in question.prompts)
+        shown = "(secret)" if secret else answer
+        await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=shown, by=by, reason=reason))
+
+
+def _engine_of(session: Session) -> Engine:
+    if session.engine is None or session.engine.lost is not None:
+        raise EngineLost(f"No engine runs session {session.id} any more. Send it a message to start one.")
+    return session.engine
+
+
+def _workspace(session: Session) -> Workspace:
+    directory = session.state.directory
+    return Workspace(
+        directory=Path(directory) if directory is not None else None,
+        sandbox=session.state.sandbox,
+        writable_roots=session.options.writable_roots,
+    )
+
+
+def _with_lasting_option(question: Question, workspace: Workspace) -> Question:
+    """Offer `approve_always` where a permanent rule can be made, with the beginnings one may choose from."""
+    if question.type != "command_approval" or APPROVE_SESSION not in question.prompts[0].options:
+        return question
+    try:
+        rule_for_always(question, workspace)
+    except AnswerInvalid:
+        return question
+    (prompt,) = question.prompts
+    after = prompt.options.index(APPROVE_SESSION) + 1
+    options = (*prompt.options[:after], APPROVE_ALWAYS, *prompt.options[after:])
+    details = {**question.details, "prefixes": prefixes_for(question)}
+    return replace(question, prompts=(replace(prompt, options=options),), details=details)

@@ -1,0 +1,161 @@
+"""Who answers a question of a real Codex: rules first, then people, and what is remembered of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import AnswerInvalid
+from helmsman.events import QuestionAsked, QuestionClosed
+from helmsman.settings import load_settings
+from helmsman.testing import add, call_tool, patch, run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+
+
+@pytest.fixture
+def asks(git_repo: Path) -> dict[str, Any]:
+    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+
+
+def with_rules(codex_binary: Path, codex_home: CodexHome, tmp_path: Path, text: str) -> Settings:
+    user_file = tmp_path / "user" / "helmsman.toml"
+    user_file.parent.mkdir()
+    user_file.write_text(text, encoding="utf-8")
+    return load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path, user_file=user_file)
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+def closings(session: Session) -> list[tuple[str | None, str]]:
+    events = session.feed.since(0).events
+    return [(event.answer, event.by) for event in events if isinstance(event, QuestionClosed)]
+
+
+async def test_a_rule_allows_before_anyone_is_asked(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    tmp_path: Path,
+    git_repo: Path,
+    asks: dict[str, Any],
+) -> None:
+    settings = with_rules(
+        codex_binary, codex_home, tmp_path, '[[rules]]\neffect = "allow"\ncommand = ["touch", "made.txt"]\n'
+    )
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", **asks)
+        assert await session.wait(until="attention", timeout=SECONDS)
+        assert session.status == "done"
+    assert (git_repo / "made.txt").exists()
+    assert [answer for answer, _ in closings(session)] == ["approve"]
+    (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    entry = json.loads(line)
+    assert (entry["decision"], entry["session"]) == ("approve", session.id)
+    assert "touch made.txt" in entry["by"]
+
+
+async def test_a_rule_denies_and_a_trick_does_not_pass(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    tmp_path: Path,
+    git_repo: Path,
+    asks: dict[str, Any],
+) -> None:
+    rules = '[[rules]]\neffect = "allow"\ncommand = ["git", "status"]\n[[rules]]\neffect = "deny"\ncommand = ["rm"]\n'
+    settings = with_rules(codex_binary, codex_home, tmp_path, rules)
+    (git_repo / "precious").write_text("x", encoding="utf-8")
+    model.on("go", run("git status; rm precious", escalate="please"), say("could not"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("go", **asks))
+    assert (git_repo / "precious").exists()
+    assert [answer for answer, _ in closings(session)] == ["deny"]
+
+
+async def test_approving_for_the_session_holds_for_the_session_only(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("go", run("touch one.txt", escalate="please"), say("done"))
+    model.on("again", run("touch one.txt", escalate="please"), say("done"))
+    session = await helm.start("go", **asks)
+    await session.wait(timeout=SECONDS)
+    await session.respond(session.questions[0].id, "approve_session")
+    await finished(session)
+    await session.say("again")
+    assert (await finished(session)).status == "done"
+    other = await helm.start("go", **asks)
+    await other.wait(timeout=SECONDS)
+    assert other.status == "awaiting_approval"
+    await other.interrupt()
+
+
+async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("go", run("touch one.txt", escalate="please"), say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", **asks)
+        await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        assert "approve_always" in question.prompts[0].options
+        with pytest.raises(AnswerInvalid):
+            await session.respond(question.id, "approve_always: rm -rf")
+        await session.respond(question.id, "approve_always")
+        await finished(session)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        again = await finished(await helm.start("go", **asks))
+        assert again.status == "done"
+        assert [answer for answer, _ in closings(again)] == ["approve"]
+    assert (settings.state_dir / "rules.toml").exists()
+    assert not (codex_home.path / "rules").exists() or not any((codex_home.path / "rules").iterdir())
+
+
+async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path, git_repo: Path
+) -> None:
+    settings = with_rules(codex_binary, codex_home, tmp_path, "allow_workspace_patches = true\n")
+    model.on("go", patch(add("new.txt", "hi\n")), say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", cwd=git_repo, sandbox="workspace-write", approval_policy="untrusted")
+        assert await session.wait(timeout=SECONDS)
+        assert session.status == "done"
+    assert (git_repo / "new.txt").exists()
+
+
+async def test_a_rule_for_an_mcp_tool_answers_its_approval(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    tmp_path: Path,
+    asks: dict[str, Any],
+    mcp_server_config: dict[str, Any],
+) -> None:
+    codex_home.configure(mcp_servers=mcp_server_config)
+    settings = with_rules(
+        codex_binary, codex_home, tmp_path, '[[rules]]\neffect = "allow"\nmcp = { server = "lab", tool = "write" }\n'
+    )
+    model.on("go", call_tool("lab", "write", {"text": "note"}), say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", **asks)
+        assert await session.wait(timeout=SECONDS)
+        assert session.status == "done"
+    asked = [event for event in session.feed.since(0).events if isinstance(event, QuestionAsked)]
+    assert [event.question.details.get("tool") for event in asked] == ["write"]
+    assert [answer for answer, _ in closings(session)] == ["accept"]
