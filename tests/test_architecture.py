@@ -9,7 +9,18 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
-BASE = {"_version", "errors", "events", "questions", "engine", "concurrency", "settings", "redaction", "inputs"}
+BASE = {
+    "_version",
+    "errors",
+    "events",
+    "questions",
+    "engine",
+    "concurrency",
+    "settings",
+    "redaction",
+    "repositories",
+    "inputs",
+}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -18,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"errors", "events", "questions"},
     "concurrency": set(),
     "redaction": set(),
-    "settings": {"errors"},
+    "repositories": set(),
+    "settings": {"errors", "repositories"},
     "inputs": {"engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "sessions": BASE,

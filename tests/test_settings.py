@@ -29,6 +29,7 @@ class Place:
         self.home.mkdir()
         self.cwd.mkdir(parents=True)
         (self.repository / ".git").mkdir()
+        (self.repository / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
 
     def user(self, text: str) -> None:
         self.user_file.write_text(text, encoding="utf-8")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import platformdirs
 
 from helmsman.errors import InvalidSetting
+from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -184,12 +185,8 @@ def _nearest(key: str) -> str:
 
 def _project_file(cwd: Path, user: ConfigFile | None) -> ConfigFile | None:
     """The nearest file from `cwd` up to the git root; outside a repository only `cwd`, for above it may be anyone's."""
-    places = [cwd]
-    for directory in (cwd, *cwd.parents):
-        if _exists(directory / ".git"):
-            places = [cwd, *(parent for parent in cwd.parents if parent.is_relative_to(directory))]
-            break
-    for place in places:
+    root = repository_root(cwd) or cwd
+    for place in (cwd, *(parent for parent in cwd.parents if parent.is_relative_to(root))):
         path = place / CONFIG_NAME
         if _exists(path):
             if user is not None and path.samefile(user.path):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.codex.binary import CodexBinary
-from helmsman.codex.features import Version
+from helmsman.codex.app_server import AppServer
+from helmsman.codex.binary import CodexBinary, find_codex
+from helmsman.codex.features import Feature, Version
+from helmsman.codex.jsonrpc import Peer
 from helmsman.codex.profiles import check_config, merge_config, profile_config
+from helmsman.codex.transports import open_stdio
 from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from helmsman.testing.home import CodexHome
 
 
 def codex(version: str) -> CodexBinary:
@@ -143,6 +150,41 @@ def test_merging_goes_value_by_value_whatever_form_the_keys_have() -> None:
 def test_a_later_table_replaces_an_earlier_value_and_the_other_way_round() -> None:
     assert merge_config({"a": 1}, {"a.b": 2}) == {"a": {"b": 2}}
     assert merge_config({"a": {"b": 2}}, {"a": 1}) == {"a": 1}
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_a_real_codex_applies_a_profile_and_what_is_put_over_it(
+    codex_binary: Path, codex_home: CodexHome, git_repo: Path
+) -> None:
+    binary = await find_codex(explicit=codex_binary, env=codex_home.env)
+    profile = {"model_reasoning_effort": "high", "model": "not-this-one"}
+    if binary.can(Feature.PROFILE_IN_CONFIG):
+        codex_home.configure(profiles={"work": profile})
+    else:
+        text = "".join(f'{key} = "{value}"\n' for key, value in profile.items())
+        await anyio.Path(codex_home.path / "work.config.toml").write_text(
+            text + "[sandbox_workspace_write]\nnetwork_access = false\n", encoding="utf-8"
+        )
+    own = check_config({"sandbox_workspace_write.network_access": True, "model": "this-one"})
+    params = {
+        "cwd": str(git_repo),
+        "sandbox": "workspace-write",
+        "config": merge_config(profile_config(binary, codex_home.path, "work"), own),
+    }
+    async with (
+        anyio.create_task_group() as tasks,
+        open_stdio(tasks, [binary.path, "app-server"], env=codex_home.env) as transport,
+    ):
+        peer = Peer(transport, on_notification=lambda *_: None, on_request=lambda _: False)
+        tasks.start_soon(peer.run)
+        await AppServer(peer, binary).initialize()
+        thread = await peer.request("thread/start", params)
+        tasks.cancel_scope.cancel()
+    assert thread["reasoningEffort"] == "high"
+    assert thread["sandbox"]["networkAccess"] is True
+    # Given the name, Codex puts the profile over everything else in `config`.
+    assert thread["model"] == ("not-this-one" if binary.can(Feature.PROFILE_IN_CONFIG) else "this-one")
 
 
 _VALUES = st.recursive(

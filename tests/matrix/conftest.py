@@ -37,7 +37,7 @@ def settings(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Setti
 
 
 @pytest.fixture
-def verdict(request: pytest.FixtureRequest, codex_version: tuple[int, ...]) -> Iterator[Verdict]:
+def verdict(request: pytest.FixtureRequest, codex_version: tuple[int, int, int]) -> Iterator[Verdict]:
     """Recorded when the story has been told to its end."""
     verdict = Verdict()
     failures = request.session.testsfailed

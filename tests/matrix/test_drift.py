@@ -62,7 +62,7 @@ def schema(codex_binary: Path, tmp_path: Path) -> Schema:
     folder = tmp_path / "schema"
     env = CodexHome(tmp_path / "home").env
     for flags in (["--experimental"], []):  # the oldest has only one schema, and no such flag
-        argv = [codex_binary, "app-server", "generate-json-schema", *flags, "--out", folder]
+        argv = [str(codex_binary), "app-server", "generate-json-schema", *flags, "--out", str(folder)]
         if subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False).returncode == 0:
             return Schema(folder)
     pytest.fail("This Codex generates no schema")
@@ -100,10 +100,9 @@ def missing(
     ids=["requests", "notifications", "questions"],
 )
 def test_every_method_and_field_relied_on_is_there(
-    schema: Schema, codex_version: Version, file: str, uses: Mapping[str, Any]
+    schema: Schema, codex_version: tuple[int, int, int], file: str, uses: Mapping[str, Any]
 ) -> None:
-    version = Version.parse(".".join(map(str, codex_version)))  # type: ignore[arg-type]
-    assert list(missing(uses, schema.methods(file), version, schema)) == []
+    assert list(missing(uses, schema.methods(file), Version(*codex_version), schema)) == []
 
 
 def test_every_item_relied_on_is_there(schema: Schema) -> None:

@@ -87,7 +87,7 @@ async def test_steer(
     codex_home: CodexHome,
     model: ScriptedModel,
     git_repo: Path,
-    codex_version: tuple[int, ...],
+    codex_version: tuple[int, int, int],
     verdict: Any,
 ) -> None:
     gate = model.gate()
@@ -169,7 +169,7 @@ async def test_refusal_with_a_reason(
     model: ScriptedModel,
     writes: dict[str, Any],
     git_repo: Path,
-    codex_version: tuple[int, ...],
+    codex_version: tuple[int, int, int],
     verdict: Any,
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="need it"), say("I see"))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.testing.binaries import Version
-    from testing.conftest import Json, OpenAppServer, RawAppServer
+    from tests.testing.conftest import Json, OpenAppServer, RawAppServer
 
 pytestmark = pytest.mark.anyio
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.cli.displays import Display, Outcome
+    from helmsman.testing.model import ScriptedModel
     from helmsman.testing.script import Chunk, Gate
 
 _PROMPT: Final = "The greeting check fails. Find out why, mend it, and publish the greeting."
@@ -65,7 +66,6 @@ async def _demo(auto: bool, as_json: bool) -> int:
     import tempfile
     from dataclasses import replace
     from functools import partial
-    from pathlib import Path
 
     from helmsman.cli.consoles import configure_logs, is_terminal, message_console
     from helmsman.cli.follow import follow
@@ -81,11 +81,12 @@ async def _demo(auto: bool, as_json: bool) -> int:
     settings = load_settings()
     configure_logs(settings)
     console = message_console()
-    with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as scratch:
-        home = CodexHome(Path(scratch).resolve() / "home")
-        repository = _make_repository(home.home.parent / "greeting")
+    with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
+        scratch = _resolved(name)
+        home = CodexHome(scratch / "home")
+        repository = _make_repository(scratch / "greeting")
         settings = replace(
-            settings, codex_home=home.path, state_dir=home.home / "state", engine="app-server", detach=False
+            settings, codex_home=home.path, state_dir=scratch / "state", engine="app-server", detach=False, files=()
         )
         binary = await find_agent(settings, None)
         sandboxed = (await check_sandbox(binary, home.env)).works is not False
@@ -106,13 +107,13 @@ async def _demo(auto: bool, as_json: bool) -> int:
                     attempts=1,
                     helm=helm,
                 )
-                outcome = await follow(step, _display(str(repository), auto=auto, as_json=as_json))
+                outcome = await follow(step, _display(auto=auto, as_json=as_json))
             if not as_json:
                 _conclude(console, outcome)
     return outcome.exit_code
 
 
-def _display(directory: str, *, auto: bool, as_json: bool) -> Display:
+def _display(*, auto: bool, as_json: bool) -> Display:
     from helmsman.cli.displays import HumanDisplay, JsonDisplay, approve
     from helmsman.terminal import has_terminal
 
@@ -122,7 +123,13 @@ def _display(directory: str, *, auto: bool, as_json: bool) -> Display:
     remark = (
         "answered by the demo itself, because of --auto" if auto else "answered by the demo itself: no terminal here"
     )
-    return HumanDisplay(directory=directory, answer=(approve, remark) if alone else None, lasting=False)
+    return HumanDisplay(answer=(approve, remark) if alone else None, lasting=False)
+
+
+def _resolved(folder: str) -> Path:
+    from pathlib import Path
+
+    return Path(folder).resolve()  # Codex names files so; a temporary directory may lie behind a link
 
 
 def _make_repository(folder: Path) -> Path:
@@ -177,7 +184,7 @@ def _words(text: str, gates: list[Gate]) -> list[Chunk]:
     chunks: list[Chunk] = []
     for word in text.split(" "):
         gates.append(Gate())
-        chunks += [f"{word} " if chunks or word else word, gates[-1]]
+        chunks += [f" {word}" if chunks else word, gates[-1]]
     return chunks
 
 

@@ -99,7 +99,6 @@ class HumanDisplay:
     """A transcript with a live line below it on a terminal, a plain transcript in a log.
 
     Args:
-        directory: Where the work happens.
         answer: Answers questions without asking, with a remark why. Without it the person is asked, where there is one.
         live: Whether the line below may be drawn at all (log lines would tear it apart).
         lasting: Whether the session can be continued afterwards.
@@ -108,7 +107,6 @@ class HumanDisplay:
     def __init__(
         self,
         *,
-        directory: str | None,
         answer: tuple[QuestionHandler, str] | None = None,
         live: bool = True,
         lasting: bool = True,
@@ -122,7 +120,6 @@ class HumanDisplay:
         self._answer: QuestionHandler | None = None if answer is None else answer[0]
         self._transcript = Transcript(
             self._console,
-            directory=directory,
             announce=not is_terminal(self._console),
             asked_here=answer is None,
             answered_by="" if answer is None else answer[1],
@@ -151,6 +148,7 @@ class HumanDisplay:
 
     def on_event(self, session: Session, event: Event) -> None:
         self._session = session
+        self._transcript.directory = session.directory
         self._status.note(event)
         self._screen.print(self._transcript.lines(event))
         if isinstance(event, QuestionAsked):
@@ -177,9 +175,7 @@ class HumanDisplay:
         if isinstance(error, StepInterrupted) and outcome.session is not None:
             pass  # the transcript says so
         elif error is not None:
-            said = outcome.session is not None and error.message == outcome.session.result
-            message = "Codex says that it failed." if said else visible(error.message)
-            lines += [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
+            lines += self._error_lines(error, outcome.session)
         else:
             lines += [Text(), Text(f"✓ Done in {duration(outcome.seconds)}", "green")]
         if outcome.session is not None:
@@ -187,6 +183,13 @@ class HumanDisplay:
         self._screen.print(lines)
         if result is not None and self._result_apart:
             click.echo(result if not _stdout_is_terminal() else visible(result))
+
+    def _error_lines(self, error: HelmsmanError, session: Session | None) -> list[Text]:
+        if session is None:  # it never began, so there is nothing above to be told apart from
+            return fold(self._console, Text(f"Error: {visible(error.message)}", "red"), indent=0)
+        said = error.message == session.result
+        message = "Codex says that it failed." if said else visible(error.message)
+        return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
 
     def _closing(self, session: Session) -> list[Text]:
         parts = [Text(tokens(session.usage), "dim")]

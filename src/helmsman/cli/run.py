@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tomllib
 from pathlib import Path
@@ -138,11 +137,8 @@ async def _run(
     async with Helmsman(settings) as helm:
         if session_id is not None:
             session_id = await full_session_id(helm, session_id)
-            directory = (await helm.session(session_id)).directory
-        else:
-            directory = os.path.abspath(directory or ".")  # noqa: ASYNC240, PTH100 -- only to be shown
         step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **_given(options))
-        display = JsonDisplay() if as_json else HumanDisplay(directory=directory, live=not logs_wanted(settings))
+        display = JsonDisplay() if as_json else HumanDisplay(live=not logs_wanted(settings))
         outcome = await follow(step, display)
     return outcome.exit_code
 

@@ -44,6 +44,7 @@ from helmsman.events import (
 from helmsman.questions import REFUSALS
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
+from helmsman.terminal.question_view import question_lines
 from helmsman.terminal.text import one_line, plain_output, shell_script, visible
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ DIFF_LINES: Final = 40
 _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
 _RESULT_LINES: Final = 4
+
+BY_HANDLER: Final = "handler"
+BY_TIMEOUT: Final = "timeout"
+"""Two of those who close questions (`QuestionClosed.by`); the others are rules, named by what they say."""
 
 _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
 
@@ -76,7 +81,6 @@ class Transcript:
 
     Args:
         console: What the lines are for: its width folds them.
-        directory: Paths in it are shown relative to it.
         announce: Show a command when it begins too, for a log that shows nothing else meanwhile.
         asked_here: Questions are put to the person on the same screen, so they are not repeated here.
         answered_by: Who answers questions otherwise, as a remark behind the answer.
@@ -87,14 +91,14 @@ class Transcript:
         self,
         console: Console,
         *,
-        directory: str | None = None,
         announce: bool = False,
         asked_here: bool = False,
         answered_by: str = "",
         hold_messages: bool = False,
     ) -> None:
         self._console = console
-        self._directory = directory
+        self.directory: str | None = None
+        """Where the session works; paths in there are shown relative to it."""
         self._announce = announce
         self._asked_here = asked_here
         self._answered_by = answered_by
@@ -190,7 +194,7 @@ class Transcript:
 
     def _settings_applied(self, event: SettingsApplied) -> list[Text]:
         asks = None if event.approval_policy is None else f"approval {event.approval_policy}"
-        shown = " · ".join(one_line(part) for part in (event.model, event.sandbox, asks, self._directory) if part)
+        shown = " · ".join(one_line(part) for part in (event.model, event.sandbox, asks, self.directory) if part)
         if not shown or shown == self._settings:
             return []
         self._settings = shown
@@ -314,7 +318,7 @@ class Transcript:
     def _file_change(self, item: FileChange) -> list[Text]:
         lines: list[Text] = []
         for change in item.changes:
-            heading, *body = change_lines(change, self._directory)
+            heading, *body = change_lines(change, self.directory)
             lines += [Text(), *fold(self._console, heading, lead=Text("± ", "bold cyan"))]
             if not (self._asked_here and item.id in self._judged):  # who was asked has seen it
                 shown = body if len(body) <= DIFF_LINES + 1 else body[:DIFF_LINES]
@@ -374,13 +378,12 @@ class Transcript:
         self._questions[question.id] = question
         if question.item_id is not None:
             self._judged.add(question.item_id)
-        if self._asked_here:
-            return []
-        from helmsman.terminal.question_view import question_lines
+        return [] if self._asked_here else self._question(question)
 
+    def _question(self, question: Question) -> list[Text]:
         item = self._open.get(question.item_id or "")
         changes = item.changes if isinstance(item, FileChange) else ()
-        lines, _ = question_lines(self._console, question, directory=self._directory, changes=changes)
+        lines, _ = question_lines(self._console, question, directory=self.directory, changes=changes)
         return lines
 
     def _question_closed(self, event: QuestionClosed) -> list[Text]:
@@ -388,14 +391,15 @@ class Transcript:
         if question is None:
             return []
         self._below = question.item_id  # what comes of it follows right here
-        if self._asked_here:
+        if self._asked_here and (event.by == BY_HANDLER or event.answer is None):
             return []
         if event.answer is None:
             return [Text(f"  → withdrawn ({one_line(event.by)})", "yellow")]
-        by = "no answer in time" if event.by == "timeout" else self._answered_by
         refused = event.answer.partition(":")[0] in REFUSALS
         answer = Text(f"→ {one_line(event.answer)}", "red" if refused else "green")
-        return fold(self._console, answer.append(f" ({by})" if by else "", "dim"))
+        by = self._answered_by if event.by == BY_HANDLER else event.by
+        shown = self._question(question) if self._asked_here and event.by != BY_TIMEOUT else []  # a rule was quicker
+        return shown + fold(self._console, answer.append(f" ({one_line(by)})" if by else "", "dim"))
 
 
 def _message(console: Console, text: str, *, begins: bool) -> list[Text]:

@@ -20,6 +20,7 @@ from helmsman.codex.policies import map_approval, turn_sandbox
 from helmsman.codex.profiles import check_config, profile_config
 from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
+from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,10 +67,9 @@ async def plan_access(
         configured = await api.configuration(options.cwd)
     workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
     mode = options.sandbox or _configured_sandbox(given) or _configured_sandbox(configured)
-    root = None if options.cwd is None else project_root(options.cwd)
 
     if resuming:
-        mode = mode or _default_sandbox(configured, root)
+        mode = mode or _default_sandbox(configured, options.cwd)
         approval = approval or _configured_approval(given) or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.writable_roots and mode != "workspace-write":
         raise InvalidInput(
@@ -86,10 +86,10 @@ async def plan_access(
         elif (profile := given.get("default_permissions") or configured.get("default_permissions")) is not None:
             # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session,
             # the repository is not marked as trusted either.
-            config = given | {"default_permissions": profile} | _trust(root, "untrusted")
+            config = given | {"default_permissions": profile} | _trust(options.cwd, "untrusted")
             approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.trust_repository:
-        config |= _trust(root, "trusted")
+        config |= _trust(options.cwd, "trusted")
     sends_policy = mode is not None and (options.sandbox is not None or protects or resuming)
     return Access(
         sandbox=mode,
@@ -105,17 +105,10 @@ async def plan_access(
     )
 
 
-def project_root(directory: Path) -> Path:
-    """The repository a directory belongs to, else the directory itself: what Codex keeps its trust by."""
-    directory = directory.resolve()
-    for candidate in (directory, *directory.parents):
-        if (candidate / ".git").exists():
-            return candidate
-    return directory
-
-
-def _trust(root: Path | None, level: str) -> dict[str, Any]:
-    return {} if root is None else {"projects": {str(root): {"trust_level": level}}}
+def _trust(directory: Path | None, level: str) -> dict[str, Any]:
+    """Codex keeps its trust by the repository's root, or by the directory itself outside of any."""
+    places = [] if directory is None else [directory, repository_root(directory) or directory]
+    return {"projects": {str(place): {"trust_level": level} for place in places}} if places else {}
 
 
 def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -138,9 +131,10 @@ def _configured_approval(config: Mapping[str, Any]) -> ApprovalPolicy | None:
     return cast("ApprovalPolicy", policy) if policy in get_args(ApprovalPolicy) else None
 
 
-def _default_sandbox(configured: Mapping[str, Any], root: Path | None) -> SandboxMode:
+def _default_sandbox(configured: Mapping[str, Any], directory: Path | None) -> SandboxMode:
     """What Codex itself does without any setting: a repository the user trusts may be written to."""
     projects = configured.get("projects")
+    root = (repository_root(directory) or directory) if directory is not None else None
     entry = projects.get(str(root)) if isinstance(projects, dict) else None
     trusted = isinstance(entry, dict) and entry.get("trust_level") == "trusted"
     return "workspace-write" if trusted else "read-only"

@@ -453,5 +453,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         )
     method = refused.details.get("method")
     if f"unknown variant `{method}`" in text:
-        return CodexUnsupported(f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version.")
+        return CodexUnsupported(
+            f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version."
+        )
     return refused

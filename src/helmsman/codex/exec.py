@@ -93,6 +93,7 @@ class _Turn:
     """One process and what is known of it. `session_id` is the one expected until Codex has `named` it."""
 
     id: str
+    directory: Path
     session_id: str | None
     named: bool = False
     child: Child | None = None
@@ -143,11 +144,14 @@ class ExecEngine:
         return await self._launch(None, options, turn, options.cwd)
 
     async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        directory = await self._directory_of(session_id, options)
-        if turn is not None:
-            return await self._launch(session_id, options, turn, directory)
         running = self._running.get(session_id)
-        return self._opened(session_id, None if running is None else running.id, options, directory)
+        if running is not None and turn is None:
+            return self._opened(session_id, running.id, options, running.directory)
+        self._refuse_if_running(session_id)
+        directory = await self._directory_of(session_id, options)
+        if turn is None:
+            return self._opened(session_id, None, options, directory)
+        return await self._launch(session_id, options, turn, directory)
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
         opened = await self.resume(session_id, options, turn)
@@ -210,13 +214,12 @@ class ExecEngine:
     ) -> Opened:
         if self._lost is not None:
             raise self._lost.again()
-        turn = _Turn(id=str(uuid.uuid4()), session_id=session_id)
+        turn = _Turn(id=str(uuid.uuid4()), directory=directory, session_id=session_id)
         if session_id is not None:
-            if session_id in self._running:
-                raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
+            self._refuse_if_running(session_id)
             self._running[session_id] = turn
         try:
-            opened: Opened = await self._tasks.start(self._run, turn, options, given, directory)
+            opened: Opened = await self._tasks.start(self._run, turn, options, given)
         except RuntimeError as error:
             if self._lost is None:
                 raise
@@ -227,13 +230,7 @@ class ExecEngine:
         return opened
 
     async def _run(
-        self,
-        turn: _Turn,
-        options: SessionOptions,
-        given: TurnInput,
-        directory: Path,
-        *,
-        task_status: TaskStatus[Opened],
+        self, turn: _Turn, options: SessionOptions, given: TurnInput, *, task_status: TaskStatus[Opened]
     ) -> None:
         try:
             async with anyio.TemporaryDirectory(prefix="helmsman-") as scratch, background_tasks() as helpers:
@@ -243,17 +240,17 @@ class ExecEngine:
                         self._codex_home,
                         options,
                         given,
-                        directory=directory,
+                        directory=turn.directory,
                         scratch=Path(scratch),
                         session_id=turn.session_id,
                     )
                 )
 
                 def started(session_id: str) -> None:
-                    task_status.started(self._opened(session_id, turn.id, options, directory, command.notes))
+                    task_status.started(self._opened(session_id, turn.id, options, turn.directory, command.notes))
 
                 argv: list[str | Path] = [self._binary.path, *command.arguments]
-                async with open_child(helpers, argv, env=self._env, cwd=directory) as child:
+                async with open_child(helpers, argv, env=self._env, cwd=turn.directory) as child:
                     turn.child = child
                     turn.launched.set()
                     try:
@@ -311,6 +308,10 @@ class ExecEngine:
                 turn.end = turn.end or event  # told when the process is gone
             else:
                 self._router.deliver(event)
+
+    def _refuse_if_running(self, session_id: str) -> None:
+        if session_id in self._running:
+            raise SessionBusy(f"A turn is running in session {session_id}. Wait for it, or interrupt it.")
 
     def _forget(self, turn: _Turn) -> None:
         if turn.session_id is not None and self._running.get(turn.session_id) is turn:

@@ -13,10 +13,10 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.codex.access import project_root
 from helmsman.codex.features import Feature, Version
 from helmsman.codex.profiles import check_config, profile_config
 from helmsman.errors import CodexUnsupported, InvalidInput
+from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,7 +149,7 @@ def _trust(
     exec has no sandbox of its own for a turn, as the app-server has, so the repository has to be called untrusted while
     Codex may write to it. An answer that the user gave for this repository stands.
     """
-    root = project_root(directory)
+    root = repository_root(directory) or directory.resolve()
     if options.trust_repository:
         return {str(root): {"trust_level": "trusted"}}, ()
     if resuming or options.sandbox == "read-only" or not binary.can(Feature.TRUST_ON_START):

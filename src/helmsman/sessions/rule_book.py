@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import InvalidSetting
+from helmsman.repositories import repository_root
 from helmsman.sessions.file_lock import file_lock
 from helmsman.sessions.policy import RuleSet
 from helmsman.sessions.rules_file import RulesContent, read_rules, rule_as_toml
@@ -95,11 +96,8 @@ class RuleBook:
         if directory is None:
             return []
         directory = Path(os.path.realpath(directory))
-        places = [directory]
-        for index, place in enumerate((directory, *directory.parents)):
-            if os.path.lexists(place / ".git"):
-                places = [directory, *directory.parents][: index + 1]
-                break
+        root = repository_root(directory) or directory
+        places = [directory, *(parent for parent in directory.parents if parent.is_relative_to(root))]
         own = {os.path.realpath(path) for path in self._user_files}
         candidates = [place / CONFIG_NAME for place in places]
         return [path for path in candidates if os.path.lexists(path) and os.path.realpath(path) not in own]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.errors import AnswerInvalid
+from helmsman.repositories import repository_root
 from helmsman.sessions.command_words import sensible_prefix
 from helmsman.sessions.policy import Rule, cd_target, changed_paths
 from helmsman.sessions.shell_words import parse_command
@@ -67,7 +68,7 @@ def rule_for_always(question: Question, workspace: Workspace, prefix: Sequence[s
         AnswerInvalid: No permanent rule can be made of this.
     """
     directory = _directory(question, workspace)
-    place = None if directory is None else repository_of(directory)
+    place = None if directory is None else (repository_root(directory.resolve()) or directory.resolve())
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - does not raise where there is none
     if place is None or place in (Path(place.anchor), home):
         raise AnswerInvalid(
@@ -90,15 +91,6 @@ def rule_for_always(question: Question, workspace: Workspace, prefix: Sequence[s
         )
         raise AnswerInvalid(f"{shlex.join(prefix)!r} is not a prefix that was offered. Choose {offered}.")
     return Rule(effect="allow", command=short, directory=place, origin=origin)
-
-
-def repository_of(directory: Path) -> Path:
-    """The root of the git repository around a directory, else the directory itself; links resolved."""
-    directory = directory.resolve()
-    for candidate in (directory, *directory.parents):
-        if os.path.exists(candidate / ".git"):  # noqa: PTH110 - does not raise where one may not look
-            return candidate
-    return directory
 
 
 def _command_text(question: Question) -> str | None:

@@ -6,6 +6,7 @@ door may answer; the question is then withdrawn and the terminal left as it was.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -209,4 +210,4 @@ def _prefixes(offered: object) -> list[str]:
     words = [
         entry for entry in lists if isinstance(entry, list | tuple) and all(isinstance(word, str) for word in entry)
     ]
-    return [" ".join(entry) for entry in words if entry][:_MOST_KEYS]
+    return [shlex.join(entry) for entry in words if entry][:_MOST_KEYS]

@@ -1,0 +1,557 @@
+"""What rules decide: which commands, patches and tools they cover, and that nothing slips through."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helmsman.questions import Prompt, Question, QuestionType
+from helmsman.sessions.policy import Decision, Rule, RuleSet, Workspace, decide
+
+HERE = Path("/nowhere/repo")
+
+
+def ask(kind: QuestionType, prompts: int = 1, **details: Any) -> Question:
+    return Question(
+        id="q_1",
+        type=kind,
+        session_id="T1",
+        turn_id="U1",
+        prompts=tuple(Prompt(text="May I?", options=("approve", "deny")) for _ in range(prompts)),
+        details=details,
+    )
+
+
+def command(text: str, directory: str | None = str(HERE), **details: Any) -> Question:
+    return ask("command_approval", command=text, directory=directory, **details)
+
+
+def allow(*words: str, **more: Any) -> Rule:
+    return Rule(effect="allow", command=words, **more)
+
+
+def deny(*words: str, **more: Any) -> Rule:
+    return Rule(effect="deny", command=words, **more)
+
+
+def decided(question: Question, *rules: Rule, workspace: Workspace | None = None, switch: bool = False) -> Decision:
+    return decide(
+        question, RuleSet(rules=rules, allow_workspace_patches=switch), workspace or Workspace(directory=HERE)
+    )
+
+
+# --- commands that are allowed ---------------------------------------------------------------------------------------
+
+GIT_STATUS = allow("git", "status")
+LS = allow("ls")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git status",
+        "git status -s",
+        "git status --short .",
+        "'git' \"status\"",
+        "g\\it status",
+        "git status | ls",
+        "git status && ls -la; git status",
+        "cd sub && git status",
+        "cd sub && cd .. && git status",
+        "git status 2>/dev/null",
+        "git status 2>&1 | ls",
+        "git status < file",
+        "git status &\nls",
+        "git status '; rm -rf /'",
+        'git status "a && rm b"',
+        "git status 'Füße'",
+    ],
+)
+@pytest.mark.parametrize("wrapper", [None, "/bin/bash -lc", "bash -c", "/bin/zsh -lc", "sh -c"])
+def test_a_command_is_allowed_when_every_part_of_it_is(text: str, wrapper: str | None) -> None:
+    shown = text if wrapper is None else f"{wrapper} {shlex.quote(text)}"
+    decision = decided(command(shown), GIT_STATUS, LS)
+    assert (decision.effect, decision.rule in (GIT_STATUS, LS)) == ("allow", True)
+
+
+NOT_COVERED = [
+    # Other words.
+    "git", "git statusx", "git stat", "gitstatus", "git -c x status", "git -C /etc status", "status git", "git push",
+    "/usr/bin/git status", "./git status", "GIT status", "git Status", "lsof", "git 'status -s'", "'git status'",
+    "git '' status",
+    # One part that nobody allowed.
+    "git status; rm -rf /", "git status && rm -rf /", "git status || rm -rf /", "git status | sh", "git status & rm x",
+    "git status\nrm -rf /", "rm -rf / ; git status", "git status;rm -rf /", "git status |& rm", "git status && git push",
+    "ls && git status && curl x", "cd sub && rm x", "cd sub",
+    # What is computed.
+    "git status $(rm -rf /)", "git status `rm -rf /`", 'git status "$(rm -rf /)"', "git status <(rm x)", "git status $X",
+    "git status ${X:-$(rm x)}", "git status *", "git status ~", "git status {a,b}", "git $STATUS", "git status # x",
+    "git status $'\\x3b' rm", "git status <<EOF\n$(rm x)\nEOF", "git status !rm",
+    # What writes.
+    "git status > x", "git status >> x", "git status >| x", "git status 2> x", "git status <> x", "> x git status",
+    "ls; git status > .git/hooks/pre-commit", "git status > /dev/null > x",
+    # What changes the meaning of a program.
+    "PATH=. git status", "LD_PRELOAD=./x.so git status", "GIT_DIR=x git status", "GIT_SSH_COMMAND=x git status",
+    "FOO=1 git status", "FOO= git status", "PATH=.; git status", "export PATH=.; git status", "alias git=rm; git status",
+    "git() { rm x; }; git status", "hash -p ./x git; git status", "set -- x; git status",
+    # What runs other words.
+    "env git status", "sudo git status", "xargs git status", "nohup git status", "time git status", "command git status",
+    "exec git status", "eval git status", "nice git status", "timeout 5 git status", "builtin git status", "ssh h git status",
+    "env FOO=1 git status", "find . -exec git status '{}' +", "python -c 'git status'", "watch git status",
+    # Shells that are not what they seem.
+    "./bash -c 'git status'", "/tmp/sh -c 'git status'", "bash -ic 'git status'", "bash -c 'git status' x",
+    "bash --rcfile x -c 'git status'", "BASH_ENV=x bash -c 'git status'", "bash -c 'git status' > x", "bash git status",
+    "fish -c 'git status'", "bash -c 'git status; rm x'", "bash -c \"bash -c 'git status; rm x'\"",
+    # The language.
+    "if git status; then ls; fi", "while git status; do ls; done", "(git status)", "{ git status; }", "! git status",
+    "for x in a; do git status; done", "case x in x) git status;; esac", "git status &>/dev/null rm x",
+    # Disguises.
+    "git\u00a0status", "g\u0456t status", "git status\u202e", "git status\r", "git status\x00", "git status\x1b[1A",
+    "\uff47\uff49\uff54 status", "git \u200bstatus", "git status\u2028rm x", "git status \uff1b rm",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NOT_COVERED)
+def test_a_command_that_is_not_covered_in_every_part_is_asked(text: str) -> None:
+    wrapped = f"/bin/bash -lc {shlex.quote(text)}"
+    assert decided(command(text), GIT_STATUS, LS).effect == "ask"
+    assert decided(command(wrapped), GIT_STATUS, LS).effect == "ask"
+
+
+def test_without_rules_everything_is_asked() -> None:
+    assert decided(command("ls")) == Decision("ask", None, "No rule allows this part of the command: ls")
+
+
+def test_a_variable_may_be_set_where_the_rule_names_it() -> None:
+    rule = allow("pytest", env=("CI", "TZ"))
+    assert decided(command("CI=1 pytest -q"), rule).effect == "allow"
+    assert decided(command("CI=1 TZ=UTC pytest -q"), rule).effect == "allow"
+    assert decided(command("CI=1 PATH=. pytest -q"), rule).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (allow("find"), "find . -exec rm '{}' +"),
+        (allow("find"), "find . -delete"),
+        (allow("find"), "find . -fprintf x y"),
+        (allow("rg"), "rg --pre ./x y"),
+        (allow("rg"), "rg --pre=./x y"),
+        (allow("sort"), "sort -o x y"),
+        (allow("sort"), "sort -uo x y"),
+        (allow("sort"), "sort --outp=x y"),
+        (allow("sed", "-n"), "sed -n -i p x"),
+        (allow("sed", "-n"), "sed -n -si p x"),
+        (allow("tar"), "tar xf x --checkpoint-action=exec=sh"),
+        (allow("git"), "git -c core.pager=x log"),
+        (allow("git"), "git --exec-path=. log"),
+        (allow("git"), "git -C /etc log"),
+        (allow("git", "log"), "git log --output=x"),
+        (allow("git", "clone"), "git clone -c core.sshCommand=x y"),
+        (allow("git", "clone"), "git clone -ccore.sshCommand=x y"),
+        (allow("git", "fetch"), "git fetch --upload-pack=x"),
+        (allow("git", "fetch"), "git fetch --upload-p x"),
+        (allow("git", "rebase"), "git rebase -x 'rm y' main"),
+        (allow("git", "grep"), "git grep -Oless x"),
+        (allow("fd"), "fd x -x rm"),
+    ],
+)
+def test_an_option_that_makes_another_program_of_it_must_be_named_by_the_rule(rule: Rule, text: str) -> None:
+    assert decided(command(text), rule).effect == "ask"
+    named = allow(*shlex.split(text))
+    assert decided(command(text), named).effect == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (allow("find"), "find . -name '*.py'"),
+        (allow("git"), "git switch -c feature"),
+        (allow("git", "log"), "git log --oneline --color"),
+        (allow("sort"), "sort -u -k 2"),
+        (allow("rg"), "rg --pretty x"),
+    ],
+)
+def test_ordinary_options_are_covered(rule: Rule, text: str) -> None:
+    assert decided(command(text), rule).effect == "allow"
+
+
+def test_a_rule_for_a_text_allows_that_text_and_nothing_else() -> None:
+    text = "/bin/bash -lc 'for x in *; do wc $x > y; done'"
+    rule = Rule(effect="allow", text=text)
+    assert decided(command(text), rule) == Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+    assert decided(command(text + " "), rule).effect == "ask"
+    assert decided(command(text.replace("wc", "rm")), rule).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    "details",
+    [{"additionalPermissions": {"network": {"enabled": True}}}, {"networkContext": {"host": "example.org"}}],
+)
+def test_a_command_that_asks_for_more_than_to_run_is_never_allowed_by_rule(details: dict[str, Any]) -> None:
+    rules = (LS, Rule(effect="allow", text="ls"))
+    assert decided(command("ls"), *rules).effect == "allow"
+    assert decided(command("ls", **details), *rules).effect == "ask"
+
+
+@pytest.mark.parametrize("odd", [None, "", 7, ["ls"], {"ls": 1}])
+def test_a_question_without_a_readable_command_is_asked(odd: Any) -> None:
+    assert decided(ask("command_approval", command=odd, directory=str(HERE)), LS).effect == "ask"
+
+
+# --- where ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_for_a_directory_holds_there_and_below(tmp_path: Path) -> None:
+    (tmp_path / "repo" / "sub").mkdir(parents=True)
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repo" / "out").symlink_to(tmp_path / "repository")
+    (tmp_path / "in").symlink_to(tmp_path / "repo" / "sub")
+    rule = allow("ls", directory=tmp_path / "repo")
+
+    def effect(text: str, directory: str | None) -> str:
+        return decided(command(text, directory), rule, workspace=Workspace()).effect
+
+    inside = str(tmp_path / "repo")
+    assert effect("ls", inside) == "allow"
+    assert effect("ls", inside + "/sub") == "allow"
+    assert effect("ls", str(tmp_path / "in")) == "allow"
+    assert effect("cd sub && ls", inside) == "allow"
+    assert effect("cd sub/.. && ls", inside) == "allow"
+    assert effect("ls", inside + "sitory") == "ask"
+    assert effect("ls", inside + "/out") == "ask"
+    assert effect("ls", inside + "/sub/../..") == "ask"
+    assert effect("ls", str(tmp_path)) == "ask"
+    assert effect("ls", None) == "ask"
+    assert effect("ls", "repo") == "ask"
+    assert effect("cd .. && ls", inside) == "ask"
+    assert effect("cd / && ls", inside) == "ask"
+    assert effect("cd out && ls", inside) == "ask"
+    assert effect("cd out/.. && ls", inside) == "ask"
+    assert effect("cd sub; cd ../..; ls", inside) == "ask"
+    assert effect("ls; cd /", inside) == "allow"
+    assert effect("cd - && ls", inside) == "ask"
+    assert effect("cd && ls", inside) == "ask"
+    assert effect("cd -P sub && ls", inside) == "ask"
+    assert effect("HOME=/ cd sub && ls", inside) == "ask"
+    assert effect(" && ".join(["cd sub", *["cd .."] * 6, "ls"]), inside) == "ask"
+
+
+def test_a_question_that_names_no_place_arose_where_the_session_works(tmp_path: Path) -> None:
+    rule = allow("ls", directory=tmp_path)
+    assert decided(command("ls", None), rule, workspace=Workspace(directory=tmp_path / "x")).effect == "allow"
+
+
+def test_a_deny_rule_for_a_directory_holds_in_doubt(tmp_path: Path) -> None:
+    rule = deny("ls", directory=tmp_path / "Repo")
+    for text, directory in [
+        ("ls", str(tmp_path / "Repo" / "sub")),
+        ("ls", str(tmp_path / "repo")),
+        ("cd Repo && ls", str(tmp_path)),
+        ("ls", None),
+    ]:
+        assert decided(command(text, directory), LS, rule, workspace=Workspace()).effect == "deny"
+    assert decided(command("ls", str(tmp_path)), LS, rule).effect == "allow"
+
+
+# --- deny and ask ----------------------------------------------------------------------------------------------------
+
+DENIED = {
+    "rm": [
+        "rm x", "/bin/rm x", "./rm x", "RM x", "r''m x", "r\\m x", "'rm' x", "sudo rm x", "env A=1 rm x", "xargs rm",
+        "ls | xargs rm", "ls; rm x", "ls && rm x", "(rm x)", "$(rm x)", "ls $(rm x)", "ls `rm x`", "if true; then rm x; fi",
+        "for x in *; do rm $x; done", "find . -exec rm {} \\;", "find . -exec rm '{}' +", "bash -c 'rm x'",
+        "bash -c \"bash -c 'rm x'\"", "eval rm x", "eval 'rm x'", "command rm x", "\\rm x", "A=1 rm x", "A=$(x) rm y", "! rm x",
+        "{ rm x; }", "time rm x", "nohup rm x &", "ssh host 'rm x'", "ls <(rm x)", "cat <<EOF | sh\nrm x\nEOF", "rm${IFS}x",
+        "rm $X", "rm *", "ls\nrm x", "ls & rm x", "python -c 'import os; os.system(\"rm x\")'", "$X rm y", "rm > x", "rm.exe x",
+        "timeout 5 rm x", "./bash -c 'rm x'", "busybox rm x", "sh -c 'ls;rm x'",
+    ],
+    "git push --force": [
+        "git push --force", "git push origin main --force", "git push --force origin", "git -C x push --force",
+        "git -c a=b --no-pager push --force", "git push --force=x", "sudo git push --force", "/usr/bin/git push -v --force",
+        "git push origin $BRANCH --force",
+    ],
+    "rm -rf": [
+        "rm -rf x", "rm -fr x", "rm -r -f x", "rm -f x -r", "rm -vrf x", "rm x -rf", "rm -rf $X", "sudo rm -fr x",
+        "rm$IFS-rf${IFS}x",
+    ],
+    "docker run -v /:/host": ["docker run -v /:/host x", "docker --debug run -it -v /:/host x"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in DENIED.items() for text in texts])
+def test_a_denied_command_is_found_wherever_it_hides(rule: str, text: str) -> None:
+    everything = [allow(word) for word in ("ls", "rm", "git", "sudo", "env", "xargs", "find", "docker")]
+    for shown in (text, f"/bin/bash -lc {shlex.quote(text)}"):
+        decision = decided(command(shown), *everything, deny(*rule.split(" ")))
+        assert (decision.effect, decision.rule) == ("deny", deny(*rule.split(" ")))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("rm", "ls rm"),
+        ("rm", "git rm x"),
+        ("rm", "git commit -m 'rm x'"),
+        ("rm", 'git commit -m "no; rm"'),
+        ("rm", "rmdir x"),
+        ("git push", "git commit -m push"),
+        ("git push", "git stash push"),
+        ("git push --force", "git push origin main"),
+        ("git push --force", "git push --force-with-lease"),
+        ("rm -rf", "rm -r x"),
+        ("rm -rf", "rm x"),
+    ],
+)
+def test_a_deny_rule_does_not_take_words_for_commands(rule: str, text: str) -> None:
+    everything = [allow("ls"), allow("git"), allow("rm"), allow("rmdir")]
+    assert decided(command(text), *everything, deny(*rule.split(" "))).effect == "allow"
+
+
+def test_deny_beats_ask_and_ask_beats_allow_whatever_their_order() -> None:
+    rules = [LS, Rule(effect="ask", command=("ls",)), deny("ls")]
+    for order in (rules, rules[::-1], rules[1:] + rules[:1]):
+        assert decided(command("ls"), *order).effect == "deny"
+        assert decided(command("ls"), *(rule for rule in order if rule.effect != "deny")).effect == "ask"
+    assert decided(command("ls && git push"), LS, allow("git"), deny("git", "push")).effect == "deny"
+
+
+def test_the_reason_of_a_rule_is_the_reason_of_the_decision() -> None:
+    rule = deny("git", "push", reason="History is shared.", origin="rule 1 of x")
+    assert decided(command("git push"), rule) == Decision("deny", rule, "History is shared.")
+    assert rule.describe() == "deny git push (rule 1 of x)"
+
+
+def test_a_rule_for_a_type_speaks_of_that_type_only() -> None:
+    no_commands = Rule(effect="deny", type="command_approval")
+    assert decided(command("ls"), LS, no_commands).effect == "deny"
+    assert decided(ask("user_input"), no_commands).effect == "ask"
+    assert decided(ask("user_input"), Rule(effect="deny", type="user_input")).effect == "deny"
+    assert decided(ask("user_input"), Rule(effect="deny")).effect == "deny"
+    assert decided(command("ls"), allow("ls", type="patch_approval")).effect == "ask"
+
+
+@pytest.mark.parametrize("kind", ["permission_approval", "user_input"])
+def test_no_rule_answers_what_only_a_person_can(kind: QuestionType) -> None:
+    question = ask(kind, command="ls", directory=str(HERE), permissions={"network": {"enabled": True}}, paths=["/x"])
+    rules = (LS, Rule(effect="allow", type=kind), Rule(effect="allow", text="ls"), Rule(effect="allow"))
+    assert decided(question, *rules, switch=True).effect == "ask"
+
+
+# --- patches ---------------------------------------------------------------------------------------------------------
+
+
+def patch(*paths: str | Path, **details: Any) -> Question:
+    return ask("patch_approval", diff="…", paths=[str(path) for path in paths], **details)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    (tmp_path / "repo" / "src").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "repo" / "out").symlink_to(tmp_path / "other")
+    (tmp_path / "repo" / "file").symlink_to(tmp_path / "other" / "file")
+    return tmp_path / "repo"
+
+
+def test_the_switch_allows_changes_inside_the_writable_roots(repo: Path) -> None:
+    workspace = Workspace(directory=repo, sandbox="workspace-write", writable_roots=(repo.parent / "other",))
+    question = patch(repo / "a.txt", repo / "src" / "new" / "b.txt", repo.parent / "other" / "c.txt")
+    assert decided(question, workspace=workspace, switch=True).effect == "allow"
+    assert decided(question, workspace=workspace, switch=False).effect == "ask"
+
+
+@pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access", None])
+def test_the_switch_is_for_workspace_write_sessions_alone(repo: Path, sandbox: str | None) -> None:
+    workspace = Workspace(directory=repo, sandbox=sandbox)
+    assert decided(patch(repo / "a.txt"), workspace=workspace, switch=True).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../other/x", "out/x", "file", "src/../../other/x", "/etc/passwd", ".git/hooks/pre-commit", "src/.git/config",
+        ".GIT/config", ".codex/config.toml", ".agents/x", "helmsman.toml", "src/helmsman.toml", "Helmsman.TOML", "",
+    ],
+)  # fmt: skip
+def test_the_switch_covers_no_path_that_leads_out_or_is_protected(repo: Path, path: str) -> None:
+    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    question = patch(repo / "a.txt", f"{repo}/{path}" if not path.startswith("/") else path)
+    assert decided(question, workspace=workspace, switch=True).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {},
+        {"paths": []},
+        {"paths": None},
+        {"paths": "/x"},
+        {"paths": ["relative.txt"]},
+        {"paths": [7]},
+        {"paths": ["/x\0y"]},
+        {"paths": ["/x\ud800"]},
+        {"diff": "diff --git a/x b/x"},
+    ],
+)
+def test_a_patch_that_does_not_say_what_it_changes_is_asked(details: dict[str, Any]) -> None:
+    workspace = Workspace(directory=Path("/"), sandbox="workspace-write")
+    rule = Rule(effect="allow", type="patch_approval", directory=Path("/"))
+    assert decided(ask("patch_approval", **details), rule, workspace=workspace, switch=True).effect == "ask"
+    denied = Rule(effect="deny", type="patch_approval", directory=Path("/src"))
+    assert decided(ask("patch_approval", **details), denied, workspace=workspace).effect == "deny"
+
+
+def test_a_patch_that_asks_for_a_whole_directory_is_asked(repo: Path) -> None:
+    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    question = patch(repo / "a.txt", grantRoot=str(repo))
+    assert decided(question, workspace=workspace, switch=True).effect == "ask"
+
+
+def test_the_files_of_the_legacy_form_are_its_keys_and_where_they_move(repo: Path) -> None:
+    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    files = {str(repo / "a"): {"add": {"content": "x"}}, str(repo / "b"): {"update": {"move_path": None}}}
+    assert decided(ask("patch_approval", files=files), workspace=workspace, switch=True).effect == "allow"
+    files[str(repo / "b")] = {"update": {"move_path": "/etc/b"}}
+    assert decided(ask("patch_approval", files=files), workspace=workspace, switch=True).effect == "ask"
+
+
+def test_a_patch_rule_covers_the_files_below_its_directory(repo: Path) -> None:
+    rule = Rule(effect="allow", type="patch_approval", directory=repo / "src")
+    assert decided(patch(repo / "src" / "a", repo / "src" / "b" / "c"), rule).effect == "allow"
+    assert decided(patch(repo / "src" / "a", repo / "a"), rule).effect == "ask"
+    assert decided(patch(repo / "src" / ".git" / "a"), rule).effect == "ask"
+
+
+def test_a_denied_directory_may_not_be_patched_in_any_file(repo: Path) -> None:
+    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    rule = Rule(effect="deny", directory=repo / "SRC")
+    assert decided(patch(repo / "a"), rule, workspace=workspace, switch=True).effect == "allow"
+    assert decided(patch(repo / "a", repo / "src" / "b"), rule, workspace=workspace, switch=True).effect == "deny"
+
+
+def test_a_command_rule_says_nothing_about_patches(repo: Path) -> None:
+    assert decided(patch(repo / "a"), LS, deny("ls"), Rule(effect="allow", type="patch_approval")).effect == "ask"
+
+
+# --- MCP tools -------------------------------------------------------------------------------------------------------
+
+
+def tool(name: str | None = "write", prompts: int = 1, **details: Any) -> Question:
+    shown = {"server": "lab", "tool": name, "approvalKind": "mcp_tool_call", "mode": "form"} | details
+    return ask("mcp_elicitation", prompts, **shown)
+
+
+def mcp(effect: Any, server: str, name: str | None = None, **more: Any) -> Rule:
+    return Rule(effect=effect, mcp=(server, name), **more)
+
+
+def test_a_tool_is_allowed_by_its_name_or_by_its_server() -> None:
+    assert decided(tool(), mcp("allow", "lab", "write")).effect == "allow"
+    assert decided(tool(), mcp("allow", "lab")).effect == "allow"
+    assert decided(tool(None), mcp("allow", "lab")).effect == "allow"
+    assert decided(tool(), mcp("allow", "lab", "write", directory=HERE)).effect == "allow"
+
+
+def test_another_tool_server_place_or_kind_of_elicitation_is_asked() -> None:
+    rules = (mcp("allow", "lab", "write"), mcp("allow", "other"))
+    assert decided(tool("read"), *rules).effect == "ask"
+    assert decided(tool(None), *rules).effect == "ask"
+    assert decided(tool(server="Lab"), *rules).effect == "ask"
+    assert decided(tool(approvalKind=None), *rules).effect == "ask"
+    assert decided(tool(mode="url"), *rules).effect == "ask"
+    assert decided(tool(prompts=2), *rules).effect == "ask"
+    assert decided(tool(), mcp("allow", "lab", directory=Path("/elsewhere"))).effect == "ask"
+    assert decided(tool(), LS, Rule(effect="allow"), Rule(effect="allow", type="mcp_elicitation")).effect == "ask"
+
+
+def test_a_denied_tool_is_denied_in_doubt() -> None:
+    rules = (mcp("allow", "lab"), mcp("deny", "lab", "write"))
+    assert decided(tool(), *rules).effect == "deny"
+    assert decided(tool(None), *rules).effect == "deny"
+    assert decided(tool("read"), *rules).effect == "allow"
+    assert decided(tool(approvalKind=None), *rules).effect == "deny"
+    assert decided(command("ls"), LS, *rules).effect == "allow"
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+KINDS: list[QuestionType] = [
+    "command_approval",
+    "patch_approval",
+    "permission_approval",
+    "user_input",
+    "mcp_elicitation",
+]
+KEYS = [
+    "command",
+    "directory",
+    "paths",
+    "files",
+    "server",
+    "tool",
+    "approvalKind",
+    "mode",
+    "grantRoot",
+    "networkContext",
+]
+
+
+@given(kind=st.sampled_from(KINDS), details=st.dictionaries(st.sampled_from(KEYS), ANYTHING))
+def test_no_question_whatever_raises_or_is_allowed_by_chance(kind: QuestionType, details: dict[str, Any]) -> None:
+    rules = [allow("git", "status"), deny("rm", "-rf", "x"), mcp("allow", "lab", "write"), deny("x", directory=HERE)]
+    rules.append(Rule(effect="allow", type="patch_approval", directory=Path("/nowhere")))
+    assert decided(ask(kind, **details), *rules, switch=True).effect != "allow"
+
+
+@given(text=st.text())
+def test_no_random_text_is_allowed(text: str) -> None:
+    assert decided(command(text), allow("git", "status"), allow("no-such-program")).effect == "ask"
+
+
+ALLOWED = [
+    "git status -s",
+    "git status && ls -la | git status",
+    "/bin/bash -lc 'git status -s && ls'",
+    "cd sub && ls -la",
+]
+INTRUDERS = [
+    "; rm -rf /",
+    "$(rm -rf /)",
+    "`rm -rf /`",
+    "&& rm -rf / &&",
+    "| rm -rf / |",
+    "& rm -rf / &",
+    "<(rm -rf /)",
+    " > x ",
+]
+
+
+@settings(max_examples=1000)
+@given(base=st.sampled_from(ALLOWED), intruder=st.sampled_from(INTRUDERS), place=st.floats(0, 1))
+def test_nothing_that_is_put_into_an_allowed_command_stays_allowed(base: str, intruder: str, place: float) -> None:
+    at = round(place * len(base))
+    assert decided(command(base), GIT_STATUS, LS).effect == "allow"
+    assert decided(command(base[:at] + intruder + base[at:]), GIT_STATUS, LS).effect == "ask"
+
+
+@given(base=st.sampled_from(["git status -s", "/bin/bash -lc 'git status -s'"]), data=st.data())
+def test_a_newline_in_the_middle_of_an_allowed_command_does_not_stay_allowed(base: str, data: st.DataObject) -> None:
+    script = base.find("git")
+    at = data.draw(st.integers(script + 1, script + len("git status -s") - 1))
+    assert decided(command(base[:at] + "\n" + base[at:]), GIT_STATUS, LS).effect == "ask"
+
+
+@given(words=st.lists(st.text(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126)), max_size=5))
+def test_whatever_is_properly_quoted_after_an_allowed_prefix_is_an_argument(words: list[str]) -> None:
+    text = shlex.join(["ls", *words])
+    assert decided(command(f"/bin/bash -lc {shlex.quote(text)}"), LS).effect == "allow"
