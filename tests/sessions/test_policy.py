@@ -101,15 +101,16 @@ NOT_COVERED = [
     "git() { rm x; }; git status", "hash -p ./x git; git status", "set -- x; git status",
     # What runs other words.
     "env git status", "sudo git status", "xargs git status", "nohup git status", "time git status", "command git status",
-    "exec git status", "eval git status", "nice git status", "timeout 5 git status", "builtin git status", "ssh h git status",
-    "env FOO=1 git status", "find . -exec git status '{}' +", "python -c 'git status'", "watch git status",
+    "exec git status", "eval git status", "nice git status", "timeout 5 git status", "builtin git status",
+    "ssh h git status", "env FOO=1 git status", "find . -exec git status '{}' +", "python -c 'git status'",
+    "watch git status",
     # Shells that are not what they seem.
     "./bash -c 'git status'", "/tmp/sh -c 'git status'", "bash -ic 'git status'", "bash -c 'git status' x",
     "bash --rcfile x -c 'git status'", "BASH_ENV=x bash -c 'git status'", "bash -c 'git status' > x", "bash git status",
     "fish -c 'git status'", "bash -c 'git status; rm x'", "bash -c \"bash -c 'git status; rm x'\"",
     # The language.
     "if git status; then ls; fi", "while git status; do ls; done", "(git status)", "{ git status; }", "! git status",
-    "for x in a; do git status; done", "case x in x) git status;; esac", "git status &>/dev/null rm x",
+    "for x in a; do git status; done", "case x in x) git status;; esac",
     # Disguises.
     "git\u00a0status", "g\u0456t status", "git status\u202e", "git status\r", "git status\x00", "git status\x1b[1A",
     "\uff47\uff49\uff54 status", "git \u200bstatus", "git status\u2028rm x", "git status \uff1b rm",
@@ -240,6 +241,14 @@ def test_a_rule_for_a_directory_holds_there_and_below(tmp_path: Path) -> None:
     assert effect("cd -P sub && ls", inside) == "ask"
     assert effect("HOME=/ cd sub && ls", inside) == "ask"
     assert effect(" && ".join(["cd sub", *["cd .."] * 6, "ls"]), inside) == "ask"
+    assert effect(" && ".join([*[f"cd {number}" for number in range(9)], "ls"]), inside) == "ask"
+
+
+def test_a_cd_that_leads_who_knows_where_does_so_even_if_a_rule_allows_it(tmp_path: Path) -> None:
+    rules = (allow("cd"), allow("ls", directory=tmp_path))
+    for text in ("cd -P / && ls", "cd - && ls", "cd && ls", "HOME=/ cd && ls"):
+        assert decided(command(text, str(tmp_path)), *rules).effect == "ask"
+        assert decided(command(text), allow("cd"), LS, deny("ls", directory=tmp_path)).effect == "deny"
 
 
 def test_a_question_that_names_no_place_arose_where_the_session_works(tmp_path: Path) -> None:
@@ -266,10 +275,10 @@ DENIED = {
         "rm x", "/bin/rm x", "./rm x", "RM x", "r''m x", "r\\m x", "'rm' x", "sudo rm x", "env A=1 rm x", "xargs rm",
         "ls | xargs rm", "ls; rm x", "ls && rm x", "(rm x)", "$(rm x)", "ls $(rm x)", "ls `rm x`", "if true; then rm x; fi",
         "for x in *; do rm $x; done", "find . -exec rm {} \\;", "find . -exec rm '{}' +", "bash -c 'rm x'",
-        "bash -c \"bash -c 'rm x'\"", "eval rm x", "eval 'rm x'", "command rm x", "\\rm x", "A=1 rm x", "A=$(x) rm y", "! rm x",
-        "{ rm x; }", "time rm x", "nohup rm x &", "ssh host 'rm x'", "ls <(rm x)", "cat <<EOF | sh\nrm x\nEOF", "rm${IFS}x",
-        "rm $X", "rm *", "ls\nrm x", "ls & rm x", "python -c 'import os; os.system(\"rm x\")'", "$X rm y", "rm > x", "rm.exe x",
-        "timeout 5 rm x", "./bash -c 'rm x'", "busybox rm x", "sh -c 'ls;rm x'",
+        "bash -c \"bash -c 'rm x'\"", "eval rm x", "eval 'rm x'", "command rm x", "\\rm x", "A=1 rm x", "A=$(x) rm y",
+        "! rm x", "{ rm x; }", "time rm x", "nohup rm x &", "ssh host 'rm x'", "ls <(rm x)", "cat <<EOF | sh\nrm x\nEOF",
+        "rm${IFS}x", "rm $X", "rm *", "ls\nrm x", "ls & rm x", "python -c 'import os; os.system(\"rm x\")'", "$X rm y",
+        "rm > x", "rm.exe x", "timeout 5 rm x", "./bash -c 'rm x'", "busybox rm x", "sh -c 'ls;rm x'",
     ],
     "git push --force": [
         "git push --force", "git push origin main --force", "git push --force origin", "git -C x push --force",
@@ -481,10 +490,8 @@ def test_a_denied_tool_is_denied_in_doubt() -> None:
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
+SCALARS = st.none() | st.integers() | st.text(max_size=20)
+ANYTHING = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=3), SCALARS, max_size=2)
 KINDS: list[QuestionType] = [
     "command_approval",
     "patch_approval",

@@ -20,7 +20,7 @@ from helmsman.cli.screen import Screen
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import Transcript
 from helmsman.errors import StepInterrupted
-from helmsman.events import QuestionAsked
+from helmsman.events import QuestionAsked, TurnEnded
 from helmsman.questions import ACCEPT, APPROVE, DENY
 from helmsman.rendering import event_as_dict, json_line, usage_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
@@ -128,6 +128,7 @@ class HumanDisplay:
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and is_terminal(self._console) else None)
         self._shown: dict[str, anyio.Event] = {}
+        self._turn_ended = False
 
     def __enter__(self) -> Self:
         self._screen.__enter__()
@@ -148,6 +149,7 @@ class HumanDisplay:
 
     def on_event(self, session: Session, event: Event) -> None:
         self._session = session
+        self._turn_ended = isinstance(event, TurnEnded)
         self._transcript.directory = session.directory
         self._status.note(event)
         self._screen.print(self._transcript.lines(event))
@@ -172,7 +174,7 @@ class HumanDisplay:
         result = outcome.result.text if outcome.result is not None else None
         lines = self._transcript.rest(result)
         error = outcome.error
-        if isinstance(error, StepInterrupted) and outcome.session is not None:
+        if isinstance(error, StepInterrupted) and self._turn_ended:
             pass  # the transcript says so
         elif error is not None:
             lines += self._error_lines(error, outcome.session)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.codex.features import Feature
 from helmsman.codex.policies import map_approval, turn_sandbox
-from helmsman.codex.profiles import check_config, profile_config
+from helmsman.codex.profiles import check_config, merge_config, profile_config
 from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
 from helmsman.repositories import repository_root
@@ -59,7 +59,7 @@ async def plan_access(
     Raises:
         InvalidInput: The options contradict each other, or name a profile that does not exist.
     """
-    given = profile_config(binary, codex_home, options.profile) | check_config(options.config)
+    given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
     approval, remark = map_approval(binary, options.approval_policy)
     protects = binary.can(Feature.TRUST_ON_START)
     configured: Mapping[str, Any] = {}
@@ -86,10 +86,10 @@ async def plan_access(
         elif (profile := given.get("default_permissions") or configured.get("default_permissions")) is not None:
             # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session,
             # the repository is not marked as trusted either.
-            config = given | {"default_permissions": profile} | _trust(options.cwd, "untrusted")
+            config = merge_config(given, {"default_permissions": profile}, _trust(options.cwd, "untrusted"))
             approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.trust_repository:
-        config |= _trust(options.cwd, "trusted")
+        config = merge_config(config, _trust(options.cwd, "trusted"))
     sends_policy = mode is not None and (options.sandbox is not None or protects or resuming)
     return Access(
         sandbox=mode,
@@ -112,10 +112,8 @@ def _trust(directory: Path | None, level: str) -> dict[str, Any]:
 
 
 def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A table given as such (`a = {b = 1}`) or by dotted keys (`a.b = 1`)."""
     table = config.get(key)
-    dotted = {name[len(key) + 1 :]: value for name, value in config.items() if name.startswith(f"{key}.")}
-    return {**(table if isinstance(table, dict) else {}), **dotted}
+    return table if isinstance(table, dict) else {}
 
 
 def _configured_sandbox(config: Mapping[str, Any]) -> SandboxMode | None:

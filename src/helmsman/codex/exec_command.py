@@ -149,15 +149,17 @@ def _trust(
     exec has no sandbox of its own for a turn, as the app-server has, so the repository has to be called untrusted while
     Codex may write to it. An answer that the user gave for this repository stands.
     """
-    root = repository_root(directory) or directory.resolve()
+    directory = directory.resolve()
+    root = repository_root(directory) or directory
+    places = (str(directory), str(root))  # Codex looks at both
     if options.trust_repository:
-        return {str(root): {"trust_level": "trusted"}}, ()
+        return {place: {"trust_level": "trusted"} for place in places}, ()
     if resuming or options.sandbox == "read-only" or not binary.can(Feature.TRUST_ON_START):
         return {}, ()
     configured = _configuration(codex_home)
     may_write = options.sandbox is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
     projects = configured.get("projects")
-    if not may_write or (isinstance(projects, dict) and str(root) in projects):
+    if not may_write or (isinstance(projects, dict) and not projects.keys().isdisjoint(places)):
         return {}, ()
     notes: tuple[str, ...] = ()
     if binary.version >= _INSTRUCTIONS_NEED_TRUST and (root / "AGENTS.md").exists():
@@ -165,7 +167,7 @@ def _trust(
             f"{root} is not trusted, so this Codex does not read its AGENTS.md in `codex exec`. Trust the repository, "
             "or use the engine app-server.",
         )
-    return {str(root): {"trust_level": "untrusted"}}, notes
+    return {place: {"trust_level": "untrusted"} for place in places}, notes
 
 
 def _configuration(codex_home: Path) -> Mapping[str, Any]:

@@ -162,7 +162,7 @@ class _Subject:
     def _may_be_inside(self, directory: Path) -> bool:
         places: Iterable[str] | None = self.paths
         if self.type != "patch_approval":
-            places = None if self.directory is None else directories_after(self.directory, self.commands or ())
+            places = directories_after(self.directory, self.commands or ())
         return places is None or any(_inside(place, directory, ignore_case=True) for place in places)
 
 
@@ -190,7 +190,7 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
     if subject.asks_for_more:
         return Decision("ask", None, "The command asks for permissions of its own, which no rule covers.")
     for rule in rules:
-        if rule.text == subject.text and _holds_in(rule, [subject.directory]):
+        if rule.text == subject.text and _holds_in(rule, directories_after(subject.directory, ())):
             return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
     if subject.commands is None:
         return Decision("ask", None, "The command is not fully understood, so no rule can allow it.")
@@ -198,9 +198,7 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
     for number, command in enumerate(subject.commands):
         if cd_target(command) is not None:
             continue  # changes nothing by itself; where it leads counts for the commands after it
-        places: Sequence[str | None] = [None]
-        if subject.directory is not None:
-            places = directories_after(subject.directory, subject.commands[:number])
+        places = directories_after(subject.directory, subject.commands[:number])
         covering = next((rule for rule in rules if _covers(rule, command) and _holds_in(rule, places)), None)
         if covering is None:
             return Decision("ask", None, f"No rule allows this part of the command: {shlex.join(command.words)}")
@@ -228,15 +226,20 @@ def cd_target(command: SimpleCommand) -> str | None:
     return words[1] if plain and words[1][:1] not in ("-", "") else None
 
 
-def directories_after(start: str, commands: Iterable[SimpleCommand]) -> list[str]:
-    """Every directory one may be in after these commands: each `cd` may have worked or not."""
+def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> list[str] | None:
+    """Every directory one may be in after these commands: each `cd` may have worked or not. None is anywhere."""
+    if start is None:
+        return None
     places = [start]
-    for target in filter(None, map(cd_target, commands)):
+    for command in commands:
+        if command.words[0] != "cd":
+            continue
+        target = cd_target(command)
+        if target is None or len(places) > _MAX_DIRECTORIES:
+            return None
         reached = [os.path.join(place, target) for place in places]  # noqa: PTH118 - Path drops the dots in it
         # A shell takes `link/..` back to where it came from, a program to where the link leads.
         places = list(dict.fromkeys([*places, *reached, *map(os.path.normpath, reached)]))
-        if len(places) > _MAX_DIRECTORIES:
-            return [*places, "/"]
     return places
 
 
@@ -279,7 +282,7 @@ def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Decision:
     for rule in rules:
         if rule.mcp is None or rule.mcp[0] != subject.server or rule.mcp[1] not in (None, subject.tool):
             continue
-        if _holds_in(rule, [subject.directory]):
+        if _holds_in(rule, directories_after(subject.directory, ())):
             return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
     return Decision("ask", None, "No rule allows this tool.")
 
@@ -287,9 +290,9 @@ def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Decision:
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def _holds_in(rule: Rule, places: Iterable[str | None]) -> bool:
+def _holds_in(rule: Rule, places: Sequence[str] | None) -> bool:
     directory = rule.directory
-    return directory is None or all(place is not None and _inside(place, directory) for place in places)
+    return directory is None or (places is not None and all(_inside(place, directory) for place in places))
 
 
 def _inside(place: str, directory: Path, *, ignore_case: bool = False) -> bool:
