@@ -7,7 +7,9 @@ that wait for an answer. It decides; front doors parse, call and format.
 from __future__ import annotations
 
 import logging
+import uuid
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -25,6 +27,7 @@ from helmsman.errors import (
     TooManySessions,
 )
 from helmsman.events import (
+    EngineGone,
     Failure,
     Notice,
     QuestionAsked,
@@ -40,10 +43,11 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
+from helmsman.sessions.worktree import create_worktree, remove_worktree
 from helmsman.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from helmsman.events import Event
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.sessions.session import QuestionHandler, WhenBusy
+    from helmsman.sessions.worktree import Worktree
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +79,9 @@ class Helmsman:
         self._tasks: TaskGroup | None = None
         self._engine: Engine | None = None
         self._opening: anyio.Event | None = None
-        self._closing = anyio.Event()
         self._sessions: dict[str, Session] = {}
+        self._keys: dict[str, Session | anyio.Event] = {}
+        self._listeners: list[Callable[[Session, Event], None]] = []
         self._starting = 0
         self._index = session_index(self.settings)
         self._desk = Desk(
@@ -109,7 +115,7 @@ class Helmsman:
                 await self._opening.wait()  # another caller is opening it; if that fails, it is our turn to try
                 continue
             if self._tasks is None:
-                raise HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
+                raise _NOT_OPEN.again()
             self._opening = anyio.Event()
             try:
                 self._engine = await self._tasks.start(self._keep_engine)
@@ -135,11 +141,14 @@ class Helmsman:
         output_schema: Mapping[str, Any] | None = None,
         effort: str | None = None,
         on_question: QuestionHandler | None = None,
+        worktree: bool = False,
+        idempotency_key: str | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
 
-        `on_question` answers this session's questions, before the handler of the whole Helmsman is asked.
+        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
+        git worktree of its own. The same `idempotency_key` again gives the same session.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -148,18 +157,94 @@ class Helmsman:
         """
         checked = session_options(cwd if cwd is not None else ".", options)
         turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
+
+        async def begin() -> Session:
+            return await self._start(checked, turn, on_question, worktree=worktree)
+
+        if idempotency_key is None:
+            return await self._see_through(begin)
+        return await self._once(idempotency_key, begin)
+
+    async def _start(
+        self, options: SessionOptions, turn: TurnInput, on_question: QuestionHandler | None, *, worktree: bool
+    ) -> Session:
         self._check_room()
         self._starting += 1
+        tree: Worktree | None = None
         try:
+            if worktree and options.cwd is not None:
+                tree = await anyio.to_thread.run_sync(create_worktree, options.cwd, self.settings.state_dir)
+                options = replace(options, cwd=tree.directory)
             engine = await self.engine()
-            opened = await engine.start(checked, turn)
+            opened = await engine.start(options, turn)
+        except HelmsmanError:
+            if tree is not None:
+                await anyio.to_thread.run_sync(remove_worktree, tree)
+            raise
         finally:
             self._starting -= 1
-        session = self._new_session(opened.session_id, checked, directory=str(checked.cwd))
+        session = self._new_session(opened.session_id, options, directory=str(options.cwd))
         session.on_question = on_question
-        session.apply(TurnRequested(session_id=session.id, text=prompt))
+        session.worktree = tree
+        self._request_turn(session, turn)
         self._attach(session, engine, opened)
         return session
+
+    async def _once(self, key: str, begin: Callable[[], Awaitable[Session]]) -> Session:
+        """The session that this key started before, or is being started with now, else a new one."""
+        while key in self._keys:
+            known = self._keys[key]
+            if isinstance(known, Session):
+                return known
+            await known.wait()  # being started by another caller; if that fails, it is our turn
+        done = self._keys[key] = anyio.Event()
+        try:
+            session = await self._see_through(begin)
+        except BaseException:
+            del self._keys[key]
+            raise
+        else:
+            self._keys[key] = session
+            return session
+        finally:
+            done.set()
+
+    async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
+        """Begin a turn to the end, even if the caller is cancelled; a turn nobody waits for any more is interrupted.
+
+        Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
+        """
+        begun = _Begun()
+
+        async def run() -> None:
+            try:
+                begun.session = await begin()
+            except Exception as error:  # noqa: BLE001 - raised where the caller waits
+                begun.error = error
+            finally:
+                begun.done.set()
+
+        if self._tasks is None:
+            raise _NOT_OPEN.again()
+        self._tasks.start_soon(run)
+        try:
+            await begun.done.wait()
+        except BaseException:
+            self._tasks.start_soon(self._abandon, begun)
+            raise
+        if begun.error is not None:
+            raise begun.error
+        assert begun.session is not None
+        return begun.session
+
+    async def _abandon(self, begun: _Begun) -> None:
+        await begun.done.wait()
+        if begun.session is None:
+            return
+        try:
+            await self.interrupt(begun.session.id)
+        except HelmsmanError as error:
+            log.warning("a turn that nobody waits for could not be stopped: %s", error)
 
     async def say(
         self,
@@ -182,8 +267,13 @@ class Helmsman:
             session.options = session_options(session.options.cwd, options)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
-        await self._run_turn(session, turn)
-        return session
+        try:
+            return await self._see_through(lambda: self._run_turn(session, turn))
+        except TooManySessions:
+            if when_busy != "queue":
+                raise
+            session.queue.append(turn)
+            return session
 
     async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
         match when_busy:
@@ -192,14 +282,14 @@ class Helmsman:
             case "steer":
                 await self.steer(session.id, turn.text)
             case "error":
-                raise SessionBusy(
-                    f"A turn is running in session {session.id}. Wait for it, steer it, queue the message, or interrupt it."
-                )
+                raise _busy(session)
         return session
 
-    async def _run_turn(self, session: Session, turn: TurnInput) -> None:
+    async def _run_turn(self, session: Session, turn: TurnInput) -> Session:
+        if session.state.is_running:
+            raise _busy(session)
         self._check_room()
-        session.apply(TurnRequested(session_id=session.id, text=turn.text))
+        self._request_turn(session, turn)
         try:
             engine = await self.engine()
             if session.engine is engine:
@@ -211,9 +301,12 @@ class Helmsman:
         except HelmsmanError as error:
             session.apply(_failed(session.id, error))
             raise
-        except BaseException:
-            session.apply(TurnEnded(session_id=session.id, outcome="interrupted"))
-            raise
+        return session
+
+    def _request_turn(self, session: Session, turn: TurnInput) -> None:
+        session.output_schema = turn.output_schema
+        session.task_ids.append(f"T-local-{uuid.uuid4().hex[:12]}")
+        session.apply(TurnRequested(session_id=session.id, text=turn.text))
 
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn.
@@ -286,6 +379,11 @@ class Helmsman:
             )
         )
 
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
     @property
     def sessions(self) -> Mapping[str, Session]:
         """The sessions this Helmsman has started or looked up."""
@@ -331,16 +429,24 @@ class Helmsman:
             self._tasks.start_soon(self._desk.see_to, session, event)
             return
         session.apply(event)
-        if isinstance(event, TurnEnded) and event.agent_id is None and session.queue and not session.state.is_running:
-            self._tasks.start_soon(self._run_queued, session)
+        for listener in self._listeners:
+            listener(session, event)
+        if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+            self._tasks.start_soon(self._run_queued)
 
-    async def _run_queued(self, session: Session) -> None:
-        if session.state.is_running or not session.queue:
-            return
-        try:
-            await self._run_turn(session, session.queue.pop(0))
-        except HelmsmanError as error:
-            log.warning("a queued message of session %s could not be sent: %s", session.id, error)
+    async def _run_queued(self) -> None:
+        """A turn has ended: whatever waits for its session, or for room, may run now."""
+        for session in list(self._sessions.values()):
+            if not session.queue or session.state.is_running:
+                continue
+            turn = session.queue.pop(0)
+            try:
+                await self._run_turn(session, turn)
+            except TooManySessions:
+                session.queue.insert(0, turn)
+                return
+            except HelmsmanError as error:
+                log.warning("a queued message of session %s could not be sent: %s", session.id, error)
 
     async def _engine_of(self, session: Session) -> Engine:
         if session.engine is None or not _usable(session.engine):
@@ -355,6 +461,24 @@ class Helmsman:
                 "for one to end, interrupt one, or raise the limit.",
                 running=running,
             )
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What became of a turn that was begun on somebody's behalf."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    session: Session | None = None
+    error: Exception | None = None
+
+
+_NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
+
+
+def _busy(session: Session) -> SessionBusy:
+    return SessionBusy(
+        f"A turn is running in session {session.id}. Wait for it, steer it, queue the message, or interrupt it."
+    )
 
 
 def _usable(engine: Engine | None) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.sessions.policy import Decision, Rule, RuleSet, Workspace, decide
+from helmsman.sessions.shell_words import quoted
 
 HERE = Path("/nowhere/repo")
 
@@ -279,6 +280,7 @@ DENIED = {
         "! rm x", "{ rm x; }", "time rm x", "nohup rm x &", "ssh host 'rm x'", "ls <(rm x)", "cat <<EOF | sh\nrm x\nEOF",
         "rm${IFS}x", "rm $X", "rm *", "ls\nrm x", "ls & rm x", "python -c 'import os; os.system(\"rm x\")'", "$X rm y",
         "rm > x", "rm.exe x", "timeout 5 rm x", "./bash -c 'rm x'", "busybox rm x", "sh -c 'ls;rm x'",
+        "python3.12 -c 'rm x'",
     ],
     "git push --force": [
         "git push --force", "git push origin main --force", "git push --force origin", "git -C x push --force",
@@ -334,6 +336,12 @@ def test_the_reason_of_a_rule_is_the_reason_of_the_decision() -> None:
     rule = deny("git", "push", reason="History is shared.", origin="rule 1 of x")
     assert decided(command("git push"), rule) == Decision("deny", rule, "History is shared.")
     assert rule.describe() == "deny git push (rule 1 of x)"
+
+
+def test_while_some_rules_cannot_be_read_the_reason_to_ask_says_so() -> None:
+    rules = RuleSet(rules=(deny("rm"),), problem="x.toml is not valid TOML. Correct it.")
+    assert decide(command("rm x"), rules, Workspace()).effect == "deny"
+    assert decide(command("ls"), rules, Workspace()).reason.endswith("x.toml is not valid TOML. Correct it.")
 
 
 def test_a_rule_for_a_type_speaks_of_that_type_only() -> None:
@@ -560,5 +568,5 @@ def test_a_newline_in_the_middle_of_an_allowed_command_does_not_stay_allowed(bas
 
 @given(words=st.lists(st.text(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126)), max_size=5))
 def test_whatever_is_properly_quoted_after_an_allowed_prefix_is_an_argument(words: list[str]) -> None:
-    text = shlex.join(["ls", *words])
-    assert decided(command(f"/bin/bash -lc {shlex.quote(text)}"), LS).effect == "allow"
+    text = f"/bin/bash -lc {quoted([quoted(['ls', *words])])}"
+    assert decided(command(text), LS).effect == "allow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,14 +153,15 @@ def test_odd_tables_are_errors_too(text: str, problem: str) -> None:
 
 
 def test_an_allow_rule_of_a_project_holds_in_that_project_at_most(tmp_path: Path) -> None:
-    entries = '[[rules]]\neffect = "allow"\ncommand = ["ls"]\n\n[[rules]]\neffect = "allow"\ncommand = ["ls"]\ndirectory = "a"'
-    assert [rule.directory for rule in read(entries, tmp_path).rules] == [tmp_path, tmp_path / "a"]
+    entry = '[[rules]]\neffect = "allow"\ncommand = ["ls"]\n'
+    assert [rule.directory for rule in read(entry, tmp_path).rules] == [tmp_path]
+    assert [rule.directory for rule in read(entry + 'directory = "a"', tmp_path).rules] == [tmp_path / "a"]
 
 
 @pytest.mark.parametrize("directory", ["/", "..", "out", "~"])
 def test_an_allow_rule_of_a_project_cannot_reach_outside(tmp_path: Path, directory: str) -> None:
     (tmp_path / "out").symlink_to("/")
-    with pytest.raises(InvalidSetting, match="allows something outside of its project. Put it into your own file"):
+    with pytest.raises(InvalidSetting, match="allows something outside of its project"):
         read(f'[[rules]]\neffect = "allow"\ncommand = ["ls"]\ndirectory = "{directory}"', tmp_path)
 
 
@@ -176,14 +178,13 @@ def test_a_deny_rule_of_a_project_may_speak_of_any_place(tmp_path: Path) -> None
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1)
 
 
 @given(words=st.lists(TEXTS, min_size=1), reason=TEXTS | st.none())
 def test_a_rule_for_a_command_is_read_as_it_was_written(words: list[str], reason: str | None) -> None:
     rule = Rule(effect="deny", command=tuple(words), reason=reason, directory=Path("/a b/ü\"'\\"))
     (again,) = read(rule_as_toml(rule)).rules
-    assert again == Rule(**{**_fields(rule), "origin": again.origin})
+    assert replace(again, origin="") == rule
 
 
 @given(text=TEXTS, server=TEXTS, tool=TEXTS | st.none())
@@ -199,8 +200,4 @@ def test_every_field_is_written() -> None:
         Rule(effect="allow", type="patch_approval", directory=Path("/src")),
     )
     again = read("".join(map(rule_as_toml, written))).rules
-    assert [_fields(rule) | {"origin": ""} for rule in again] == [_fields(rule) for rule in written]
-
-
-def _fields(rule: Rule) -> dict[str, object]:
-    return {name: getattr(rule, name) for name in Rule.__dataclass_fields__}
+    assert tuple(replace(rule, origin="") for rule in again) == written

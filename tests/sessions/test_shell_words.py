@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helmsman.sessions.shell_words import SimpleCommand, innermost_script, parse_command
+from helmsman.sessions.shell_words import SimpleCommand, innermost_script, parse_command, quoted
 
 
 def words(text: str) -> list[list[str]] | None:
@@ -481,7 +481,7 @@ def test_bash_agrees_on_the_words_of_the_table(laboratory: Laboratory, text: str
     )
 )
 def test_quoted_words_come_out_as_bash_takes_them(laboratory: Laboratory, arguments: list[str]) -> None:
-    script = shlex.join(["aa", *arguments])
+    script = quoted(["aa", *arguments])
     understood = words(script)
     if all(char.isprintable() for word in arguments for char in word):
         assert understood == [["aa", *arguments]]

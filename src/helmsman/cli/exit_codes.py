@@ -41,8 +41,20 @@ _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
 )
 
 
+_ENGINE_CODES: Final = frozenset(
+    kind.code
+    for kind in (
+        errors.EngineStartFailed,
+        errors.EngineLost,
+        errors.EngineProtocolError,
+        errors.EngineRefused,
+    )
+)
+
+
 def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
     """The exit code for an error."""
-    if error.details.get("cause_code") == errors.EngineStartFailed.code:  # a step that never got to run
+    cause = error.details.get("cause_code")
+    if cause in _ENGINE_CODES and error.details.get("session_id") is None:  # Codex did not let the step begin
         return ExitCode.NO_CODEX
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)

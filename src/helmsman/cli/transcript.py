@@ -65,6 +65,7 @@ BY_HANDLER: Final = "handler"
 BY_TIMEOUT: Final = "timeout"
 """Two of those who close questions (`QuestionClosed.by`); the others are rules, named by what they say."""
 
+_OTHER_MARK: Final = Text("◦ ", "bold cyan")
 _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
 
 
@@ -348,7 +349,7 @@ class Transcript:
         call = Text.assemble(("called ", "dim"), (one_line(name), "bold"))
         if item.arguments:
             call.append(f" {one_line(json.dumps(item.arguments, ensure_ascii=False, default=str))}", "dim")
-        lines = [Text(), crop(self._console, call, indent=0)]
+        lines = [Text(), crop(self._console, _OTHER_MARK + call, indent=0)]
         error = item.error if isinstance(item, McpToolCall) else None
         if error:
             return lines + fold(self._console, Text(f"✗ {visible(error.strip())}", "red"))
@@ -370,7 +371,7 @@ class Transcript:
                 label, text = ("review: " if item.finished else "reviewing "), item.text
             case _:
                 return []
-        return [Text(), *fold(self._console, Text.assemble((label, "dim"), visible(text.strip())), indent=0)]
+        return [Text(), *fold(self._console, Text.assemble((label, "dim"), visible(text.strip())), lead=_OTHER_MARK)]
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

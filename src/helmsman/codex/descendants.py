@@ -1,47 +1,81 @@
-"""Finds what a process has started, and what those have started.
+"""Finds what a process has started, and what those have started, so that it can be ended too.
 
 Codex runs commands in process groups of their own. When it is terminated or killed they live on, and no signal to its
-group reaches them: who wants to end them has to have looked before.
+group reaches them: who wants to end them has to have looked before. A process is known by its pid and the time it began,
+so that nobody is hit who got the same pid later.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 _PS_SECONDS: Final = 5.0
+_KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
-def descendants(pid: int) -> tuple[int, ...]:
-    """The processes below `pid`, parents before their children; none where the system does not tell."""
-    children: dict[int, list[int]] = {}
-    for child, parent in _from_proc() if Path("/proc/self/stat").exists() else _from_ps():
-        children.setdefault(parent, []).append(child)
-    found = [pid]
-    for parent in found:
+class Process(NamedTuple):
+    pid: int
+    began: str
+
+
+def descendants(pid: int) -> frozenset[Process]:
+    """The processes below `pid`; none where the system does not tell."""
+    children: dict[int, list[Process]] = {}
+    for process, parent in _running():
+        children.setdefault(parent, []).append(process)
+    found: list[Process] = []
+    parents = [pid]
+    for parent in parents:
         found += children.get(parent, [])
-    return tuple(found[1:])
+        parents += [process.pid for process in children.get(parent, [])]
+    return frozenset(found)
 
 
-def _from_proc() -> Iterator[tuple[int, int]]:
+def kill(processes: Collection[Process]) -> frozenset[Process]:
+    """Kill those that still run; they are returned, and may take a moment to be gone."""
+    left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
+    for process in left:
+        with suppress(OSError):
+            os.kill(process.pid, _KILL)
+    return left
+
+
+def _running() -> Iterator[tuple[Process, int]]:
+    """Every process with its parent, but for those that have ended and only wait to be reaped."""
+    return _from_proc() if Path("/proc/self/stat").exists() else _from_ps()
+
+
+def _from_proc() -> Iterator[tuple[Process, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
                 # pid (name) state ppid …, and the name may contain anything
-                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-                yield int(entry.name), int(fields[1])
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                if fields[0] not in "ZX":
+                    yield Process(int(entry.name), fields[19]), int(fields[1])
 
 
-def _from_ps() -> Iterator[tuple[int, int]]:
+def _from_ps() -> Iterator[tuple[Process, int]]:
     with suppress(OSError, subprocess.SubprocessError):
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, encoding="ascii", timeout=_PS_SECONDS, check=True
+            ["ps", "-A", "-o", "pid=,ppid=,state=,lstart="],
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_PS_SECONDS,
+            check=True,
         )
         for line in listing.stdout.splitlines():
-            pid, parent = line.split()
-            yield int(pid), int(parent)
+            pid, parent, state, began = line.split(maxsplit=3)
+            if not state.startswith("Z"):
+                yield Process(int(pid), began), int(parent)

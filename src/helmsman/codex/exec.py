@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import signal
 import sys
 import uuid
@@ -26,7 +25,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.codex.app_server_engine import engine_environment
-from helmsman.codex.descendants import descendants
+from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.exec_command import exec_command
 from helmsman.codex.framing import LineFramer
 from helmsman.codex.normalise import from_exec
@@ -80,6 +79,8 @@ INTERRUPTED_GRACE: Final = 3.0
 """How long it may take to stop on SIGINT: it then stops its commands too, which it does on no other signal."""
 
 TERMINATED_GRACE: Final = 2.0
+KILLED_GRACE: Final = 2.0
+KILLED_POLL: Final = 0.02
 
 _STOPPING: Final = (
     ((signal.SIGTERM, TERMINATED_GRACE),)
@@ -119,10 +120,6 @@ class ExecEngine:
     @property
     def name(self) -> EngineName:
         return "exec"
-
-    @property
-    def binary(self) -> CodexBinary:
-        return self._binary
 
     @property
     def lost(self) -> HelmsmanError | None:
@@ -277,11 +274,12 @@ class ExecEngine:
                 await _give_prompt(child, prompt)
                 async for chunk in child.stdout:
                     for message in _messages(framer.feed(chunk)):
-                        if turn.named or message.get("type") != "thread.started":
+                        if turn.named:
                             self._tell(turn, message)
-                            continue
-                        started(self._name(turn, text(message.get("thread_id"))))
-                        limit.deadline = math.inf
+                        elif session_id := _named_session(message):
+                            self._name(turn, session_id)
+                            started(session_id)
+                            limit.deadline = math.inf
         except EngineProtocolError as error:
             if not turn.named:
                 raise
@@ -294,13 +292,11 @@ class ExecEngine:
             await anyio.sleep(LAST_WORDS_GRACE)
             raise _not_begun(turn, child)
 
-    def _name(self, turn: _Turn, session_id: str) -> str:
-        """Codex has said which session this is."""
-        if turn.session_id not in (None, session_id):
-            raise _not_found(turn.session_id)  # it could not find that session, and began another
+    def _name(self, turn: _Turn, session_id: str) -> None:
+        if turn.session_id is not None and turn.session_id != session_id:
+            raise _not_found(turn.session_id)  # Codex could not find that session, and began another
         turn.session_id, turn.named = session_id, True
         self._running[session_id] = turn
-        return session_id
 
     def _tell(self, turn: _Turn, message: Mapping[str, Any]) -> None:
         for event in from_exec(message, turn.session_id or "", turn.id):
@@ -351,9 +347,8 @@ async def open_exec_engine(
 
 
 async def _give_prompt(child: Child, prompt: str) -> None:
-    with suppress(
-        anyio.BrokenResourceError, anyio.ClosedResourceError, OSError
-    ):  # it has exited, and will be asked why
+    """A process that has exited already cannot take it; why it has is found out later."""
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         await child.stdin.send(prompt.encode("utf-8", "replace"))
         await child.stdin.aclose()
 
@@ -370,6 +365,10 @@ def _messages(lines: list[bytes]) -> Iterator[Mapping[str, Any]]:
             log.warning("skipped a line of codex exec that is not a JSON object (%d bytes)", len(line))
 
 
+def _named_session(message: Mapping[str, Any]) -> str:
+    return text(message.get("thread_id")) if message.get("type") == "thread.started" else ""
+
+
 async def _cancel_after_exit(child: Child, reading: anyio.CancelScope) -> None:
     """A process that is gone says nothing more, even if something it left behind holds its output open."""
     await child.wait()
@@ -378,22 +377,28 @@ async def _cancel_after_exit(child: Child, reading: anyio.CancelScope) -> None:
 
 
 async def _stop(child: Child) -> None:
-    """End the process and the commands it runs; returns when it is gone. Each step is bounded."""
-    commands: tuple[int, ...] = ()
+    """End the process and the commands it runs; returns when all are gone. Each step is bounded."""
+    if child.exit_code is not None:
+        return
+    commands = await anyio.to_thread.run_sync(descendants, child.pid)
     for number, grace in _STOPPING:
-        if child.exit_code is not None:
-            break
         child.signal(number)
-        with anyio.move_on_after(grace):
-            await child.wait()
-        if child.exit_code is None:  # a harder signal will make orphans of its commands
-            commands = await anyio.to_thread.run_sync(descendants, child.pid)
-    if child.exit_code is None:
+        if await _gone_within(child, grace):
+            break
+        commands |= await anyio.to_thread.run_sync(descendants, child.pid)
+    else:
         child.signal(KILL)
         await child.wait()
-    for pid in commands:
-        with suppress(OSError):
-            os.kill(pid, KILL)
+    with anyio.move_on_after(KILLED_GRACE):
+        while await anyio.to_thread.run_sync(kill, commands):  # noqa: ASYNC110 - nobody tells when others' children go
+            await anyio.sleep(KILLED_POLL)
+
+
+async def _gone_within(child: Child, seconds: float) -> bool:
+    with anyio.move_on_after(seconds):
+        await child.wait()
+        return True
+    return False
 
 
 # --- how it ended ----------------------------------------------------------------------------------------------------
@@ -427,9 +432,7 @@ def _not_begun(turn: _Turn, child: Child) -> HelmsmanError:
         if "no rollout found" in said:
             return _not_found(turn.session_id)
         if "already has an active writer" in said:
-            return SessionLocked(
-                f"Another process has session {turn.session_id} open. Close it there, or fork the session."
-            )
+            return SessionLocked(f"Another process has session {turn.session_id} open. Close it there, then try again.")
     if "--skip-git-repo-check" in said:
         return InvalidInput(
             "The working directory is not inside a git repository, where `codex exec` refuses to work. Choose another "

@@ -43,7 +43,7 @@ NEVER_UNDERSTOOD: Final = _names(
 )
 """First words with which a whole command is not understood."""
 
-RUNNERS: Final = SHELLS | _names(
+_RUNNERS: Final = SHELLS | _names(
     """
     env sudo doas su runuser pkexec xargs parallel find fd nohup nice ionice timeout gtimeout stdbuf unbuffer setsid
     script watch entr flock chroot unshare nsenter setpriv taskset chrt strace ltrace gdb lldb perf valgrind caffeinate
@@ -53,9 +53,19 @@ RUNNERS: Final = SHELLS | _names(
     nawk tclsh wish ghci erl iex vim vi nvim emacs ed ex
     """
 )
-"""Programs that run what their arguments say: a denied command may stand anywhere behind them."""
 
-_ONLY_WHOLE: Final = RUNNERS | _names(
+
+def runs_others(word: str) -> bool:
+    """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
+    return _is_listed(word, _RUNNERS)
+
+
+def _is_listed(word: str, names: frozenset[str]) -> bool:
+    name = program_name(word)
+    return name in names or name.rstrip("0123456789.") in names  # python3.12
+
+
+_ONLY_WHOLE: Final = _RUNNERS | _names(
     """
     rm rmdir unlink shred mv cp ln dd install truncate tee chmod chown chgrp chattr setfacl mkfs mount umount fdisk
     parted kill pkill killall reboot halt shutdown poweroff systemctl service launchctl sysctl iptables useradd usermod
@@ -74,18 +84,22 @@ _READ_ONLY: Final = _names(
 )
 """Programs that may be offered with any arguments."""
 
-_TOO_BROAD: Final = frozenset(
-    tuple(pair.split("/"))
-    for pair in _names(
-        """
-        npm/run npm/exec npm/install npm/i pnpm/run pnpm/exec pnpm/dlx pnpm/add yarn/run yarn/exec yarn/dlx yarn/add
-        uv/run uv/tool uv/pip poetry/run pdm/run hatch/run pip/install pip3/install cargo/run cargo/install go/run
-        go/generate go/install git/config git/submodule git/bisect git/remote gh/api gh/alias gh/extension brew/install
-        gem/install bundle/exec composer/run dotnet/run rustup/run conda/run
-        """
-    )
+_RUNS_BY_NAME: Final = _names(
+    """
+    npm/run pnpm/run yarn/run uv/run poetry/run pdm/run hatch/run bundle/exec composer/run
+    """
 )
-"""Two words that still say next to nothing about what will run."""
+"""Two words that only together with a third say what will run."""
+
+_ANYTHING_GOES: Final = _names(
+    """
+    npm/exec npm/install npm/i pnpm/exec pnpm/dlx pnpm/add pnpm/install yarn/exec yarn/dlx yarn/add uv/tool uv/pip uv/add
+    poetry/add pip/install pip3/install cargo/run cargo/install go/run go/generate go/install go/get brew/install
+    gem/install dotnet/run rustup/run conda/run git/config git/submodule git/bisect git/remote git/filter-branch gh/api
+    gh/alias gh/extension
+    """
+)
+"""Two words after which everything depends on the rest."""
 
 _SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9:_-]*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
@@ -94,6 +108,11 @@ _PYTHON_CHECKERS: Final = _names("pytest unittest mypy ruff flake8 pylint")
 
 def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """The beginning of a command that one might allow for good, or None when only the whole command will do."""
+    prefix = _likely_prefix(words)
+    return prefix if prefix is not None and all(at < len(prefix) for at in risky_words(words)) else None
+
+
+def _likely_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     program = words[0]
     if "/" in program:
         return None
@@ -101,15 +120,14 @@ def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
         return words[:3]
     if program in _READ_ONLY:
         return (program,)
-    if program_name(program) in _ONLY_WHOLE:
+    if _is_listed(program, _ONLY_WHOLE):
         return None
-    for length in (2, 3):
-        prefix = words[:length]
-        if len(prefix) < length or not _SUBCOMMAND.fullmatch(prefix[-1]):
-            return None
-        if prefix not in _TOO_BROAD:
-            return prefix
-    return None
+    if not words[1:] or not _SUBCOMMAND.fullmatch(words[1]) or "/".join(words[:2]) in _ANYTHING_GOES:
+        return None
+    if "/".join(words[:2]) not in _RUNS_BY_NAME:
+        return words[:2]
+    named = words[2:] and _SUBCOMMAND.fullmatch(words[2]) and not _is_listed(words[2], _ONLY_WHOLE)
+    return words[:3] if named else None
 
 
 # --- options that turn a harmless program into another one -----------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from helmsman.sessions.command_words import NEVER_UNDERSTOOD, RUNNERS, program_name
+from helmsman.sessions.command_words import NEVER_UNDERSTOOD, program_name, runs_others
 from helmsman.sessions.shell_words import innermost_script
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def may_run(prefix: Sequence[str], text: str, commands: Sequence[SimpleCommand] 
 
     `commands` is what `parse_command` made of the text.
     """
-    understood = commands is not None and not any(program_name(one.words[0]) in RUNNERS for one in commands)
+    understood = commands is not None and not any(runs_others(one.words[0]) for one in commands)
     if commands is not None and any(_is_meant(prefix, one.words) for one in commands):
         return True
     return not understood and any(_is_meant(prefix, words) for words in _possible_commands(text))
@@ -46,7 +46,7 @@ def _possible_commands(text: str) -> Iterator[list[str]]:
             if not words:
                 continue
             yield words
-            if words[0] in NEVER_UNDERSTOOD or program_name(words[0]) in RUNNERS:
+            if words[0] in NEVER_UNDERSTOOD or runs_others(words[0]):
                 yield from (words[start:] for start in range(1, len(words)))
 
 

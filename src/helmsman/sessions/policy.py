@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -74,10 +74,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """The rules that hold for a session. `allow_workspace_patches` lets Codex change the files it may write to."""
+    """The rules that hold for a session. `allow_workspace_patches` lets Codex change the files it may write to.
+
+    `problem` says that some rules could not be read, and that those which allow were therefore left out.
+    """
 
     rules: tuple[Rule, ...] = ()
     allow_workspace_patches: bool = False
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +109,15 @@ def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Decision
         for rule in rules.rules:
             if rule.effect == effect and subject.may_be_meant_by(rule):
                 return Decision(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
-    allowing = [rule for rule in rules.rules if rule.effect == "allow" and rule.type in (None, question.type)]
-    match question.type:
+    decision = _decide_by_allowing(subject, rules, workspace)
+    if decision.effect == "ask" and rules.problem is not None:
+        return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
+    return decision
+
+
+def _decide_by_allowing(subject: _Subject, rules: RuleSet, workspace: Workspace) -> Decision:
+    allowing = [rule for rule in rules.rules if rule.effect == "allow" and rule.type in (None, subject.type)]
+    match subject.type:
         case "command_approval":
             return _decide_command(subject, allowing)
         case "patch_approval":

@@ -52,22 +52,30 @@ class RuleBook:
         return self._state_dir / "rules.toml"
 
     def rules_for(self, directory: Path | None) -> RuleSet:
-        """The rules for a session that works in `directory`.
+        """The rules for a session that works in `directory`. Never raises.
 
-        Raises:
-            InvalidSetting: A file is not as it should be. Until it is mended nothing may be allowed by rule.
+        A file that cannot be read may hold rules that deny. So while there is one nothing is allowed by rule; the deny
+        and ask rules of the other files hold all the same.
         """
-        user = [self._content(path, project=None) for path in self._user_files]
-        permanent = self._content(self.permanent_path, project=None)
-        trusted = {os.path.realpath(path) for content in user for path in content.trusted_projects}
-        contents = [*user, permanent]
-        for path in self._project_files(directory):
-            project = self._content(path, project=path.parent)
-            contents.append(project if os.path.realpath(path.parent) in trusted else _narrowing_part(project))
+        contents, problem = self._contents(directory)
+        if problem is not None:
+            log.warning("people are asked about everything that is not denied: %s", problem)
+            contents = [_narrowing_part(content) for content in contents]
         return RuleSet(
             rules=tuple(rule for content in contents for rule in content.rules),
             allow_workspace_patches=any(content.allow_workspace_patches for content in contents),
+            problem=problem.message if problem is not None else None,
         )
+
+    def check(self, directory: Path | None) -> None:
+        """Read the same files to find out whether they are as they should be.
+
+        Raises:
+            InvalidSetting: One is not; the message says which and why.
+        """
+        _, problem = self._contents(directory)
+        if problem is not None:
+            raise problem
 
     def add(self, rule: Rule) -> None:
         """Keep a rule for good, for all processes.
@@ -83,13 +91,32 @@ class RuleBook:
                 if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                     return
                 text = path.read_text(encoding="utf-8") if path.exists() else ""
-                text += rule_as_toml(rule)
+                text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
                 read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
                 _replace_file(path, text)
         except (OSError, ValueError) as error:
             raise InvalidSetting(
                 f"The rule could not be saved in {path}: {error}. Make room there, or check who may write."
             ) from error
+
+    def _contents(self, directory: Path | None) -> tuple[list[RulesContent], InvalidSetting | None]:
+        """What all files say, a project's only as far as it may, and the first problem on the way."""
+        contents: list[RulesContent] = []
+        trusted: set[str] = set()
+        problem: InvalidSetting | None = None
+        files = [(path, None) for path in (*self._user_files, self.permanent_path)]
+        for path, project in (*files, *((path, path.parent) for path in self._project_files(directory))):
+            try:
+                content = self._content(path, project=project)
+            except InvalidSetting as error:
+                problem = problem or error
+                continue
+            if project is None:
+                trusted |= {os.path.realpath(place) for place in content.trusted_projects}
+            elif os.path.realpath(project) not in trusted:
+                content = _narrowing_part(content)
+            contents.append(content)
+        return contents, problem
 
     def _project_files(self, directory: Path | None) -> list[Path]:
         """Every file from the directory up to the git root: a nearer one adds to those above, it does not hide them."""
@@ -123,10 +150,7 @@ class RuleBook:
 
 
 def _narrowing_part(content: RulesContent) -> RulesContent:
-    kept = tuple(rule for rule in content.rules if rule.effect != "allow")
-    if len(kept) < len(content.rules) or content.allow_workspace_patches:
-        log.info("a project that is not trusted may not allow anything; its allow rules are not used")
-    return RulesContent(rules=kept)
+    return RulesContent(rules=tuple(rule for rule in content.rules if rule.effect != "allow"))
 
 
 def _load_toml(path: Path) -> Mapping[str, Any]:

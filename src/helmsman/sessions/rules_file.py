@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from helmsman.errors import InvalidSetting
 from helmsman.questions import QuestionType
 from helmsman.sessions.policy import Effect, Rule
-from helmsman.sessions.shell_words import SimpleCommand, parse_command
+from helmsman.sessions.shell_words import SimpleCommand, parse_command, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +146,7 @@ class _Entry:
 
     def _check_allow(self, rule: Rule) -> None:
         if rule.command is not None:
-            if parse_command(shlex.join(rule.command)) != (SimpleCommand(rule.command),):
+            if parse_command(quoted(rule.command)) != (SimpleCommand(rule.command),):
                 raise self._refuse(
                     f"allows {shlex.join(rule.command)!r}, which could run anything",
                     "Allow the commands that are to run in it instead",

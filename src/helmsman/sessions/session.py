@@ -6,14 +6,16 @@ service that made it, so that the same rules hold whichever way a call comes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+import json
+import time
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
 from helmsman.events import TurnEnded, TurnRequested
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 
     from helmsman.engine import Engine, SessionOptions, TurnInput
     from helmsman.events import Event, Failure, Item, Usage
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
+    from helmsman.sessions.worktree import Worktree
 
 Until = Literal["attention", "change", "end"]
 WhenBusy = Literal["error", "steer", "queue"]
@@ -58,9 +61,14 @@ class Session:
         self.queue: list[TurnInput] = []
         self.on_question: QuestionHandler | None = None
         self.rules: tuple[Rule, ...] = ()
+        self.worktree: Worktree | None = None
+        self.task_ids: list[str] = []
+        self.output_schema: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
         self._verbs = verbs
         self._turn_cursor = 0
+        self.turn_began_at: float | None = None
+        """When the turn was asked for, by the monotonic clock."""
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
@@ -79,6 +87,16 @@ class Session:
     def result(self) -> str | None:
         """The final message of the last turn, once it has completed."""
         return self.state.result
+
+    @property
+    def output(self) -> Any:
+        """The result as an object, where the turn had an output schema and the result is JSON."""
+        if self.output_schema is None or self.result is None:
+            return None
+        try:
+            return json.loads(self.result)
+        except (ValueError, RecursionError):
+            return None
 
     @property
     def error(self) -> Failure | None:
@@ -119,6 +137,7 @@ class Session:
         """Take in an event: the one way in which a session changes."""
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
+            self.turn_began_at = time.monotonic()
         self.state.apply(event)
         self.feed.publish(event)
 

@@ -15,9 +15,12 @@ import re
 import string
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.sessions.command_words import NEVER_UNDERSTOOD, SHELLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LIMIT: Final = 32 * 1024
 """Longer than any command a rule is meant for."""
@@ -66,6 +69,11 @@ def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
         return tuple(_parse(text, "sh", 0))
     except _NotUnderstoodError:
         return None
+
+
+def quoted(words: Iterable[str]) -> str:
+    """The words as a command that every shell, and `parse_command`, reads as just these words."""
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
 
 
 def innermost_script(text: str) -> str:

@@ -30,7 +30,7 @@ class Keyboard:
         self._modes = modes
 
     async def key(self) -> str:
-        """The next key that is a single character; Enter is `\\n`.
+        """The next key; Enter is `\\n`. Several characters at once (a paste, a function key) are no key: ''.
 
         Raises:
             EOFError: The terminal is gone.
@@ -38,10 +38,8 @@ class Keyboard:
         import termios
 
         self._set(off=termios.ICANON | termios.ECHO)
-        while True:
-            typed = (await self._read()).replace("\r", "\n")
-            if len(typed) == 1:  # more at once is a paste or a function key
-                return typed
+        typed = (await self._read()).replace("\r", "\n")
+        return typed if len(typed) == 1 else ""
 
     async def line(self, *, secret: bool = False) -> str:
         """A line, without its end. A secret one is not shown while it is typed.

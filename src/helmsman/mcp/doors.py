@@ -1,0 +1,105 @@
+"""How a question reaches a person through an MCP client, in both eras of the protocol.
+
+- A client of the handshake era that can be elicited is sent the question as a form: over a pipe at once, whenever it
+  arises; over HTTP while the client waits in `codex_wait`, whose response stream carries it.
+- A client of 2026-07-28 has no way to be called: `codex_wait` returns that input is required, and the client calls again
+  with the answer.
+- Every client sees the question in `codex_status`, whatever else happens. The first answer wins and the other doors close.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from helmsman.errors import HelmsmanError
+from helmsman.mcp.forms import form_answers, form_message, form_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp.server.context import ServerRequestContext
+
+    from helmsman.questions import Question
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import QuestionHandler, Session
+
+log = logging.getLogger(__name__)
+
+
+class Doors:
+    """Remembers which questions a person has been shown, so that nobody is asked twice."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self._shown: set[str] = set()
+
+    def handler(self, context: ServerRequestContext[Any, Any]) -> QuestionHandler | None:
+        """What asks this client's person as soon as a question arises; None where that is not possible."""
+        if context.request is not None or not _can_be_called(context):
+            return None
+
+        async def ask(_session: Session, question: Question) -> Sequence[str] | None:
+            return await self._elicit(context, question, None)
+
+        return ask
+
+    async def ask_now(self, context: ServerRequestContext[Any, Any], session: Session, question: Question) -> None:
+        """Ask the person on the response stream of this very request, if that is possible and was not done before."""
+        if context.request is None or not _can_be_called(context) or question.id in self._shown:
+            return
+        answers = await self._elicit(context, question, context.request_id)
+        if answers is not None:
+            await self._respond(session, question, answers)
+
+    def input_required(
+        self, context: ServerRequestContext[Any, Any], question: Question
+    ) -> types.InputRequiredResult | None:
+        """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not _has_forms(context):
+            return None
+        if question.id in self._shown:
+            return None
+        self._shown.add(question.id)
+        form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
+        return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
+
+    async def take_responses(self, params: types.CallToolRequestParams, session: Session) -> None:
+        """What the person answered, on the second leg of such a call."""
+        for question_id, response in (params.input_responses or {}).items():
+            question = session.state.questions.get(question_id)
+            if question is None or not isinstance(response, types.ElicitResult):
+                continue
+            answers = form_answers(question, response.action, response.content)
+            if answers is not None:
+                await self._respond(session, question, answers)
+
+    async def _elicit(
+        self, context: ServerRequestContext[Any, Any], question: Question, request_id: types.RequestId | None
+    ) -> list[str] | None:
+        self._shown.add(question.id)
+        try:
+            result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
+        except MCPError as error:
+            log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
+            return None
+        return form_answers(question, result.action, result.content)
+
+    async def _respond(self, session: Session, question: Question, answers: list[str]) -> None:
+        try:
+            await self._helm.respond(session.id, question.id, answers, by="person (form)")
+        except HelmsmanError as error:
+            log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
+
+
+def _has_forms(context: ServerRequestContext[Any, Any]) -> bool:
+    capabilities = context.session.client_capabilities
+    return capabilities is not None and capabilities.elicitation is not None
+
+
+def _can_be_called(context: ServerRequestContext[Any, Any]) -> bool:
+    return _has_forms(context) and context.session.can_send_request

@@ -1,0 +1,50 @@
+"""The MCP server on one Helmsman, for every transport and both eras of the protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp.server.lowlevel.server import Server
+
+from helmsman._version import __version__
+from helmsman.mcp.doors import Doors
+from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.toolset import Toolbox
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
+
+SERVER_NAME: Final = "helmsman"
+
+INSTRUCTIONS: Final = """\
+Helmsman runs OpenAI Codex for you. The loop:
+1. codex_start with a prompt (and workingDirectory, sandbox); it returns a sessionId at once.
+2. codex_wait with that sessionId, again and again while status is active.
+3. When pendingQuestion is there (status awaiting_approval), show or judge it and answer with codex_respond, then wait again.
+4. status done: result is the final message. error: error says why. codex_say continues the same session.
+codex_interrupt stops a turn; codex_list finds sessions, also those of earlier runs. Several sessions may run at once.
+"""
+
+
+def build_server(helm: Helmsman) -> Server[dict[str, Any]]:
+    """A server that offers what the settings of `helm` say."""
+    toolbox = Toolbox(helm, Doors(helm), SESSION_TOOLS)
+    return Server(
+        SERVER_NAME,
+        version=__version__,
+        title="Helmsman",
+        description="Steer OpenAI Codex: start work, follow it, answer its questions, stop it.",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=toolbox.input_schema,
+        on_list_tools=toolbox.list,
+        on_call_tool=toolbox.call,
+    )
+
+
+async def serve_stdio(helm: Helmsman) -> None:
+    """Serve one client on standard input and output, until it closes them."""
+    from mcp.server.stdio import stdio_server
+
+    server = build_server(helm)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())

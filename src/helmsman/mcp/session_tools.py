@@ -1,0 +1,276 @@
+"""The toolset `sessions`: start, say, status, wait, respond, interrupt, list."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+
+from helmsman.concurrency import background_tasks
+from helmsman.mcp.contract import (
+    InterruptInput,
+    ListedSession,
+    ListInput,
+    ListOutput,
+    RespondInput,
+    SayInput,
+    SayOutput,
+    StartInput,
+    StartOutput,
+    StateOutput,
+    StatusInput,
+    StatusOutput,
+    WaitInput,
+)
+from helmsman.mcp.status import in_words, session_status, worktree
+from helmsman.mcp.toolset import Tool
+
+if TYPE_CHECKING:
+    from helmsman.engine import SessionInfo
+    from helmsman.mcp.toolset import Call
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+HEARTBEAT_SECONDS: Final = 10.0
+"""How often a waiting client hears something: enough to keep every known client's timer from running out."""
+_SUMMARY_CHARS: Final = 200
+
+
+async def _start(call: Call, args: StartInput) -> StartOutput:
+    session = await call.helm.start(
+        args.prompt,
+        cwd=args.working_directory,
+        images=args.images,
+        output_schema=args.output_schema,
+        effort=args.effort,
+        on_question=call.doors.handler(call.context),
+        worktree=args.worktree,
+        idempotency_key=args.idempotency_key,
+        model=args.model,
+        approval_policy=args.approval_policy,
+        sandbox=args.sandbox,
+        full_auto=args.full_auto,
+        dangerously_bypass_approvals_and_sandbox=args.dangerously_bypass_approvals_and_sandbox,
+        writable_roots=args.writable_roots,
+        profile=args.profile,
+        config=args.config,
+        base_instructions=args.base_instructions,
+        developer_instructions=args.developer_instructions,
+        skip_git_repo_check=args.skip_git_repo_check,
+        trust_repository=args.trust_repository,
+    )
+    return StartOutput(
+        session_id=session.id,
+        status=session.status,
+        task_id=_task_id(session),
+        worktree=worktree(session),
+        note=" ".join(session.notes) or None,
+    )
+
+
+async def _say(call: Call, args: SayInput) -> SayOutput:
+    session = await call.helm.session(args.session_id)
+    session.on_question = call.doors.handler(call.context) or session.on_question
+    await session.say(args.message, images=args.images, when_busy=args.when_busy)
+    return SayOutput(session_id=session.id, status=session.status, task_id=_task_id(session))
+
+
+async def _status(call: Call, args: StatusInput) -> StatusOutput:
+    session = await call.helm.session(args.session_id)
+    return session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
+
+
+async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequiredResult:
+    session = await call.helm.session(args.session_id)
+    await call.doors.take_responses(call.params, session)
+    with anyio.move_on_after(args.timeout_sec):
+        async with background_tasks() as tasks:
+            tasks.start_soon(_tell_progress, call, session)
+            while True:
+                await session.wait(until=args.until)
+                question = next(iter(session.questions), None)
+                if question is None:
+                    break
+                required = call.doors.input_required(call.context, question)
+                if required is not None:
+                    return required
+                await call.doors.ask_now(call.context, session, question)
+                if question.id in session.state.questions:
+                    break
+    return session_status(session)
+
+
+async def _tell_progress(call: Call, session: Session) -> None:
+    """Progress on the caller's own token: whenever something happens, and now and then when nothing does."""
+    began = time.monotonic()
+    while True:
+        status = session_status(session, output_lines=0)
+        message = status.note or (status.progress.text if status.progress is not None else status.status)
+        await call.context.session.report_progress(round(time.monotonic() - began, 3), None, message)
+        with anyio.move_on_after(HEARTBEAT_SECONDS):
+            await session.feed.changed()
+            await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
+
+
+async def _respond(call: Call, args: RespondInput) -> StateOutput:
+    session = await call.helm.respond(args.session_id, args.id, args.answers)
+    return StateOutput(session_id=session.id, status=session.status)
+
+
+async def _interrupt(call: Call, args: InterruptInput) -> StateOutput:
+    session = await call.helm.interrupt(args.session_id)
+    return StateOutput(session_id=session.id, status=session.status)
+
+
+async def _list(call: Call, args: ListInput) -> ListOutput:
+    found, cursor = await call.helm.list(
+        directory=args.working_directory,
+        query=args.query,
+        limit=args.limit,
+        cursor=args.cursor,
+        include_archived=args.include_archived,
+    )
+    return ListOutput(sessions=[_listed(call.helm, info) for info in found], next_cursor=cursor)
+
+
+def _listed(helm: Helmsman, info: SessionInfo) -> ListedSession:
+    session = helm.sessions.get(info.session_id)
+    running = session is not None and session.state.is_running
+    summary = info.name or info.first_prompt
+    return ListedSession(
+        session_id=info.session_id,
+        directory=info.directory,
+        summary=" ".join(summary.split())[:_SUMMARY_CHARS] if summary else None,
+        timestamp=info.updated_at.isoformat(),
+        is_active=running,
+        active_status=session.status if session is not None and running else None,
+        source=info.source,
+        model=info.model,
+        task_ids=list(session.task_ids) if session is not None and session.task_ids else None,
+    )
+
+
+def _task_id(session: Session) -> str | None:
+    return session.task_ids[-1] if session.task_ids else None
+
+
+def _state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:
+    words = f"{output.session_id}: {output.status}"
+    if isinstance(output, StartOutput):
+        words += f"\nWorktree: {output.worktree.path} on {output.worktree.branch}" if output.worktree else ""
+        words += f"\n{output.note}" if output.note else ""
+    return words
+
+
+def _list_in_words(output: ListOutput) -> str:
+    if not output.sessions:
+        return "No sessions. codex_start begins one."
+    rows = (f"{one.session_id}  {one.timestamp}  {one.directory or ''}  {one.summary or ''}" for one in output.sessions)
+    return "\n".join(rows)
+
+
+_READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_ACTS: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+)
+_STOPS: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
+    Tool(
+        name="codex_start",
+        title="Start Codex on a task",
+        description=(
+            "Hand a coding task to Codex in a new session. Returns at once with a sessionId while Codex works on; follow it "
+            "with codex_wait. To go on with an existing session use codex_say; to find one, codex_list."
+        ),
+        takes=StartInput,
+        gives=StartOutput,
+        annotations=_ACTS,
+        run=_start,
+        in_words=_state_in_words,
+    ),
+    Tool(
+        name="codex_say",
+        title="Send Codex the next message",
+        description=(
+            "Continue a session with another message: any session on this machine, also one from an earlier run or made by "
+            "a person in the terminal. Returns at once; follow with codex_wait. While a turn is running it is an error, "
+            "unless whenBusy says to steer the running turn or to queue the message."
+        ),
+        takes=SayInput,
+        gives=SayOutput,
+        annotations=_ACTS,
+        run=_say,
+        in_words=_state_in_words,
+    ),
+    Tool(
+        name="codex_status",
+        title="Look at a Codex session",
+        description=(
+            "What a session is doing right now: status, recent output, what it has done, what it asks, its result. Does not "
+            "wait; to be told when something happens use codex_wait."
+        ),
+        takes=StatusInput,
+        gives=StatusOutput,
+        annotations=_READS,
+        run=_status,
+        in_words=in_words,
+    ),
+    Tool(
+        name="codex_wait",
+        title="Wait for a Codex session",
+        description=(
+            "Wait until a session's turn ends or Codex asks something, then return what codex_status returns; when the time "
+            "is up, likewise. Use this instead of polling, and call it again while status is active. If pendingQuestion is "
+            "there, answer it with codex_respond and wait again."
+        ),
+        takes=WaitInput,
+        gives=StatusOutput,
+        annotations=_READS,
+        run=_wait,
+        in_words=in_words,
+    ),
+    Tool(
+        name="codex_respond",
+        title="Answer what Codex asks",
+        description=(
+            "Answer the pendingQuestion of a session: approve or deny a command or a change, or give the input it asks for. "
+            "Then codex_wait. A question nobody answers is denied after some minutes."
+        ),
+        takes=RespondInput,
+        gives=StateOutput,
+        annotations=_ACTS,
+        run=_respond,
+        in_words=_state_in_words,
+    ),
+    Tool(
+        name="codex_interrupt",
+        title="Stop a Codex session's turn",
+        description=(
+            "Stop what a session is doing: the turn, its sub-agents and the commands it left running. Returns when they "
+            "have stopped. The session stays and can be continued with codex_say. An idle session is left as it is."
+        ),
+        takes=InterruptInput,
+        gives=StateOutput,
+        annotations=_STOPS,
+        run=_interrupt,
+        in_words=_state_in_words,
+    ),
+    Tool(
+        name="codex_list",
+        title="List Codex sessions",
+        description=(
+            "The sessions Codex has on this machine, newest first, from any directory and origin, those running now marked. "
+            "Use it to find a sessionId to continue."
+        ),
+        takes=ListInput,
+        gives=ListOutput,
+        annotations=_READS,
+        run=_list,
+        in_words=_list_in_words,
+    ),
+)

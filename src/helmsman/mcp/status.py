@@ -1,0 +1,178 @@
+"""A session as `codex_status` and `codex_wait` show it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from helmsman.events import (
+    AgentMessage,
+    CommandExecution,
+    ErrorItem,
+    FileChange,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    ProposedPlan,
+    Review,
+    Usage,
+    UserMessage,
+)
+from helmsman.mcp.contract import (
+    ErrorOutput,
+    ItemEvent,
+    PendingQuestion,
+    ProgressOutput,
+    QuestionPart,
+    StatusOutput,
+    UsageOutput,
+    Worktree,
+)
+from helmsman.sessions.progress import infer_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.events import Item
+    from helmsman.questions import Question
+    from helmsman.sessions.session import Session
+
+_POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
+_COMMAND_LINES: Final = 10
+"""How much of one command's output goes among the recent lines; its tail is what matters."""
+
+
+def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
+    """What is true of a session now."""
+    state = session.state
+    questions = session.questions
+    items, missed = _items_since(session, since_cursor)
+    return StatusOutput(
+        session_id=session.id,
+        status=session.status,
+        result=session.result,
+        output=session.output,
+        error=ErrorOutput(code=state.error.code, message=state.error.message, retryable=state.error.retryable)
+        if state.error is not None
+        else None,
+        recent_output=_recent_output(session.items, output_lines),
+        pending_question=pending_question(questions[0]) if questions else None,
+        more_questions=len(questions) - 1 if len(questions) > 1 else None,
+        item_events=[
+            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
+        ],
+        usage=_usage(session.usage),
+        turn_count=session.turn_count,
+        progress=_progress(session),
+        note=_note(session, missed),
+        cursor=session.feed.cursor,
+        recommended_poll_ms=_POLL_MS.get(session.status, 0),
+        working_directory=session.directory,
+        model=session.model,
+        worktree=worktree(session),
+    )
+
+
+def pending_question(question: Question) -> PendingQuestion:
+    return PendingQuestion(
+        id=question.id,
+        type=question.type,
+        questions=[QuestionPart(question=prompt.text, options=list(prompt.options)) for prompt in question.prompts],
+        details=dict(question.details),
+    )
+
+
+def worktree(session: Session) -> Worktree | None:
+    tree = session.worktree
+    return None if tree is None else Worktree(path=str(tree.path), branch=tree.branch)
+
+
+def in_words(status: StatusOutput) -> str:
+    """The short text beside the structured content, for clients that show only that."""
+    lines = [f"{status.session_id}: {status.status}"]
+    if status.progress is not None:
+        lines.append(status.progress.text)
+    if status.note:
+        lines.append(status.note)
+    if status.pending_question is not None:
+        question = status.pending_question
+        lines += [f"Question {question.id}: {part.question} [{', '.join(part.options)}]" for part in question.questions]
+    if status.error is not None:
+        lines.append(f"{status.error.code}: {status.error.message}")
+    if status.result is not None:
+        lines.append(status.result)
+    return "\n".join(lines)
+
+
+def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]:
+    """The items of the turn, or only those that changed since the cursor, each in its newest state."""
+    shown = [item for item in session.items if not isinstance(item, UserMessage)]
+    if cursor is None:
+        return shown, 0
+    page = session.feed.since(cursor)
+    changed = {
+        event.item.id
+        for event in page.events
+        if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None
+    }
+    return [item for item in shown if item.id in changed or item.status == "in_progress"], page.missed
+
+
+def _note(session: Session, missed: int) -> str | None:
+    notes = [session.state.note] if session.state.note else []
+    if missed:
+        notes.append(f"{missed} older events since that cursor are no longer kept.")
+    if session.queue:
+        notes.append(f"{len(session.queue)} message(s) are queued.")
+    return " ".join(notes) or None
+
+
+def _usage(usage: Usage) -> UsageOutput | None:
+    if usage == Usage():
+        return None
+    return UsageOutput(
+        input_tokens=usage.input_tokens,
+        cached_input_tokens=usage.cached_input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_output_tokens=usage.reasoning_output_tokens,
+    )
+
+
+def _progress(session: Session) -> ProgressOutput | None:
+    if not session.state.is_running:
+        return None
+    seconds = time.monotonic() - session.turn_began_at if session.turn_began_at is not None else None
+    progress = infer_progress(session.items, turn_seconds=seconds)
+    return ProgressOutput(
+        text=progress.text,
+        done=progress.done,
+        total=progress.total,
+        unit=progress.unit,
+        eta_seconds=progress.eta_seconds,
+    )
+
+
+def _recent_output(items: Iterable[Item], count: int) -> list[str]:
+    lines: list[str] = []
+    for item in items:
+        lines += _lines(item)
+    return lines[-count:] if count else []
+
+
+def _lines(item: Item) -> list[str]:
+    match item:
+        case AgentMessage() | ProposedPlan() | Review():
+            return item.text.splitlines()
+        case CommandExecution():
+            code = "" if item.exit_code is None else f"  (exit {item.exit_code})"
+            output = item.output.splitlines()
+            left_out = len(output) - _COMMAND_LINES
+            shown = [f"… {left_out} lines", *output[-_COMMAND_LINES:]] if left_out > 0 else output
+            return [f"$ {item.command}{' (declined)' if item.declined else code}", *shown]
+        case FileChange() | ErrorItem():
+            return [f"[{item.type}] {item.summary()}"]
+        case UserMessage():
+            return []
+        case _:
+            summary = item.summary()
+            return [f"[{item.type}] {summary}"] if summary else []

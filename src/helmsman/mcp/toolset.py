@@ -1,0 +1,123 @@
+"""What a tool is, how it is listed, and how a call becomes a result.
+
+A tool is a value: its name, its texts, its input and output models, and the function that does it. Errors on purpose
+(`HelmsmanError`, wrong arguments) become results with `isError` and the code in their structured content; protocol errors
+are for protocol mistakes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.mcp.contract import Input, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from mcp.server.context import ServerRequestContext
+
+    from helmsman.mcp.doors import Doors
+    from helmsman.service import Helmsman
+
+log = logging.getLogger(__name__)
+
+InputT = TypeVar("InputT", bound=Input)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool: whom to ask, and the request it came with."""
+
+    helm: Helmsman
+    doors: Doors
+    context: ServerRequestContext[Any, Any]
+    params: types.CallToolRequestParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Generic[InputT]):
+    """`run` does it; `in_words` gives the short text beside the structured content."""
+
+    name: str
+    title: str
+    description: str
+    takes: type[InputT]
+    gives: type[Output]
+    annotations: types.ToolAnnotations
+    run: Callable[[Call, InputT], Awaitable[Output | types.InputRequiredResult]]
+    in_words: Callable[[Any], str]
+
+    def listed(self) -> types.Tool:
+        return types.Tool(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=self.takes.model_json_schema(by_alias=True),
+            output_schema=self.gives.model_json_schema(by_alias=True, mode="serialization"),
+            annotations=self.annotations,
+        )
+
+    async def called(self, call: Call) -> types.CallToolResult | types.InputRequiredResult:
+        try:
+            result = await self.run(call, _arguments(self.takes, call.params.arguments))
+        except HelmsmanError as error:
+            return failed(error)
+        if isinstance(result, types.InputRequiredResult):
+            return result
+        structured = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=self.in_words(result))], structured_content=structured
+        )
+
+
+class Toolbox:
+    """The tools a server offers."""
+
+    def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Tool[Any]]) -> None:
+        self._helm = helm
+        self._doors = doors
+        self._tools = {tool.name: tool for tool in tools}
+        self._listing = [tool.listed() for tool in tools]
+
+    async def list(
+        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self._listing)
+
+    async def call(
+        self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
+        return await tool.called(Call(self._helm, self._doors, context, params))
+
+    def input_schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._tools.get(name)
+        return tool.takes.model_json_schema(by_alias=True) if tool is not None else None
+
+
+def failed(error: HelmsmanError) -> types.CallToolResult:
+    """An error as the result of a call."""
+    return types.CallToolResult(
+        is_error=True,
+        content=[types.TextContent(type="text", text=f"{error.code}: {error.message}")],
+        structured_content=error.as_dict(),
+    )
+
+
+def _arguments(takes: type[InputT], arguments: dict[str, Any] | None) -> InputT:
+    try:
+        return takes.model_validate(arguments or {}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or "arguments"
+        known = ", ".join(field.alias or key for key, field in takes.model_fields.items())
+        raise InvalidInput(f"{name}: {first['msg']}. The arguments are: {known}.", parameter=name) from None

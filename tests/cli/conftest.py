@@ -1,0 +1,131 @@
+"""The real command, `python -m helmsman`, as a process of its own: piped, or on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from tests.pseudo_terminal import PseudoTerminal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome
+
+SECONDS = 60
+_ON_ITS_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""A new session gets the terminal as its own, so that Ctrl-C becomes a signal."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How the command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class OnTerminal:
+    """The command on a terminal."""
+
+    def __init__(self, terminal: PseudoTerminal, process: anyio.abc.Process) -> None:
+        self.terminal = terminal
+        self.process = process
+        self.shows = terminal.shows
+        self.press = terminal.press
+
+    @property
+    def screen(self) -> str:
+        return self.terminal.screen
+
+    async def exit_code(self) -> int:
+        with anyio.fail_after(SECONDS):
+            return await self.process.wait()
+
+
+class Cli:
+    """Runs the command in a directory, with an environment that has nothing of the person's own Codex."""
+
+    def __init__(self, env: Mapping[str, str], directory: Path) -> None:
+        measured = {name: value for name, value in os.environ.items() if name.startswith("COV")}
+        self.env: dict[str, str] = {**env, **measured, "TERM": "xterm"}
+        self.directory = directory
+
+    async def run(self, *arguments: str, stdin: bytes = b"", **env: str) -> Done:
+        """Run it to its end, with all streams piped."""
+        with anyio.fail_after(SECONDS):
+            done = await anyio.run_process(
+                [sys.executable, "-m", "helmsman", *arguments],
+                input=stdin,
+                env=self.env | env,
+                cwd=self.directory,
+                check=False,
+                start_new_session=True,
+            )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    @asynccontextmanager
+    async def started(self, *arguments: str, stdout: int = subprocess.PIPE) -> AsyncIterator[anyio.abc.Process]:
+        """Start it; the block ends it."""
+        process = await anyio.open_process(
+            [sys.executable, "-m", "helmsman", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            env=self.env,
+            cwd=self.directory,
+            start_new_session=True,
+        )
+        async with process:
+            yield process
+
+    @asynccontextmanager
+    async def on_terminal(
+        self, *arguments: str, columns: int = 80, stdout: int | None = None, **env: str
+    ) -> AsyncIterator[OnTerminal]:
+        """Start it on a terminal; the block ends it. `stdout` may be something else than the terminal."""
+        terminal = PseudoTerminal(columns=columns)
+        try:
+            process = await anyio.open_process(
+                [sys.executable, "-c", _ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", *arguments],
+                stdin=terminal.program_side,
+                stdout=terminal.program_side if stdout is None else stdout,
+                stderr=terminal.program_side,
+                env=self.env | env,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+            async with process:
+                yield OnTerminal(terminal, process)
+        finally:
+            terminal.close()
+
+
+@pytest.fixture
+def cli(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Cli:
+    """The command with a real Codex and a scripted model, in a fresh repository."""
+    return Cli(codex_home.env | {"CODEX_CLI_PATH": str(codex_binary)}, git_repo)
+
+
+@pytest.fixture
+def bare_cli(tmp_path: Path) -> Cli:
+    """The command without any Codex: what it does before it needs one."""
+    home = tmp_path / "home"
+    (home / ".codex").mkdir(parents=True)
+    env = {"HOME": str(home), "PATH": os.defpath, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    return Cli(env | {"CODEX_CLI_PATH": str(tmp_path / "no-codex-here")}, tmp_path)

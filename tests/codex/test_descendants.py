@@ -1,0 +1,84 @@
+"""What a process has started is found and ended, however deep and in whatever group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.codex import descendants as module
+from helmsman.codex.descendants import Process, descendants, kill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell")
+
+NEST = """
+import subprocess, sys, time
+depth = int(sys.argv[1])
+if depth:
+    subprocess.Popen([sys.executable, "-c", sys.argv[2], str(depth - 1), sys.argv[2]], start_new_session=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def nest() -> Iterator[subprocess.Popen[str]]:
+    """A process with a child and a grandchild, each in a session of its own."""
+    root = subprocess.Popen([sys.executable, "-c", NEST, "2", NEST], stdout=subprocess.PIPE, text=True)
+    assert root.stdout is not None
+    for _ in range(3):
+        assert root.stdout.readline() == "ready\n"
+    yield root
+    left = descendants(root.pid)
+    root.kill()
+    root.wait()
+    root.stdout.close()
+    kill(left)
+
+
+def test_children_and_grandchildren_are_found(nest: subprocess.Popen[str]) -> None:
+    assert len(descendants(nest.pid)) == 2
+
+
+def test_a_process_without_children_has_no_descendants() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as alone:
+        assert descendants(alone.pid) == frozenset()
+
+
+def test_they_are_killed_after_their_parent_has_gone(nest: subprocess.Popen[str]) -> None:
+    found = descendants(nest.pid)
+    nest.kill()
+    nest.wait()
+    assert kill(found) == found
+    while kill(found):
+        time.sleep(0.01)
+
+
+def test_nobody_else_with_the_same_pid_is_hit(nest: subprocess.Popen[str]) -> None:
+    others = {Process(process.pid, "another time") for process in descendants(nest.pid)}
+    assert kill(others) == frozenset()
+    assert len(descendants(nest.pid)) == 2
+
+
+def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        subprocess.run(["ps", "-A"], stdout=subprocess.DEVNULL, check=True, timeout=10)
+    except OSError:
+        pytest.skip("there is no ps")
+    monkeypatch.setattr(module, "_running", module._from_ps)
+    found = descendants(nest.pid)
+    assert len(found) == 2
+    assert kill({Process(process.pid, "another time") for process in found}) == frozenset()
+    assert kill(found) == found
+
+
+def test_a_system_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_running", module._from_ps)
+    monkeypatch.setenv("PATH", "")
+    assert descendants(1) == frozenset()

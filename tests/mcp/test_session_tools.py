@@ -1,0 +1,239 @@
+"""The seven tools through the Python client, in both eras, on a real Codex."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from helmsman.mcp.server import build_server
+from helmsman.testing import hang, run, say
+from mcp import Client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from helmsman import Helmsman
+    from helmsman.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+class Caller:
+    """A client that looks at structured content, as agents do."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        with anyio.fail_after(60):
+            result = await self.client.call_tool(tool, arguments)
+        assert isinstance(result, types.CallToolResult)
+        assert not result.is_error, result.structured_content
+        assert result.structured_content is not None
+        assert isinstance(result.content[0], types.TextContent)
+        return result.structured_content
+
+    async def error(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        with anyio.fail_after(60):
+            result = await self.client.call_tool(tool, arguments)
+        assert isinstance(result, types.CallToolResult)
+        assert result.is_error
+        assert result.structured_content is not None
+        return result.structured_content
+
+    async def until_settled(self, session_id: str) -> dict[str, Any]:
+        while True:
+            status = await self("codex_wait", sessionId=session_id)
+            if status["status"] != "active":
+                return status
+
+
+@pytest.fixture(params=["legacy", "auto"])
+async def codex(request: pytest.FixtureRequest, helm: Helmsman) -> AsyncIterator[Caller]:
+    async with Client(build_server(helm), mode=request.param) as client:
+        yield Caller(client)
+
+
+async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[str, Any], git_repo: Path) -> None:
+    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
+    model.on("hang", hang())
+    started = await codex("codex_start", prompt="make it", **asks)
+    session_id = started["sessionId"]
+    assert started["status"] == "active"
+    assert started["taskId"].startswith("T-local-")
+    waiting = await codex.until_settled(session_id)
+    assert waiting["status"] == "awaiting_approval"
+    question = waiting["pendingQuestion"]
+    assert question["type"] == "command_approval"
+    assert question["questions"][0]["options"] == ["approve", "approve_session", "approve_always", "deny", "abort"]
+    assert "touch made.txt" in question["details"]["command"]
+    assert (await codex("codex_respond", sessionId=session_id, id=question["id"], answers=["approve"]))[
+        "status"
+    ] == "active"
+    done = await codex.until_settled(session_id)
+    assert (done["status"], done["result"], done["turnCount"]) == ("done", "It is made", 1)
+    assert [event["itemType"] for event in done["itemEvents"]] == ["command_execution", "agent_message"]
+    assert done["usage"]["inputTokens"] > 0
+    assert done["recentOutput"][-1] == "It is made"
+    assert (git_repo / "made.txt").exists()
+    assert (await codex("codex_say", sessionId=session_id, message="hang"))["status"] == "active"
+    assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
+    (listed,) = (await codex("codex_list"))["sessions"]
+    assert (listed["sessionId"], listed["isActive"], listed["summary"]) == (session_id, False, "make it")
+
+
+async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Caller) -> None:
+    tools = (await codex.client.list_tools()).tools
+    assert [tool.name for tool in tools] == [
+        "codex_start",
+        "codex_say",
+        "codex_status",
+        "codex_wait",
+        "codex_respond",
+        "codex_interrupt",
+        "codex_list",
+    ]
+    for tool in tools:
+        assert tool.title
+        assert tool.description
+        assert tool.output_schema is not None
+        assert tool.annotations is not None
+        assert tool.input_schema["additionalProperties"] is False
+        for name, schema in tool.input_schema["properties"].items():
+            assert schema.get("description"), f"{tool.name}.{name} is not described"
+    start = tools[0].input_schema
+    assert start["required"] == ["prompt"]
+    assert set(start["properties"]) == {
+        "prompt", "workingDirectory", "model", "approvalPolicy", "sandbox", "fullAuto", "profile", "config",
+        "baseInstructions", "developerInstructions", "images", "skipGitRepoCheck", "dangerouslyBypassApprovalsAndSandbox",
+        "trustRepository", "writableRoots", "outputSchema", "effort", "worktree", "idempotencyKey",
+    }  # fmt: skip
+    assert codex.client.instructions
+    assert "codex_wait" in codex.client.instructions
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code", "sentence"),
+    [
+        ("codex_start", {}, "invalid_input", "prompt"),
+        ("codex_start", {"prompt": " "}, "invalid_input", "empty"),
+        ("codex_start", {"prompt": "x", "workingDirectory": "/no/such/place"}, "invalid_input", "does not exist"),
+        ("codex_start", {"prompt": "x", "workingDirectory": "/etc/passwd"}, "invalid_input", "not a directory"),
+        ("codex_start", {"prompt": "x", "sandbox": "open"}, "invalid_input", "sandbox"),
+        ("codex_start", {"prompt": "x", "images": ["/no/such.png"]}, "invalid_input", "no image"),
+        ("codex_start", {"prompt": "x", "config": {"a\nb": 1}}, "invalid_input", "key"),
+        ("codex_start", {"prompt": "x", "promt": "y"}, "invalid_input", "promt"),
+        ("codex_start", {"prompt": "x" * 20_000_000}, "invalid_input", "1048576"),
+        ("codex_say", {"sessionId": "nope", "message": "x"}, "session_not_found", "nope"),
+        ("codex_status", {"sessionId": "nope"}, "session_not_found", "nope"),
+        ("codex_wait", {"sessionId": "nope"}, "session_not_found", "nope"),
+        ("codex_wait", {"sessionId": "x", "timeoutSec": -1}, "invalid_input", "timeoutSec"),
+        ("codex_respond", {"sessionId": "nope", "id": "q", "answers": ["a"]}, "session_not_found", "nope"),
+        ("codex_interrupt", {"sessionId": "nope"}, "session_not_found", "nope"),
+        ("codex_list", {"limit": 0}, "invalid_input", "limit"),
+        ("codex_list", {"cursor": "nonsense"}, "invalid_input", "cursor"),
+    ],
+)
+async def test_bad_input_is_a_result_with_a_code_and_the_server_goes_on(
+    codex: Caller, tool: str, arguments: dict[str, Any], code: str, sentence: str
+) -> None:
+    error = await codex.error(tool, **arguments)
+    assert error["code"] == code
+    assert sentence in error["message"]
+    assert (await codex("codex_list"))["sessions"] == []
+
+
+async def test_a_wrong_answer_is_refused_and_the_question_stays(
+    codex: Caller, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("make it", run("touch made.txt", escalate="please"), say("ok"))
+    session_id = (await codex("codex_start", prompt="make it", **asks))["sessionId"]
+    question = (await codex.until_settled(session_id))["pendingQuestion"]
+    wrong = await codex.error("codex_respond", sessionId=session_id, id="q_0", answers=["approve"])
+    assert wrong["code"] == "question_not_open"
+    for answers in (["maybe"], [], ["approve", "approve"]):
+        refused = await codex.error("codex_respond", sessionId=session_id, id=question["id"], answers=answers)
+        assert refused["code"] == "answer_invalid"
+    await codex("codex_respond", sessionId=session_id, id=question["id"], answers=["deny: not now"])
+    assert (await codex.until_settled(session_id))["status"] == "done"
+    assert "not now" in model.requests[-1].user_texts
+
+
+async def test_a_wait_ends_when_its_time_is_up(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hang", hang())
+    session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
+    assert (await codex("codex_wait", sessionId=session_id, timeoutSec=0.1))["status"] == "active"
+    busy = await codex.error("codex_say", sessionId=session_id, message="more")
+    assert busy["code"] == "session_busy"
+
+
+async def test_the_same_key_gives_the_same_session(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("once", say("ok"))
+    arguments = {"prompt": "once", "workingDirectory": str(git_repo), "idempotencyKey": "k1"}
+    first = await codex("codex_start", **arguments)
+    second = await codex("codex_start", **arguments)
+    assert first["sessionId"] == second["sessionId"]
+    await codex.until_settled(first["sessionId"])
+    assert len(model.requests) == 1
+
+
+async def test_an_output_schema_gives_an_object(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("add", say('{"answer": 42}'))
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer"}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    started = await codex("codex_start", prompt="add", workingDirectory=str(git_repo), outputSchema=schema)
+    assert (await codex.until_settled(started["sessionId"]))["output"] == {"answer": 42}
+
+
+async def test_a_worktree_session_works_beside_the_main_tree(
+    codex: Caller, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("write", run("echo hi > made.txt"), say("ok"))
+    started = await codex("codex_start", prompt="write", worktree=True, **asks)
+    tree = started["worktree"]
+    assert tree["branch"].startswith("helmsman/")
+    done = await codex.until_settled(started["sessionId"])
+    assert done["workingDirectory"] == tree["path"]
+    assert Path(tree["path"], "made.txt").exists()
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_only_what_is_new_comes_since_a_cursor(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    gate = model.gate()
+    model.on("work", run("true"), say("almost", gate, " done"))
+    arguments = {"workingDirectory": str(git_repo), "approvalPolicy": "never"}
+    session_id = (await codex("codex_start", prompt="work", **arguments))["sessionId"]
+    with anyio.fail_after(30):
+        await gate.reached()
+    first = await codex("codex_status", sessionId=session_id)
+    assert "command_execution" in [event["itemType"] for event in first["itemEvents"]]
+    gate.release()
+    await codex.until_settled(session_id)
+    later = await codex("codex_status", sessionId=session_id, sinceCursor=first["cursor"], outputLines=1)
+    assert [event["itemType"] for event in later["itemEvents"]] == ["agent_message"]
+    assert later["recentOutput"] == ["almost done"]
+
+
+async def test_progress_comes_on_the_callers_own_token(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hang", hang())
+    session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
+    heard: list[str | None] = []
+
+    async def listen(_progress: float, _total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    await codex.client.call_tool("codex_wait", {"sessionId": session_id, "timeoutSec": 0.5}, progress_callback=listen)
+    assert heard
+
+
+async def test_an_unknown_tool_is_a_protocol_error(codex: Caller) -> None:
+    with pytest.raises(Exception, match="Unknown tool"):
+        await codex.client.call_tool("codex_fly", {})

@@ -1,0 +1,22 @@
+"""A terminal for the tests of questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pseudo_terminal import PseudoTerminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[PseudoTerminal]:
+    """A terminal; `attached()` puts stdin and stderr on it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = PseudoTerminal()
+    yield terminal
+    terminal.close()
