@@ -177,17 +177,17 @@ async def test_a_session_that_is_gone_from_disk_is_not_found(scene: Scene) -> No
 
 
 async def test_closing_the_engine_ends_a_start_that_is_under_way(scene: Scene) -> None:
-    async with anyio.create_task_group() as tasks:
-        async with scene.engine(scene.program("open('here', 'w').close(); time.sleep(600)")) as engine:
+    program = scene.program("open('here', 'w').close(); time.sleep(600)")
+    async with anyio.create_task_group() as tasks, scene.engine(program) as engine:
 
-            async def start() -> None:
-                with pytest.raises(EngineLost):
-                    await engine.start(SessionOptions(cwd=scene.folder), TurnInput(text="go"))
+        async def start() -> None:
+            with anyio.fail_after(30), pytest.raises(EngineLost):
+                await engine.start(SessionOptions(cwd=scene.folder), TurnInput(text="go"))
 
-            tasks.start_soon(start)
-            with anyio.fail_after(30):
-                while not await anyio.Path(scene.folder / "here").exists():
-                    await anyio.sleep(0.01)
+        tasks.start_soon(start)
+        with anyio.fail_after(30):
+            while not await anyio.Path(scene.folder / "here").exists():
+                await anyio.sleep(0.01)
 
 
 async def test_a_session_nobody_follows_any_more_is_left_in_peace(scene: Scene) -> None:

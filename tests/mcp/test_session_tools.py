@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
 import pytest
 
 from helmsman.mcp.server import build_server
 from helmsman.testing import hang, run, say
 from mcp import Client
+from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
-
-
-class Caller:
-    """A client that looks at structured content, as agents do."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
-    async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        with anyio.fail_after(60):
-            result = await self.client.call_tool(tool, arguments)
-        assert isinstance(result, types.CallToolResult)
-        assert not result.is_error, result.structured_content
-        assert result.structured_content is not None
-        assert isinstance(result.content[0], types.TextContent)
-        return result.structured_content
-
-    async def error(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        with anyio.fail_after(60):
-            result = await self.client.call_tool(tool, arguments)
-        assert isinstance(result, types.CallToolResult)
-        assert result.is_error
-        assert result.structured_content is not None
-        return result.structured_content
-
-    async def until_settled(self, session_id: str) -> dict[str, Any]:
-        while True:
-            status = await self("codex_wait", sessionId=session_id)
-            if status["status"] != "active":
-                return status
 
 
 @pytest.fixture(params=["legacy", "auto"])
@@ -227,7 +197,7 @@ async def test_progress_comes_on_the_callers_own_token(codex: Caller, model: Scr
     session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
     heard: list[str | None] = []
 
-    async def listen(_progress: float, _total: float | None, message: str | None) -> None:
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
     await codex.client.call_tool("codex_wait", {"sessionId": session_id, "timeoutSec": 0.5}, progress_callback=listen)

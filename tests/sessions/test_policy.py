@@ -254,7 +254,16 @@ def test_a_cd_that_leads_who_knows_where_does_so_even_if_a_rule_allows_it(tmp_pa
 
 def test_a_question_that_names_no_place_arose_where_the_session_works(tmp_path: Path) -> None:
     rule = allow("ls", directory=tmp_path)
-    assert decided(command("ls", None), rule, workspace=Workspace(directory=tmp_path / "x")).effect == "allow"
+    workspace = Workspace(directory=tmp_path / "x")
+    assert decided(ask("command_approval", command="ls"), rule, workspace=workspace).effect == "allow"
+
+
+@pytest.mark.parametrize("odd", ["", "x", "../x", "/a\nb", "/a\0b", "/\ud800", 7, ["/"]])
+def test_a_question_that_names_a_place_nobody_can_read_arose_anywhere(tmp_path: Path, odd: Any) -> None:
+    workspace = Workspace(directory=tmp_path)
+    question = ask("command_approval", command="ls", directory=odd)
+    assert decided(question, allow("ls", directory=tmp_path), workspace=workspace).effect == "ask"
+    assert decided(question, LS, deny("ls", directory=Path("/x/y")), workspace=workspace).effect == "deny"
 
 
 def test_a_deny_rule_for_a_directory_holds_in_doubt(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_tool_approved_for_the_session_is_allowed_again_and_no_other() -> None
     ],
 )
 def test_what_could_not_be_recognised_again_makes_no_rule(question: Question) -> None:
-    assert rule_for_session(question, Workspace()) is None
+    assert rule_for_session(question, Workspace(directory=Path("/nowhere"))) is None
 
 
 # --- for good --------------------------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ def test_a_file_without_rules_has_none() -> None:
         'effect = "allow"\nmcp = { server = "lab" }',
         'effect = "allow"\ntext = "/bin/bash -lc \'a && b\'"',
         'effect = "allow"\ncommand = ["bash", "run.sh"]',
+        'effect = "allow"\ncommand = ["x", "=y", "~", "$z"]',
         'effect = "allow"\ncommand = ["git", "commit", "-m", "a b; c"]',
         'effect = "allow"\ncommand = ["ls"]\ntype = "command_approval"',
     ],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COMMANDS: Final = {
+    "serve": "helmsman.cli.serve",
     "run": "helmsman.cli.run",
     "list": "helmsman.cli.list_sessions",
     "doctor": "helmsman.cli.doctor",

@@ -100,6 +100,7 @@ class _Turn:
     child: Child | None = None
     interrupted: bool = False
     end: TurnEnded | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     launched: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
 
@@ -115,6 +116,7 @@ class ExecEngine:
         self._router = EventRouter()
         self._rollouts = RolloutIndex(codex_home)
         self._running: dict[str, _Turn] = {}
+        self._starting: set[_Turn] = set()
         self._lost: HelmsmanError | None = None
 
     @property
@@ -215,13 +217,15 @@ class ExecEngine:
         if session_id is not None:
             self._refuse_if_running(session_id)
             self._running[session_id] = turn
+        self._starting.add(turn)
         try:
             opened: Opened = await self._tasks.start(self._run, turn, options, given)
         except RuntimeError as error:
             if self._lost is None:
                 raise
-            raise self._lost.again() from error  # the task was cancelled because the engine is being closed
+            raise self._lost.again() from error  # the task ended without a word: `refuse_more` has cancelled it
         finally:
+            self._starting.discard(turn)
             if turn.child is None:
                 self._forget(turn)
         return opened
@@ -229,35 +233,43 @@ class ExecEngine:
     async def _run(
         self, turn: _Turn, options: SessionOptions, given: TurnInput, *, task_status: TaskStatus[Opened]
     ) -> None:
-        try:
-            async with anyio.TemporaryDirectory(prefix="helmsman-") as scratch, background_tasks() as helpers:
-                command = await anyio.to_thread.run_sync(
-                    lambda: exec_command(
-                        self._binary,
-                        self._codex_home,
-                        options,
-                        given,
-                        directory=turn.directory,
-                        scratch=Path(scratch),
-                        session_id=turn.session_id,
-                    )
+        with turn.scope:
+            try:
+                child = await self._live(turn, options, given, task_status)
+            finally:
+                self._forget(turn)
+            self._router.deliver(_how_it_ended(turn, child))
+
+    async def _live(
+        self, turn: _Turn, options: SessionOptions, given: TurnInput, task_status: TaskStatus[Opened]
+    ) -> Child:
+        """From the start of the process to its end."""
+        async with anyio.TemporaryDirectory(prefix="helmsman-") as scratch, background_tasks() as helpers:
+            command = await anyio.to_thread.run_sync(
+                lambda: exec_command(
+                    self._binary,
+                    self._codex_home,
+                    options,
+                    given,
+                    directory=turn.directory,
+                    scratch=Path(scratch),
+                    session_id=turn.session_id,
                 )
+            )
 
-                def started(session_id: str) -> None:
-                    task_status.started(self._opened(session_id, turn.id, options, turn.directory, command.notes))
+            def started(session_id: str) -> None:
+                task_status.started(self._opened(session_id, turn.id, options, turn.directory, command.notes))
 
-                argv: list[str | Path] = [self._binary.path, *command.arguments]
-                async with open_child(helpers, argv, env=self._env, cwd=turn.directory) as child:
-                    turn.child = child
-                    turn.launched.set()
-                    try:
-                        await self._follow(turn, child, helpers, given.text, started)
-                    finally:
-                        with anyio.CancelScope(shield=True):
-                            await _stop(child)
-        finally:
-            self._forget(turn)
-        self._router.deliver(_how_it_ended(turn, child))
+            argv: list[str | Path] = [self._binary.path, *command.arguments]
+            async with open_child(helpers, argv, env=self._env, cwd=turn.directory) as child:
+                turn.child = child
+                turn.launched.set()
+                try:
+                    await self._follow(turn, child, helpers, given.text, started)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await _stop(child)
+            return child
 
     async def _follow(
         self, turn: _Turn, child: Child, helpers: TaskGroup, prompt: str, started: Callable[[str], None]
@@ -316,8 +328,10 @@ class ExecEngine:
         turn.gone.set()
 
     def refuse_more(self) -> None:
-        """Take no more work from now on."""
+        """Take no more work from now on, and give up what is being started: that still belongs to its caller."""
         self._lost = _closed()
+        for turn in self._starting:
+            turn.scope.cancel()
 
     def tell_everyone(self) -> None:
         """Tell every session that the engine is no more."""

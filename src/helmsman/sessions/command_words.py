@@ -8,7 +8,6 @@ an allow rule covers whatever the program does with further arguments.
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def program_name(word: str) -> str:
     """A program as one would call it: without its directory, and as a file system that ignores case sees it."""
-    return PurePosixPath(word.replace("\\", "/")).name.casefold().removesuffix(".exe")
+    return word.replace("\\", "/").rpartition("/")[2].casefold().removesuffix(".exe")
 
 
 def _names(text: str) -> frozenset[str]:

@@ -3,11 +3,15 @@
 Where a command was fully understood its words are compared, tolerantly: another path or spelling of the program,
 options anywhere, options between the words. Where it was not, or where it hands words to another program (`sudo`,
 `xargs`, `python -c`), the text is cut up at everything that could begin a command, and each piece is tried.
+
+A hostile text can be long, and rules can be many: all of this takes time linear in the text, and only so much of it is
+searched. Nothing is lost by that, for what is not understood is not allowed either.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helmsman.sessions.command_words import NEVER_UNDERSTOOD, program_name, runs_others
@@ -18,53 +22,70 @@ if TYPE_CHECKING:
 
     from helmsman.sessions.shell_words import SimpleCommand
 
-_VARIABLE: Final = re.compile(r"\$\{[^}]*\}|\$\w+")
+_CHARACTERS_SEARCHED: Final = 64 * 1024
+_WORDS_COMPARED: Final = 64
+"""How far behind a program its options and arguments are looked for."""
+
+_VARIABLE: Final = re.compile(r"\$\{[^}\s]{0,100}\}|\$\w+")
 _BEFORE_COMMAND: Final = re.compile(r"[;&|\n\r()`<>]+")
 _QUOTES: Final = re.compile(r"[\"'\\]")
 _IGNORED: Final = re.compile(r"[${}]")
 _ASSIGNMENT: Final = re.compile(r"\w+\+?=")
 
 
-def may_run(prefix: Sequence[str], text: str, commands: Sequence[SimpleCommand] | None) -> bool:
-    """Whether a command beginning with the words of `prefix` may run when `text` does.
+@dataclass(frozen=True, slots=True)
+class PossibleCommand:
+    """Words that may run. `runs_words`: each of them may be the program, not only the first."""
 
-    `commands` is what `parse_command` made of the text.
-    """
-    understood = commands is not None and not any(runs_others(one.words[0]) for one in commands)
-    if commands is not None and any(_is_meant(prefix, one.words) for one in commands):
-        return True
-    return not understood and any(_is_meant(prefix, words) for words in _possible_commands(text))
+    words: Sequence[str]
+    runs_words: bool
 
 
-def _possible_commands(text: str) -> Iterator[list[str]]:
-    script = _VARIABLE.sub(" ", innermost_script(text))
+def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> list[PossibleCommand]:
+    """All that may run when `text` does; `commands` is what `parse_command` made of it."""
+    known = [PossibleCommand(command.words, runs_words=False) for command in commands or ()]
+    if commands is not None and not any(runs_others(command.words[0]) for command in commands):
+        return known
+    return [*known, *_guesses(text)]
+
+
+def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> bool:
+    """Whether one of the commands may be meant by a rule for commands that begin with `prefix`."""
+    program = program_name(prefix[0])
+    for command in possible:
+        words = command.words
+        for at in range(len(words) if command.runs_words else 1):
+            if program_name(words[at]) == program and _fits(prefix[1:], words[at + 1 : at + 1 + _WORDS_COMPARED]):
+                return True
+    return False
+
+
+def _guesses(text: str) -> Iterator[PossibleCommand]:
+    script = _VARIABLE.sub(" ", innermost_script(text)[:_CHARACTERS_SEARCHED])
     for without_quotes in (_QUOTES.sub("", script), _QUOTES.sub(" ; ", script)):
         for piece in _BEFORE_COMMAND.split(_IGNORED.sub(" ", without_quotes)):
             words = piece.split()
-            while words and (_ASSIGNMENT.match(words[0]) or words[0] == "!"):
-                del words[0]
-            if not words:
-                continue
-            yield words
-            if words[0] in NEVER_UNDERSTOOD or runs_others(words[0]):
-                yield from (words[start:] for start in range(1, len(words)))
+            start = 0
+            while start < len(words) and (_ASSIGNMENT.match(words[start]) or words[start] == "!"):
+                start += 1
+            if start < len(words):
+                first = words[start]
+                yield PossibleCommand(words[start:], runs_words=first in NEVER_UNDERSTOOD or runs_others(first))
 
 
-def _is_meant(prefix: Sequence[str], words: Sequence[str]) -> bool:
-    if program_name(words[0]) != program_name(prefix[0]):
-        return False
-    given = words[1:]
+def _fits(expected: Sequence[str], given: Sequence[str]) -> bool:
+    """Whether the arguments are there: options anywhere, the others in order with nothing but options between them."""
     at = 0
-    for name in prefix[1:]:
-        if name.startswith("-"):
-            if not _has_option(name, given):
+    for word in expected:
+        if word.startswith("-"):
+            if not _has_option(word, given):
                 return False
             continue
-        while at < len(given) and given[at] != name and given[at].startswith("-"):
+        while at < len(given) and given[at] != word and given[at].startswith("-"):
             at += 1
-            if at < len(given) and given[at] != name and not given[at].startswith("-"):
+            if at < len(given) and given[at] != word and not given[at].startswith("-"):
                 at += 1  # perhaps the option's value
-        if at >= len(given) or given[at] != name:
+        if at >= len(given) or given[at] != word:
             return False
         at += 1
     return True

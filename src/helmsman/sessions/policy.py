@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.sessions.command_words import risky_words
-from helmsman.sessions.loose_matching import may_run
+from helmsman.sessions.loose_matching import may_run, possible_commands
 from helmsman.sessions.shell_words import SimpleCommand, parse_command
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Rule:
     """One rule. What is None does not matter to it; all that is given must fit.
 
     `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
-    server and one of its tools (or None for all of them), `paths` are files that a patch may change. `directory` must
-    contain the place where the question arises. `env` are variables that may be set before an allowed command.
+    server and one of its tools (or None for all of them). `directory` must contain the place where the question arises.
+    For allow rules only: `paths` are files that a patch may change, `env` variables that may be set before a command.
     `reason` is told to whoever asked, `origin` says where the rule comes from.
     """
 
@@ -139,8 +139,9 @@ class _Subject:
         self.type = question.type
         self.text = _text(details.get("command")) if question.type == "command_approval" else None
         self.commands = parse_command(self.text) if self.text is not None else None
+        self.possible = possible_commands(self.text, self.commands) if self.text is not None else []
         self.asks_for_more = bool(details.get("additionalPermissions") or details.get("networkContext"))
-        self.directory = _absolute(_text(details.get("directory"))) or _absolute(workspace.directory)
+        self.directory = place_of(question, workspace)
         self.grants_root = bool(details.get("grantRoot"))
         self.paths = changed_paths(question)
         self.server = _text(details.get("server"))
@@ -158,7 +159,7 @@ class _Subject:
         if rule.command is not None or rule.text is not None:
             if self.text is None or (rule.text is not None and rule.text != self.text):
                 return False
-            if rule.command is not None and not may_run(rule.command, self.text, self.commands):
+            if rule.command is not None and not may_run(rule.command, self.possible):
                 return False
         if rule.mcp is not None:
             server, tool = rule.mcp
@@ -166,8 +167,6 @@ class _Subject:
                 return False
             if tool is not None and self.tool not in (None, tool):
                 return False
-        if rule.paths is not None and not (self.paths is None or set(rule.paths) & set(self.paths)):
-            return False
         return rule.directory is None or self._may_be_inside(rule.directory)
 
     def _may_be_inside(self, directory: Path) -> bool:
@@ -175,6 +174,11 @@ class _Subject:
         if self.type != "patch_approval":
             places = directories_after(self.directory, self.commands or ())
         return places is None or any(_inside(place, directory, ignore_case=True) for place in places)
+
+
+def place_of(question: Question, workspace: Workspace) -> str | None:
+    """The directory in which a question arose: the one it names, else the session's; None when that is no good path."""
+    return _absolute(question.details.get("directory", workspace.directory))
 
 
 def changed_paths(question: Question) -> tuple[str, ...] | None:
@@ -188,7 +192,7 @@ def changed_paths(question: Question) -> tuple[str, ...] | None:
             paths += [moved] if moved else []
     if question.type != "patch_approval" or not isinstance(paths, list | tuple) or not paths:
         return None
-    known = [_absolute(_text(path)) for path in paths]
+    known = [_absolute(path) for path in paths]
     return tuple(_resolved(path) for path in known if path is not None) if None not in known else None
 
 
@@ -318,8 +322,8 @@ def _resolved(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _absolute(path: str | Path | None) -> str | None:
-    text = str(path) if path is not None else ""
+def _absolute(path: object) -> str | None:
+    text = str(path) if isinstance(path, str | Path) else ""
     if not text.isprintable():  # no file system call can be trusted to take it
         return None
     return text if os.path.isabs(text) else None  # noqa: PTH117 - it is text from outside

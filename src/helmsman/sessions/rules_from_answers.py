@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from helmsman.errors import AnswerInvalid
 from helmsman.repositories import repository_root
 from helmsman.sessions.command_words import sensible_prefix
-from helmsman.sessions.policy import Rule, cd_target, changed_paths
+from helmsman.sessions.policy import Rule, cd_target, changed_paths, place_of
 from helmsman.sessions.shell_words import parse_command
 
 if TYPE_CHECKING:
@@ -123,6 +123,5 @@ def _mcp_tool(question: Question) -> tuple[str, str] | None:
 
 
 def _directory(question: Question, workspace: Workspace) -> Path | None:
-    given = question.details.get("directory")
-    path = Path(given) if isinstance(given, str) and given.isprintable() else workspace.directory
-    return path if path is not None and path.is_absolute() else None
+    place = place_of(question, workspace)
+    return None if place is None else Path(place)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import __version__, errors
+from helmsman.cli.exit_codes import ExitCode, exit_code_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Cli
+
+HEAVY = ("rich", "starlette", "uvicorn", "websockets", "jsonschema", "helmsman.service", "helmsman.codex")
+
+
+@pytest.mark.anyio
+async def test_version(bare_cli: Cli) -> None:
+    done = await bare_cli.run("--version")
+    assert (done.exit_code, done.stdout) == (0, f"helmsman {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"], ["doctor", "--help"]])
+def test_what_does_not_run_codex_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "helmsman", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "HOME": str(tmp_path)},
+        timeout=60,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "click" in imported
+    assert imported & set(HEAVY) == set()
+
+
+@pytest.mark.anyio
+async def test_help_names_every_command_with_its_purpose_and_the_exit_codes(bare_cli: Cli) -> None:
+    done = await bare_cli.run("--help")
+    assert done.exit_code == 0
+    for name in ("run", "list", "doctor", "demo"):
+        assert f"\n  {name} " in done.stdout
+        assert "Example" in (await bare_cli.run(name, "-h")).stdout
+    for code in ExitCode:
+        assert f"\n  {code.value:<4} {code.text}" in done.stdout
+
+
+@pytest.mark.anyio
+async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
+    done = await bare_cli.run("fly")
+    assert done.exit_code == 2
+    assert "No such command 'fly'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.StepFailed("x"), 1),
+        (errors.StepOutputInvalid("x"), 1),
+        (errors.SessionBusy("x"), 1),
+        (errors.StepFailed("x", cause_code="engine_lost", session_id="s"), 1),
+        (errors.InvalidInput("x"), 2),
+        (errors.InvalidSetting("x"), 2),
+        (errors.SessionNotFound("x"), 2),
+        (errors.CodexNotFound("x"), 3),
+        (errors.CodexUnsupported("x"), 3),
+        (errors.EngineStartFailed("x"), 3),
+        (errors.StepFailed("x", cause_code="engine_start_failed"), 3),
+        (errors.StepTimedOut("x"), 4),
+        (errors.EngineTimeout("x"), 4),
+        (errors.StepInterrupted("x"), 130),
+    ],
+)
+def test_every_error_has_its_exit_code(error: errors.HelmsmanError, code: int) -> None:
+    assert exit_code_of(error) == code

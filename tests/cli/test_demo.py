@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def demo(bare_cli: Cli, codex_binary: Path, tmp_path: Path) -> Cli:
+    """The command with a Codex, and a directory for temporary files in which nothing may be left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    bare_cli.env |= {"CODEX_CLI_PATH": str(codex_binary), "TMPDIR": str(temporary)}
+    for name in ("HELMSMAN_TEST_ID",):
+        if name in os.environ:
+            bare_cli.env[name] = os.environ[name]
+    return bare_cli
+
+
+def _left_behind(demo: Cli) -> list[str]:
+    places = [demo.env["TMPDIR"], demo.env["HOME"] + "/.codex"]
+    return [name for place in places for name in os.listdir(place)]
+
+
+async def test_it_shows_a_command_a_change_and_an_approval(demo: Cli) -> None:
+    done = await demo.run("demo")
+    assert done.exit_code == 0
+    assert done.stdout.endswith("3 of 3 checks pass. The greeting is published.\n")
+    story = done.stderr
+    assert "$ sh check.sh" in story
+    assert "0/3 checks passed\n  ✗ exit 1" in story
+    assert "± change greet.sh  +1 -1" in story
+    assert "3/3 checks passed\n  ✓ exit 0" in story
+    assert story.count("? Codex asks to run a command") == 1
+    assert "→ approve (answered by the demo itself: no terminal here)" in story
+    assert "What changed\n  change greet.sh\n" in story
+    assert " tokens in" in story
+    assert "helmsman doctor" in story
+    assert _left_behind(demo) == []
+
+
+async def test_the_approval_is_asked_on_a_terminal(demo: Cli) -> None:
+    async with demo.on_terminal("demo") as program:
+        await program.shows("deny and stop the turn")
+        program.press("y")
+        await program.shows("The greeting is published.")
+        await program.shows("Try next")
+        assert await program.exit_code() == 0
+    assert _left_behind(demo) == []
+
+
+async def test_a_denial_is_respected(demo: Cli) -> None:
+    async with demo.on_terminal("demo", columns=140) as program:
+        await program.shows("deny and stop the turn")
+        program.press("n")
+        await program.shows("Why?")
+        program.press("\n")
+        await program.shows("I did not publish it, as you decided.")
+        assert await program.exit_code() == 0
+
+
+async def test_with_auto_it_answers_itself_on_a_terminal_too(demo: Cli) -> None:
+    async with demo.on_terminal("demo", "--auto") as program:
+        await program.shows("→ approve (answered by the demo itself, because of --auto)")
+        assert await program.exit_code() == 0
+
+
+async def test_it_can_be_interrupted(demo: Cli) -> None:
+    async with demo.on_terminal("demo") as program:
+        await program.shows("deny and stop the turn")
+        program.press("\x03")
+        await program.shows("■ Interrupted")
+        assert await program.exit_code() == 130
+    assert _left_behind(demo) == []
+
+
+async def test_json_tells_the_same_story(demo: Cli) -> None:
+    done = await demo.run("demo", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    *events, result = done.json
+    assert [event["answer"] for event in events if event["type"] == "question_closed"] == ["approve"]
+    assert result["status"] == "done"
+
+
+async def test_it_works_without_git(demo: Cli, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "bash", "cat", "cp", "mkdir", "env"):
+        found = shutil.which(name)
+        assert found is not None
+        (programs / name).symlink_to(found)
+    done = await demo.run("demo", PATH=str(programs))
+    assert done.exit_code == 0, done.stderr
+    assert "What changed\n  change greet.sh\n" in done.stderr
+
+
+async def test_without_codex_the_exit_code_is_3(bare_cli: Cli) -> None:
+    done = await bare_cli.run("demo")
+    assert done.exit_code == 3
+    assert "Install Codex" in done.stderr

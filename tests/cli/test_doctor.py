@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import HomeTemplates
+    from tests.cli.conftest import Cli, Done
+
+pytestmark = pytest.mark.anyio
+
+
+def _checks(done: Done) -> dict[str, dict[str, Any]]:
+    (report,) = done.json
+    return {check["name"]: check for check in report["checks"]}
+
+
+async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_binary: Path) -> None:
+    done = await cli.run("doctor")
+    assert done.exit_code == 0, done.stdout
+    assert f"at {codex_binary}" in " ".join(done.stdout.split()).replace(" ", "", 0)
+    assert "✓ Handshake   the app-server answers" in done.stdout
+    assert "✓ Sandbox     a command ran in it and could not write" in done.stdout
+    assert "This Codex can\n  ✓ run as an app-server\n" in done.stdout
+    assert done.stdout.endswith("All is well.\n")
+
+
+async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, int, int]) -> None:
+    done = await cli.run("doctor", "--json")
+    (report,) = done.json
+    assert report["ok"] is True
+    assert report["codex"]["version"] == ".".join(map(str, codex_version))
+    assert report["features"]["app_server"] is True
+    assert {check["status"] for check in report["checks"]} == {"ok"}
+
+
+async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
+    done = await bare_cli.run("doctor")
+    assert done.exit_code == 1
+    assert "✗ Codex" in done.stdout
+    assert "npm install -g @openai/codex" in " ".join(done.stdout.split())
+    assert "1 of 5 checks failed" in done.stdout
+
+
+async def test_a_missing_login_is_a_failed_check_with_its_fix(
+    cli: Cli, codex_home_templates: HomeTemplates, codex_binary: Path, tmp_path: Path
+) -> None:
+    fresh = codex_home_templates.new_home(codex_binary, tmp_path / "fresh")
+    done = await cli.run("doctor", "--json", CODEX_HOME=str(fresh.path))
+    assert done.exit_code == 1
+    account = _checks(done)["Account"]
+    assert (account["status"], account["fix"]) == ("failed", "Run `codex login`.")
+
+
+async def test_a_codex_that_does_not_start_says_why(cli: Cli) -> None:
+    del cli.env["CODEX_HOME"]
+    cli.env["HOME"] = str(cli.directory)
+    checks = _checks(await cli.run("doctor", "--json"))
+    if (cli.directory / ".codex").exists():
+        assert checks["Handshake"]["status"] == "ok"  # Helmsman made it, as Codex itself does
+    else:
+        assert checks["Codex home"]["status"] == checks["Handshake"]["status"] == "failed"
+        assert "CODEX_HOME" in checks["Handshake"]["detail"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_codex_home_one_cannot_write_to_is_a_failed_check(bare_cli: Cli, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    home = _checks(await bare_cli.run("doctor", "--json", CODEX_HOME=str(locked)))["Codex home"]
+    assert home["status"] == "failed"
+    assert "permissions" in home["fix"]
+
+
+async def test_a_state_directory_of_everybody_is_a_failed_check(bare_cli: Cli, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    state = _checks(await bare_cli.run("doctor", "--json", HELMSMAN_STATE_DIR=str(shared)))["State"]
+    assert state["status"] == "failed"
+    assert "HELMSMAN_STATE_DIR" in state["detail"]
+
+
+async def test_without_git_there_is_a_warning_only(bare_cli: Cli, tmp_path: Path) -> None:
+    git = _checks(await bare_cli.run("doctor", "--json", PATH=str(tmp_path)))["Git"]
+    assert (git["status"], git["fix"]) == ("warning", "Install git.")
+
+
+async def test_the_settings_in_force_are_named(bare_cli: Cli) -> None:
+    (bare_cli.directory / "helmsman.toml").write_text("max_sessions = 3\n", encoding="utf-8")
+    assert _checks(await bare_cli.run("doctor", "--json"))["Settings"]["detail"].endswith("helmsman.toml")
+    (bare_cli.directory / "helmsman.toml").write_text("max_sessions = 0\n", encoding="utf-8")
+    assert (await bare_cli.run("doctor")).exit_code == 2

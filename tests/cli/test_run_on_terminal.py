@@ -1,0 +1,185 @@
+"""`helmsman run` on a terminal: live output, questions at the prompt, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import add, patch, plan, run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.anyio
+
+WRITABLE = ("-s", "workspace-write", "-a", "on-request")
+
+
+async def test_an_approval_is_given_at_the_prompt(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
+    place = tmp_path / "published"
+    model.on("Publish", run(f"touch {place}", escalate="It must leave the sandbox"), say("Published."))
+    async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
+        await program.shows("? Codex asks to run a command")
+        await program.shows("because It must leave the sandbox")
+        await program.shows("deny and stop the turn")
+        program.press("y")
+        await program.shows("→ approve")
+        await program.shows("✓ exit 0")
+        await program.shows("• Published.")
+        await program.shows("✓ Done in")
+        assert await program.exit_code() == 0
+    assert place.exists()
+    assert program.screen.count("Published.") == 1  # it was read as it was written
+
+
+async def test_the_reason_of_a_denial_reaches_the_model(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("touch /published", escalate="Why not"), say("Then not."))
+    async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
+        await program.shows("deny and stop the turn")
+        program.press("n")
+        await program.shows("Why?")
+        program.press("not on a Friday\n")
+        await program.shows("• Then not.")
+        assert await program.exit_code() == 0
+    assert "not on a Friday" in json.dumps(model.requests[-1].body["input"])
+
+
+async def test_stopping_the_turn_at_the_prompt_interrupts_it(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("touch /published", escalate="Why not"), say("Never."))
+    async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
+        await program.shows("deny and stop the turn")
+        program.press("x")
+        await program.shows("■ Interrupted")
+        assert await program.exit_code() == 130
+
+
+async def test_a_patch_is_judged_by_its_diff_and_not_shown_twice(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Write", patch(add("new.txt", "hello\n")), say("Written."))
+    async with cli.on_terminal("run", "-s", "read-only", "-a", "on-request", "Write") as program:
+        await program.shows("? Codex asks to change files")
+        await program.shows("add new.txt  +1 -0\n  +hello\n")
+        await program.shows("deny and stop the turn")
+        program.press("y")
+        await program.shows("± add new.txt  +1 -0")
+        await program.shows("• Written.")
+        assert await program.exit_code() == 0
+    assert program.screen.count("+hello") == 1
+    assert (cli.directory / "new.txt").exists()
+
+
+async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("git tag v1", escalate="Writes to .git"), say("Tagged."))
+    model.on("Again", run("git tag v1", escalate="Writes to .git"), say("Tagged again."))
+    async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
+        await program.shows("a  always allow it")
+        await program.shows("deny and stop the turn")
+        program.press("a")
+        await program.shows("Always allow commands that begin with")
+        await program.shows("b  back")
+        program.press("1")
+        await program.shows("• Tagged.")
+        assert await program.exit_code() == 0
+    async with cli.on_terminal("run", *WRITABLE, "Again") as program:
+        await program.shows("→ approve (")
+        await program.shows("• Tagged again.")
+        assert await program.exit_code() == 0
+    assert "deny and stop the turn" not in program.screen
+
+
+async def test_messages_appear_while_they_are_written(cli: Cli, model: ScriptedModel) -> None:
+    gate = model.gate()
+    model.on("Talk", say("The first half", gate, " and the second half."))
+    async with cli.on_terminal("run", "Talk") as program:
+        with anyio.fail_after(30):
+            await gate.reached()
+        await program.shows("• The first half")
+        gate.release()
+        await program.shows("The first half and the second half.")
+        assert await program.exit_code() == 0
+
+
+async def test_a_progress_line_follows_a_test_run(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    tally = f"echo 0/3 tests passed; echo 1/3 tests passed; while [ ! -e {go_on} ]; do sleep 0.05; done; echo 3/3 tests passed"
+    model.on("Test", run(tally), say("Tested."))
+    async with cli.on_terminal("run", "-s", "read-only", "Test", columns=140) as program:
+        await program.shows("1 of 3 tests, about ")
+        await program.shows(" left  running echo 0/3 tests passed;")
+        go_on.touch()
+        await program.shows("  3/3 tests passed\n  ✓ exit 0")
+        assert await program.exit_code() == 0
+
+
+async def test_ctrl_c_stops_the_turn_first(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Sleep", run("sleep 300"), say("Never."))
+    async with cli.on_terminal("run", "-s", "read-only", "Sleep") as program:
+        await program.shows("running sleep 300")
+        program.press("\x03")
+        await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+        await program.shows("$ sleep 300\n  ✗ did not finish\n")
+        await program.shows("■ Interrupted")
+        await program.shows("continue with helmsman run --session")
+        assert await program.exit_code() == 130
+
+
+async def test_ctrl_c_at_the_prompt_withdraws_the_question(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("touch /published", escalate="Why not"), say("Never."))
+    async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
+        before = program.terminal.modes
+        await program.shows("deny and stop the turn")
+        program.press("\x03")
+        await program.shows("■ Interrupted")
+        assert await program.exit_code() == 130
+        assert program.terminal.modes == before
+
+
+async def test_a_piped_result_is_not_repeated_on_the_terminal(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Look", [say("I look.", phase="commentary"), run("echo hi")], say("The answer."))
+    read, write = os.pipe()
+    async with cli.on_terminal("run", "Look", stdout=write) as program:
+        os.close(write)
+        await program.shows("• I look.")
+        await program.shows("✓ Done in")
+        assert await program.exit_code() == 0
+    with os.fdopen(read, encoding="utf-8") as result:
+        assert result.read() == "The answer.\n"
+    assert "The answer." not in program.screen
+
+
+async def test_there_are_colours_on_a_terminal_unless_unwanted(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Look", run("exit 1"), say("Done."))
+    async with cli.on_terminal("run", "-s", "read-only", "Look") as program:
+        await program.shows("✓ Done in")
+        await program.exit_code()
+    assert "\x1b[31m✗ exit 1" in program.terminal.raw
+    async with cli.on_terminal("run", "-s", "read-only", "Look", NO_COLOR="1") as program:
+        await program.shows("✓ Done in")
+        await program.exit_code()
+    assert "✗ exit 1" in program.terminal.raw
+    assert "\x1b[31m" not in program.terminal.raw
+
+
+async def test_a_dumb_terminal_gets_plain_lines(cli: Cli, model: ScriptedModel) -> None:
+    model.on("Look", run("echo hi"), say("Done."))
+    async with cli.on_terminal("run", "Look", TERM="dumb") as program:
+        await program.shows("✓ exit 0")
+        assert await program.exit_code() == 0
+    assert "\x1b" not in program.terminal.raw
+
+
+async def test_a_plan_is_followed_step_by_step(
+    cli: Cli, model: ScriptedModel, codex_version: tuple[int, int, int]
+) -> None:
+    if codex_version >= (0, 155, 0):
+        pytest.skip("Codex from 0.155 on has no tool for plans.")
+    model.on("Plan", plan(("Look", "completed"), ("Mend", "in_progress")), say("Planned."))
+    async with cli.on_terminal("run", "Plan") as program:
+        await program.shows("Plan  1 of 2 steps\n  ✓ Look\n  ▸ Mend\n")
+        assert await program.exit_code() == 0

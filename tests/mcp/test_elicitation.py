@@ -1,0 +1,180 @@
+"""A question reaches a person through the client, in both eras, and the first answer wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from helmsman.mcp.server import build_server
+from helmsman.testing import ask_user, call_tool, question, run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+class Person:
+    """Answers forms as told, and remembers them."""
+
+    def __init__(self, action: str = "accept", **content: Any) -> None:
+        self.forms: list[types.ElicitRequestFormParams] = []
+        self.closed = anyio.Event()
+        self._action = action
+        self._content = content
+
+    async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+        self.forms.append(params)
+        if self._action == "thinks":
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.closed.set()
+        return types.ElicitResult(action=self._action, content=self._content or None)
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def mode(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def touches(model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+
+
+@pytest.mark.usefixtures("touches")
+@pytest.mark.parametrize(
+    ("person", "made"),
+    [
+        (Person(decision="approve"), True),
+        (Person(decision="deny", reason="not today"), False),
+        (Person("decline"), False),
+    ],
+    ids=["approves", "denies", "declines"],
+)
+async def test_a_person_decides_in_a_form(
+    helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any, person: Person, made: bool
+) -> None:
+    person.forms.clear()
+    async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        done = await codex.until_settled(session_id)
+        if done["status"] == "awaiting_approval":  # the form was still open when the wait returned
+            done = await settled_for_good(codex, session_id)
+    assert done["status"] == "done"
+    assert (git_repo / "made.txt").exists() is made
+    (form,) = person.forms
+    assert "touch made.txt" in form.message
+    assert form.requested_schema["properties"]["decision"]["enum"][0] == "approve"
+
+
+async def settled_for_good(codex: Caller, session_id: str) -> dict[str, Any]:
+    with anyio.fail_after(30):
+        while True:
+            status = await codex("codex_wait", sessionId=session_id, until="change", timeoutSec=1)
+            if status["status"] in ("done", "error", "interrupted"):
+                return status
+
+
+@pytest.mark.usefixtures("touches")
+async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
+    helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any
+) -> None:
+    person = Person("cancel")
+    async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        waiting = await codex.until_settled(session_id)
+        assert waiting["status"] == "awaiting_approval"
+        waiting = await codex("codex_wait", sessionId=session_id)
+        assert len(person.forms) == 1
+        await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["approve"])
+        assert (await codex.until_settled(session_id))["status"] == "done"
+    assert (git_repo / "made.txt").exists()
+
+
+@pytest.mark.usefixtures("touches")
+async def test_an_answer_through_another_door_wins_and_closes_the_form(
+    helm: Helmsman, asks: dict[str, Any], git_repo: Path
+) -> None:
+    person = Person("thinks")
+    async with Client(build_server(helm), mode="legacy", elicitation_callback=person) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        waiting = await codex.until_settled(session_id)
+        await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["deny"])
+        assert (await codex.until_settled(session_id))["status"] == "done"
+        with anyio.fail_after(5):
+            await person.closed.wait()
+    assert not (git_repo / "made.txt").exists()
+
+
+@pytest.mark.usefixtures("touches")
+async def test_a_client_without_forms_has_the_question_in_the_status(
+    helm: Helmsman, asks: dict[str, Any], mode: Any
+) -> None:
+    async with Client(build_server(helm), mode=mode) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        assert (await codex.until_settled(session_id))["pendingQuestion"]["type"] == "command_approval"
+
+
+@pytest.mark.usefixtures("touches")
+async def test_a_client_that_vanishes_leaves_the_question_open(
+    helm: Helmsman, asks: dict[str, Any], mode: Any, git_repo: Path
+) -> None:
+    async with Client(build_server(helm), mode=mode, elicitation_callback=Person("thinks")) as client:
+        session_id = (await Caller(client)("codex_start", prompt="touch", **asks))["sessionId"]
+        session = await helm.session(session_id)
+        assert await session.wait(timeout=30)
+    async with Client(build_server(helm), mode=mode) as client:
+        codex = Caller(client)
+        status = await codex("codex_status", sessionId=session_id)
+        assert status["status"] == "awaiting_approval"
+        await codex("codex_respond", sessionId=session_id, id=status["pendingQuestion"]["id"], answers=["approve"])
+        assert (await codex.until_settled(session_id))["status"] == "done"
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_question_of_the_model_is_a_form_with_its_options(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], mode: Any, codex_home: CodexHome
+) -> None:
+    model.on("choose", ask_user(question("Which one?", "A", "B")), say("thanks"))
+    person = Person(q1="B")
+    async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
+        codex = Caller(client)
+        config = {"features": {"default_mode_request_user_input": True}}
+        session_id = (await codex("codex_start", prompt="choose", config=config, **asks))["sessionId"]
+        done = await settled_for_good(codex, session_id)
+    assert done["result"] == "thanks"
+    assert "B" in model.requests[-1].tool_output
+    assert [form.message for form in person.forms] == ["Which one?"]
+
+
+async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
+    codex_home: CodexHome,
+    helm: Helmsman,
+    model: ScriptedModel,
+    asks: dict[str, Any],
+    mode: Any,
+    mcp_server_config: dict[str, Any],
+) -> None:
+    codex_home.configure(mcp_servers=mcp_server_config)
+    model.on("ask", call_tool("lab", "ask", {}), say("thanks"))
+    person = Person(name="bob")
+    async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="ask", **asks))["sessionId"]
+        done = await settled_for_good(codex, session_id)
+    assert done["result"] == "thanks"
+    assert "bob" in model.requests[-1].tool_output
