@@ -113,7 +113,7 @@ STORIES: dict[str, Story] = {
     "retry": Story(steps=(fail(503), say("Second time lucky")), retries=1),
     "failed": Story(steps=(fail(429, error_type="usage_limit_reached", resets_at=1894706501),)),
     "interrupted": Story(
-        steps=(say("Hel", Gate()),), interrupt_after="item/agentMessage/delta", dialects=("app-server",)
+        steps=(lambda _: say("Hel", Gate()),), interrupt_after="item/agentMessage/delta", dialects=("app-server",)
     ),
     "declined": Story(
         steps=(run("touch /elsewhere", escalate="It is elsewhere"), say("Not allowed")), dialects=("app-server",)

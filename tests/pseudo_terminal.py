@@ -70,7 +70,7 @@ class PseudoTerminal:
     async def shows(self, text: str) -> None:
         """Wait until the text appears, after what was waited for before."""
         found = await anyio.to_thread.run_sync(self._wait_for, text, abandon_on_cancel=True)
-        assert found, f"{text!r} did not appear in:\n{self.screen[self._read_to :]}"
+        assert found, f"{text!r} did not appear. Instead:\n{self.screen[self._read_to :][-2000:]}"
 
     def _wait_for(self, text: str) -> bool:
         with self._news:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.errors import HelmsmanError
-    from helmsman.events import Event
+    from helmsman.events import Event, Item
     from helmsman.questions import Choice, Question
 
 ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
@@ -68,6 +68,15 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastTurn:
+    """A turn as the agent's own storage has it."""
+
+    id: str
+    status: str
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """A session as listings show it."""
 
@@ -115,6 +124,10 @@ class Engine(Protocol):
 
     async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
         """A new session that shares the history of another."""
+        ...
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        """All turns of a session, oldest first, from the agent's storage; the session need not be loaded."""
         ...
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.codex.binary import CodexBinary
-    from helmsman.engine import Engine, Opened, SessionInfo, SessionOptions, TurnInput
+    from helmsman.engine import Engine, Opened, PastTurn, SessionInfo, SessionOptions, TurnInput
     from helmsman.events import Event
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.sessions.session import QuestionHandler, WhenBusy
@@ -338,6 +338,11 @@ class Helmsman:
         session = await self.session(session_id)
         await self._desk.answer(session, question_id, answers, by)
         return session
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        """All turns of a session, oldest first, as Codex has stored them."""
+        session = await self.session(session_id)
+        return await (await self.engine()).history(session.id)
 
     async def session(self, session_id: str) -> Session:
         """A session by its id, known or found on disk.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman.testing.leaks import MARKER_VARIABLE
 from tests.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class Cli:
     """Runs the command in a directory, with an environment that has nothing of the person's own Codex."""
 
     def __init__(self, env: Mapping[str, str], directory: Path) -> None:
-        measured = {name: value for name, value in os.environ.items() if name.startswith("COV")}
-        self.env: dict[str, str] = {**env, **measured, "TERM": "xterm"}
+        passed_on = {
+            name: value for name, value in os.environ.items() if name.startswith("COV") or name == MARKER_VARIABLE
+        }
+        self.env: dict[str, str] = {**env, **passed_on, "TERM": "xterm"}
         self.directory = directory
 
     async def run(self, *arguments: str, stdin: bytes = b"", **env: str) -> Done:

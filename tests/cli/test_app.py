@@ -48,7 +48,7 @@ async def test_help_names_every_command_with_its_purpose_and_the_exit_codes(bare
         assert f"\n  {name} " in done.stdout
         assert "Example" in (await bare_cli.run(name, "-h")).stdout
     for code in ExitCode:
-        assert f"\n  {code.value:<4} {code.text}" in done.stdout
+        assert f"{code.value:<4} {code.text}\n" in done.stdout
 
 
 @pytest.mark.anyio

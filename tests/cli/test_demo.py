@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
@@ -20,15 +18,12 @@ def demo(bare_cli: Cli, codex_binary: Path, tmp_path: Path) -> Cli:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     bare_cli.env |= {"CODEX_CLI_PATH": str(codex_binary), "TMPDIR": str(temporary)}
-    for name in ("HELMSMAN_TEST_ID",):
-        if name in os.environ:
-            bare_cli.env[name] = os.environ[name]
     return bare_cli
 
 
 def _left_behind(demo: Cli) -> list[str]:
-    places = [demo.env["TMPDIR"], demo.env["HOME"] + "/.codex"]
-    return [name for place in places for name in os.listdir(place)]
+    places = [Path(demo.env["TMPDIR"]), Path(demo.env["HOME"]) / ".codex"]
+    return [entry.name for place in places for entry in place.iterdir()]
 
 
 async def test_it_shows_a_command_a_change_and_an_approval(demo: Cli) -> None:

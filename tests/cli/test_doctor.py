@@ -22,7 +22,7 @@ def _checks(done: Done) -> dict[str, dict[str, Any]]:
 async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_binary: Path) -> None:
     done = await cli.run("doctor")
     assert done.exit_code == 0, done.stdout
-    assert f"at {codex_binary}" in " ".join(done.stdout.split()).replace(" ", "", 0)
+    assert str(codex_binary) in "".join(done.stdout.split())
     assert "✓ Handshake   the app-server answers" in done.stdout
     assert "✓ Sandbox     a command ran in it and could not write" in done.stdout
     assert "This Codex can\n  ✓ run as an app-server\n" in done.stdout

@@ -57,10 +57,11 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     epilog=f"""\b
 Try it without an account:
   helmsman demo
+
 \b
 Exit codes:
 {_EXIT_CODES}
-\b
+
 Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, …), then helmsman.toml.
 """,
 )

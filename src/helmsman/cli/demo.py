@@ -43,6 +43,7 @@ _REASON: Final = "Publishing writes outside the repository, which the sandbox do
 
 @click.command(
     "demo",
+    short_help="See a real Codex at work, without an account.",
     epilog="""\b
 Example:
   helmsman demo --auto
@@ -85,11 +86,14 @@ async def _demo(auto: bool, as_json: bool) -> int:
         scratch = _resolved(name)
         home = CodexHome(scratch / "home")
         repository = _make_repository(scratch / "greeting")
+        temporary = scratch / "tmp"
+        temporary.mkdir()
+        env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves things there
         settings = replace(
             settings, codex_home=home.path, state_dir=scratch / "state", engine="app-server", detach=False, files=()
         )
         binary = await find_agent(settings, None)
-        sandboxed = (await check_sandbox(binary, home.env)).works is not False
+        sandboxed = (await check_sandbox(binary, env)).works is not False
         if not as_json:
             _introduce(console, f"Codex {binary.version}", sandboxed=sandboxed)
         version = binary.version
@@ -97,7 +101,7 @@ async def _demo(auto: bool, as_json: bool) -> int:
             home.use_model(model.base_url, (version.major, version.minor, version.patch))
             gates = _write_script(model, paced=is_terminal(console) and not as_json)
             tasks.start_soon(_open_one_by_one, gates)
-            async with Helmsman(settings, env=home.env) as helm:
+            async with Helmsman(settings, env=env) as helm:
                 step = partial(
                     run_step,
                     _PROMPT,

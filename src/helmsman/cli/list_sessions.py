@@ -24,6 +24,7 @@ _WIDE: Final = 120
 
 @click.command(
     "list",
+    short_help="List the sessions Codex has on disk.",
     epilog="""\b
 Examples:
   helmsman list --directory . --query parser

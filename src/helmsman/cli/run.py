@@ -25,6 +25,7 @@ _STDIN: Final = "-"
 
 @click.command(
     "run",
+    short_help="Run one step of Codex, live.",
     epilog="""\b
 Examples:
   helmsman run "Fix the failing test" --full-auto

@@ -21,12 +21,12 @@ from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
-from helmsman.codex.normalise import from_app_server, sub_agents
+from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
 from helmsman.codex.policies import refuse_wider
 from helmsman.codex.routing import EventRouter
 from helmsman.codex.transports import open_stdio
 from helmsman.concurrency import background_tasks
-from helmsman.engine import EngineName, Opened
+from helmsman.engine import EngineName, Opened, PastTurn
 from helmsman.errors import (
     EngineLost,
     EngineRefused,
@@ -235,6 +235,17 @@ class AppServerEngine:
         if found is not None and found != state.ended_turn_id:
             self._turn_began(state, found)
         return state.turn_id
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        turns = (await self._api.read_thread(session_id, with_turns=True)).turns
+        return tuple(
+            PastTurn(
+                id=str(turn.get("id", "")),
+                status=str(turn.get("status", "")),
+                items=tuple(app_server_item(item) for item in turn.get("items") or () if isinstance(item, dict)),
+            )
+            for turn in turns
+        )
 
     # --- turns -------------------------------------------------------------------------------------------------------
 

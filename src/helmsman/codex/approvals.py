@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,7 +125,7 @@ _Read = tuple[QuestionType, tuple[Prompt, ...], dict[str, Any]]
 def _read_command(params: Mapping[str, Any], _around: Surroundings) -> _Read:
     command = params.get("command")
     if isinstance(command, list):  # the legacy form sends the words
-        command = " ".join(str(word) for word in command)
+        command = shlex.join(str(word) for word in command)
     reason = _text(params, "reason")
     extra = params.get("additionalPermissions")
     text = f"Codex wants to run: {command}" if command else "Codex wants to run a command."

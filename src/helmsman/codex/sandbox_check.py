@@ -52,7 +52,8 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
     if platform is None:
         return SandboxCheck(works=None, detail=f"not checked on {sys.platform}")
     with tempfile.TemporaryDirectory(prefix="helmsman-sandbox-", ignore_cleanup_errors=True) as scratch:
-        child_env = {**(os.environ if env is None else env), "CODEX_HOME": scratch}
+        # Codex's sandbox leaves small directories wherever temporary files go.
+        child_env = {**(os.environ if env is None else env), "CODEX_HOME": scratch, "TMPDIR": scratch}
         try:
             # Up to 0.130 the platform is a subcommand, afterwards only the command follows.
             _, about, _ = await _output([binary.path, "sandbox", "--help"], child_env, Path(scratch))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 from mcp.server.lowlevel.server import Server
 
 from helmsman._version import __version__
+from helmsman.concurrency import background_tasks
 from helmsman.mcp.doors import Doors
+from helmsman.mcp.resources import Resources
 from helmsman.mcp.session_tools import SESSION_TOOLS
 from helmsman.mcp.toolset import Toolbox
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from helmsman.service import Helmsman
 
 SERVER_NAME: Final = "helmsman"
@@ -26,9 +31,17 @@ codex_interrupt stops a turn; codex_list finds sessions, also those of earlier r
 """
 
 
-def build_server(helm: Helmsman) -> Server[dict[str, Any]]:
+def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     toolbox = Toolbox(helm, Doors(helm), SESSION_TOOLS)
+    resources = Resources(helm)
+
+    @asynccontextmanager
+    async def lifespan(_server: Server[None]) -> AsyncIterator[None]:
+        async with background_tasks() as tasks:
+            tasks.start_soon(resources.run)
+            yield
+
     return Server(
         SERVER_NAME,
         version=__version__,
@@ -38,6 +51,13 @@ def build_server(helm: Helmsman) -> Server[dict[str, Any]]:
         get_tool_input_schema=toolbox.input_schema,
         on_list_tools=toolbox.list,
         on_call_tool=toolbox.call,
+        on_list_resources=resources.list,
+        on_list_resource_templates=resources.templates,
+        on_read_resource=resources.read,
+        on_subscribe_resource=resources.subscribe,
+        on_unsubscribe_resource=resources.unsubscribe,
+        on_subscriptions_listen=resources.listen,
+        lifespan=lifespan,
     )
 
 

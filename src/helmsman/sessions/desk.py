@@ -18,7 +18,7 @@ import anyio.to_thread
 from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
-from helmsman.sessions.policy import RuleSet, Workspace, decide
+from helmsman.sessions.policy import Workspace, decide
 from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session
 
 if TYPE_CHECKING:
@@ -82,12 +82,7 @@ class Desk:
 
     def _decide(self, session: Session, question: Question) -> Decision:
         workspace = _workspace(session)
-        try:
-            known = self._rules.rules_for(workspace.directory)
-        except HelmsmanError as error:
-            # A file that cannot be read allows nothing; what the session was allowed at a prompt still holds.
-            log.warning("rules cannot be read, so people are asked: %s", error)
-            known = RuleSet()
+        known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
 
     async def _answer_by_rule(self, session: Session, asked: QuestionAsked, decision: Decision) -> None:

@@ -1,0 +1,159 @@
+"""Sessions as MCP resources, with update notifications in both eras of the protocol.
+
+`codex://sessions` lists them, `codex://sessions/{id}` is a transcript in Markdown, `codex://sessions/{id}/diff` what the
+current or last turn changed. A client of the handshake era subscribes with `resources/subscribe`; one of 2026-07-28 listens
+with `subscriptions/listen`, which the subscription bus serves.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated
+
+from helmsman.errors import HelmsmanError
+from helmsman.mcp.transcript import transcript
+from helmsman.rendering import session_info_as_dict
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.session import ServerSession
+
+    from helmsman.engine import PastTurn
+    from helmsman.events import Event
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+SESSIONS: Final = "codex://sessions"
+_MARKDOWN: Final = "text/markdown"
+_DIFF: Final = "text/x-diff"
+_JSON: Final = "application/json"
+_MAX_SUBSCRIBERS: Final = 1000
+_MIN_INTERVAL: Final = 0.25
+"""A session that streams changes many times a second; its readers are told a few times."""
+
+
+class Resources:
+    """The resources of one server. `run` sends the updates and belongs into the server's task group."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self._bus = InMemorySubscriptionBus()
+        self.listen = ListenHandler(self._bus)
+        self._subscribers: dict[str, dict[str, ServerSession]] = {}
+        self._changed: set[str] = set()
+        self._wake = anyio.Event()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def list(
+        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        everything = types.Resource(uri=SESSIONS, name="sessions", title="Codex sessions", mime_type=_JSON)
+        known = [
+            types.Resource(
+                uri=f"{SESSIONS}/{session.id}",
+                name=session.id,
+                title=session.state.name or session.state.prompt or session.id,
+                mime_type=_MARKDOWN,
+            )
+            for session in self._helm.sessions.values()
+        ]
+        return types.ListResourcesResult(resources=[everything, *known])
+
+    async def templates(
+        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    uri_template=f"{SESSIONS}/{{id}}",
+                    name="session",
+                    title="A session's transcript",
+                    mime_type=_MARKDOWN,
+                ),
+                types.ResourceTemplate(
+                    uri_template=f"{SESSIONS}/{{id}}/diff",
+                    name="diff",
+                    title="What its last turn changed",
+                    mime_type=_DIFF,
+                ),
+            ]
+        )
+
+    async def read(
+        self, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        try:
+            mime_type, text = await self._content(uri)
+        except HelmsmanError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message, {"uri": uri, "code": error.code}) from error
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
+
+    async def _content(self, uri: str) -> tuple[str, str]:
+        if uri == SESSIONS:
+            found, _ = await self._helm.list()
+            return _JSON, json.dumps({"sessions": [session_info_as_dict(info) for info in found]}, indent=1)
+        session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
+        if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
+        session = await self._helm.session(session_id)
+        if part == "diff":
+            return _DIFF, session.state.diff or ""
+        return _MARKDOWN, transcript(session, await self._turns(session))
+
+    async def _turns(self, session: Session) -> tuple[PastTurn, ...]:
+        return await self._helm.history(session.id)
+
+    # --- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, context: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        clients = self._subscribers.setdefault(str(params.uri), {})
+        clients[_client(context)] = context.session
+        if len(clients) > _MAX_SUBSCRIBERS:
+            clients.pop(next(iter(clients)))  # the oldest: nothing tells us when a client over HTTP is gone for good
+        return types.EmptyResult()
+
+    async def unsubscribe(
+        self, context: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        self._subscribers.get(str(params.uri), {}).pop(_client(context), None)
+        return types.EmptyResult()
+
+    async def run(self) -> None:
+        """Tell subscribers what has changed, until cancelled."""
+        stop = self._helm.listen(self._on_event)
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                changed, self._changed = self._changed, set()
+                for uri in changed:
+                    await self._tell(uri)
+                await anyio.sleep(_MIN_INTERVAL)
+        finally:
+            stop()
+
+    def _on_event(self, session: Session, _event: Event) -> None:
+        self._changed |= {SESSIONS, f"{SESSIONS}/{session.id}", f"{SESSIONS}/{session.id}/diff"}
+        self._wake.set()
+
+    async def _tell(self, uri: str) -> None:
+        await self._bus.publish(ResourceUpdated(uri=uri))
+        for client in list(self._subscribers.get(uri, {}).values()):
+            await client.send_resource_updated(uri)  # to a client that is gone it is dropped
+
+
+def _client(context: ServerRequestContext[Any, Any]) -> str:
+    """Which client a request of the handshake era comes from: over HTTP its session, on a pipe there is but one."""
+    headers: Mapping[str, str] = getattr(context.request, "headers", None) or {}
+    return headers.get(MCP_SESSION_ID_HEADER, "")
