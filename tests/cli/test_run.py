@@ -122,6 +122,14 @@ async def test_a_session_is_continued_by_the_end_of_its_id(cli: Cli, model: Scri
     assert "Begin" in json.dumps(model.requests[-1].body["input"])
 
 
+async def test_a_part_of_an_id_that_several_sessions_share_is_refused(cli: Cli, model: ScriptedModel) -> None:
+    model.otherwise(say("Begun."))
+    ids = [(await cli.run("run", "--json", "Begin")).json[-1]["sessionId"] for _ in range(2)]
+    done = await cli.run("run", "--session", ids[0][:4], "Go on")  # ids begin with the time: for years the same
+    assert done.exit_code == 2
+    assert all(session_id in done.stderr for session_id in ids)
+
+
 async def test_an_unknown_session_is_a_mistake_of_the_caller(cli: Cli) -> None:
     for unknown in ("0199aaaa-0000-7000-8000-000000000000", "deadbeef"):
         done = await cli.run("run", "--session", unknown, "Go on")

@@ -188,7 +188,8 @@ class HumanDisplay:
 
     def _error_lines(self, error: HelmsmanError, session: Session | None) -> list[Text]:
         if session is None:  # it never began, so there is nothing above to be told apart from
-            return fold(self._console, Text(f"Error: {visible(error.message)}", "red"), indent=0)
+            text = Text(f"Error: {visible(error.message)}", "red")
+            return fold(self._console, text, indent=0) if is_terminal(self._console) else [text]
         said = error.message == session.result
         message = "Codex says that it failed." if said else visible(error.message)
         return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]

@@ -20,7 +20,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 
 @click.command(
     "doctor",
-    short_help="Check Codex and what it needs; each failing line says how to mend it.",
+    short_help="Check Codex and what it needs, with the fix for what is wrong.",
     epilog="""\b
 Example:
   CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor

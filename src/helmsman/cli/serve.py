@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman.cli.app import reports_errors
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anyio.abc import TaskStatus
+
+    from helmsman.mcp.http import HttpOptions
+    from helmsman.settings import Settings
+
+_TOOLSETS: Final = ("sessions",)
+_LEAVE_SECONDS: Final = 15
+"""How long everything may take to end after a signal; Codex itself needs a small part of it."""
 
 
 @click.command(
@@ -26,6 +45,7 @@ Examples:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="HTTP: the port to listen on."
 )
+@click.option("--allow-host", metavar="NAME", multiple=True, help="HTTP: another name that clients may call it by.")
 @click.option("--tls-cert", metavar="FILE", help="HTTP: a TLS certificate; needed on other interfaces than loopback.")
 @click.option("--tls-key", metavar="FILE", help="HTTP: the certificate's key.")
 @click.option("--allow-plain-http", is_flag=True, help="HTTP: listen on another interface without TLS all the same.")
@@ -36,36 +56,94 @@ def command(
     engine: str | None,
     host: str,
     port: int,
+    allow_host: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
     allow_plain_http: bool,
-) -> None:
+) -> int:
     """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
     import anyio
 
     from helmsman.cli.consoles import configure_logs
-    from helmsman.service import Helmsman
     from helmsman.settings import load_settings
 
     settings = load_settings({"tools": tools, "engine": engine})
+    check_toolsets(settings.tools)
     configure_logs(settings)
+    options = None
+    if transport == "http":
+        from helmsman.mcp.http import HttpOptions
 
-    async def serve() -> None:
+        options = HttpOptions(
+            host=host,
+            port=port,
+            other_names=frozenset(allow_host),
+            tls_certificate=Path(tls_cert) if tls_cert is not None else None,
+            tls_key=Path(tls_key) if tls_key is not None else None,
+            allow_plain_http=allow_plain_http,
+        )
+    return anyio.run(_serve, settings, options)
+
+
+def check_toolsets(asked: Sequence[str]) -> None:
+    """Refuse a toolset that this version does not have, instead of leaving its tools out in silence.
+
+    Raises:
+        InvalidSetting: There is one.
+    """
+    missing = [name for name in asked if name not in _TOOLSETS]
+    if missing:
+        raise InvalidSetting(
+            f"This version of Helmsman has no toolset {', '.join(missing)}. Set --tools (or HELMSMAN_TOOLS) to "
+            f"{', '.join(_TOOLSETS)}."
+        )
+
+
+async def _serve(settings: Settings, options: HttpOptions | None) -> int:
+    from helmsman.concurrency import background_tasks
+    from helmsman.service import Helmsman
+
+    end = _End()
+    async with background_tasks() as tasks:
+        await tasks.start(end.heed_signals)
         async with Helmsman(settings) as helm:
-            if transport == "stdio":
-                from helmsman.mcp.server import serve_stdio
+            with end.scope:
+                if options is None:
+                    from helmsman.mcp.stdio import serve_stdio
 
-                await serve_stdio(helm)
-            else:
-                from helmsman.mcp.http import HttpOptions, serve_http
+                    await serve_stdio(helm)
+                else:
+                    from helmsman.mcp.http import serve_http
 
-                options = HttpOptions(
-                    host=host,
-                    port=port,
-                    tls_certificate=Path(tls_cert) if tls_cert is not None else None,
-                    tls_key=Path(tls_key) if tls_key is not None else None,
-                    allow_plain_http=allow_plain_http,
-                )
-                await serve_http(helm, options, lambda address: click.echo(f"Listening on {address}", err=True))
+                    await serve_http(helm, options, _announce)
+    return end.exit_code
 
-    anyio.run(serve)
+
+def _announce(address: str, token_file: Path) -> None:
+    click.echo(f"The bearer token for clients is in {token_file}", err=True)
+    click.echo(f"Listening on {address}", err=True)
+
+
+class _End:
+    """What a signal means to a server: stop serving, let Codex end in order, and be gone soon in any case."""
+
+    def __init__(self) -> None:
+        import anyio
+
+        self.scope = anyio.CancelScope()
+        self.exit_code = ExitCode.OK
+
+    async def heed_signals(self, *, task_status: TaskStatus[None]) -> None:
+        import anyio
+
+        if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
+            task_status.started()
+            return
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                self.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+                self.scope.cancel()
+                last = threading.Timer(_LEAVE_SECONDS, os._exit, (self.exit_code,))
+                last.daemon = True
+                last.start()

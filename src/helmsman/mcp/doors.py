@@ -64,13 +64,17 @@ class Doors:
             return None
         if question.id in self._shown:
             return None
+        return types.InputRequiredResult(input_requests={question.id: self.form(question)})
+
+    def form(self, question: Question) -> types.ElicitRequest:
+        """The question as a request that the client puts to its person."""
         self._shown.add(question.id)
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
-        return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
+        return types.ElicitRequest(params=form)
 
-    async def take_responses(self, params: types.CallToolRequestParams, session: Session) -> None:
+    async def take_responses(self, responses: types.InputResponses | None, session: Session) -> None:
         """What the person answered, on the second leg of such a call."""
-        for question_id, response in (params.input_responses or {}).items():
+        for question_id, response in (responses or {}).items():
             question = session.state.questions.get(question_id)
             if question is None or not isinstance(response, types.ElicitResult):
                 continue

@@ -11,12 +11,15 @@ import logging
 import os
 import secrets
 import socket
+import ssl
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import anyio
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -26,11 +29,11 @@ from helmsman.mcp.server import build_server
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from helmsman.service import Helmsman
 
@@ -39,16 +42,18 @@ log = logging.getLogger(__name__)
 MCP_PATH: Final = "/mcp"
 TOKEN_NAME: Final = "http-token"  # noqa: S105 - the name of the file
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 _MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 _SHUTDOWN_SECONDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Where to listen, and how."""
+    """Where to listen, and how. `other_names` are hosts that clients may call the server by, beside `host`."""
 
     host: str = "127.0.0.1"
     port: int = 0
+    other_names: frozenset[str] = frozenset()
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     allow_plain_http: bool = False
@@ -67,18 +72,38 @@ class HttpOptions:
                 "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
             )
 
+        if self.tls_certificate is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_certificate, self.tls_key)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidSetting(
+                    f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
+                    "certificate and its own key, both as PEM files."
+                ) from error
+
+    def answers_to(self, host: str | None) -> bool:
+        """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
+        if host is None:
+            return False
+        if host in _LOOPBACK_NAMES or host == self.host or host in self.other_names:
+            return True
+        return self.host in _ANY_ADDRESS and _is_address(host)  # an address cannot be rebound, a name can
+
     @property
     def scheme(self) -> str:
         return "http" if self.tls_certificate is None else "https"
 
 
 def is_loopback(host: str) -> bool:
-    if host in _LOOPBACK_NAMES:
-        return True
+    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
+
+
+def _is_address(host: str) -> bool:
     try:
-        return ip_address(host).is_loopback
+        ip_address(host)
     except ValueError:
         return False
+    return True
 
 
 def http_token(state_dir: Path) -> str:
@@ -100,10 +125,10 @@ def http_token(state_dir: Path) -> str:
 class Guard:
     """Lets a request through when its Host and Origin are ours and its token is right."""
 
-    def __init__(self, app: ASGIApp, *, token: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, options: HttpOptions) -> None:
         self._app = app
         self._token = token.encode()
-        self._hosts = hosts
+        self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -117,10 +142,14 @@ class Guard:
             await refusal(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> JSONResponse | None:
-        if _host_name(f"//{headers.get('host', '')}") not in self._hosts:
-            return _refused(421, "wrong_host", "This server does not answer to that Host. Use the address it printed.")
+        if not self._options.answers_to(_host_name(f"//{headers.get('host', '')}")):
+            return _refused(
+                421,
+                "wrong_host",
+                "This server does not answer to that Host. Use the address it printed, or start it with --allow-host.",
+            )
         origin = headers.get("origin")
-        if origin is not None and _host_name(origin) not in self._hosts:
+        if origin is not None and not self._options.answers_to(_host_name(origin)):
             return _refused(403, "wrong_origin", "Web pages of other sites may not use this server.")
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Compared as bytes and in constant time, also when the scheme is wrong: no answer comes faster than another.
@@ -144,7 +173,43 @@ def _host_name(address: str) -> str | None:
         return None
 
 
-def build_app(helm: Helmsman, *, token: str, host: str) -> Starlette:
+class Closable:
+    """Ends the responses that are still open, in order: a client's event stream would otherwise hold up the end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open: set[anyio.CancelScope] = set()
+
+    def close(self) -> None:
+        for request in self._open:
+            request.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = finished = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started, finished
+            started = True
+            finished = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as request:
+            self._open.add(request)
+            try:
+                await self._app(scope, receive, send_on)
+            finally:
+                self._open.discard(request)
+        if request.cancelled_caught and not finished:
+            if started:
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await _refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
+
+
+def build_app(helm: Helmsman, *, token: str, options: HttpOptions) -> Starlette:
     """The web application: MCP at `/mcp`, behind the guard."""
     app = build_server(helm).streamable_http_app(
         streamable_http_path=MCP_PATH,
@@ -152,22 +217,25 @@ def build_app(helm: Helmsman, *, token: str, host: str) -> Starlette:
         # The guard has looked at Host and Origin already, for every path.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    hosts = frozenset(_LOOPBACK_NAMES) if is_loopback(host) else frozenset({*_LOOPBACK_NAMES, host})
-    app.add_middleware(Guard, token=token, hosts=hosts)
+    app.add_middleware(Guard, token=token, options=options)
     return app
 
 
-async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[str], None]) -> None:
-    """Serve until a signal ends it. `announce` is told the address once it listens."""
+async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[str, Path], None]) -> None:
+    """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect."""
     import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # they belong to the command, which has Codex to end as well
 
     options.check()
     token = http_token(helm.settings.state_dir)
+    app = Closable(build_app(helm, token=token, options=options))
     with _listener(options) as listener:
-        port = listener.getsockname()[1]
-        shown = f"[{options.host}]" if ":" in options.host else options.host
         config = uvicorn.Config(
-            build_app(helm, token=token, host=options.host),
+            app,
             log_config=None,
             access_log=False,
             ws="none",
@@ -175,16 +243,34 @@ async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[s
             ssl_keyfile=options.tls_key,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        announce(f"{options.scheme}://{shown}:{port}{MCP_PATH}")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        server = Server(config)
+
+        async def serve() -> None:
+            with anyio.CancelScope(shield=True):
+                await server.serve(sockets=[listener])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            shown = f"[{options.host}]" if ":" in options.host else options.host
+            announce(
+                f"{options.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}",
+                helm.settings.state_dir / TOKEN_NAME,
+            )
+            try:
+                await anyio.sleep_forever()
+            finally:
+                app.close()
+                server.should_exit = True
 
 
 def _listener(options: HttpOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # elsewhere this would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((options.host, options.port))
+        listener.listen()  # from here on clients can connect, before the server is ready to answer
     except OSError as error:
         listener.close()
         raise InvalidSetting(

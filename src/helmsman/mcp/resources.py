@@ -22,6 +22,8 @@ from helmsman.mcp.transcript import transcript
 from helmsman.rendering import session_info_as_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
 
@@ -12,6 +12,7 @@ from helmsman.concurrency import background_tasks
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
 from helmsman.mcp.toolset import Toolbox
 
 if TYPE_CHECKING:
@@ -33,16 +34,18 @@ codex_interrupt stops a turn; codex_list finds sessions, also those of earlier r
 
 def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
-    toolbox = Toolbox(helm, Doors(helm), SESSION_TOOLS)
+    doors = Doors(helm)
+    toolbox = Toolbox(helm, doors, SESSION_TOOLS)
+    tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
 
     @asynccontextmanager
     async def lifespan(_server: Server[None]) -> AsyncIterator[None]:
-        async with background_tasks() as tasks:
-            tasks.start_soon(resources.run)
+        async with background_tasks() as background:
+            background.start_soon(resources.run)
             yield
 
-    return Server(
+    server = Server(
         SERVER_NAME,
         version=__version__,
         title="Helmsman",
@@ -50,7 +53,8 @@ def build_server(helm: Helmsman) -> Server[None]:
         instructions=INSTRUCTIONS,
         get_tool_input_schema=toolbox.input_schema,
         on_list_tools=toolbox.list,
-        on_call_tool=toolbox.call,
+        # A task's handle is a dictionary: the SDK passes shapes of extensions through, and its types do not say so.
+        on_call_tool=cast("Any", toolbox.call),
         on_list_resources=resources.list,
         on_list_resource_templates=resources.templates,
         on_read_resource=resources.read,
@@ -59,6 +63,11 @@ def build_server(helm: Helmsman) -> Server[None]:
         on_subscriptions_listen=resources.listen,
         lifespan=lifespan,
     )
+    server.extensions[EXTENSION] = {}
+    server.add_request_handler("tasks/get", GetTaskParams, tasks.get)
+    server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
+    server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
+    return server
 
 
 async def serve_stdio(helm: Helmsman) -> None:

@@ -25,6 +25,7 @@ from helmsman.mcp.contract import (
     WaitInput,
 )
 from helmsman.mcp.status import in_words, session_status, worktree
+from helmsman.mcp.tasks import task_handle
 from helmsman.mcp.toolset import Tool
 
 if TYPE_CHECKING:
@@ -82,9 +83,12 @@ async def _status(call: Call, args: StatusInput) -> StatusOutput:
     return session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
 
 
-async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequiredResult:
+async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequiredResult | dict[str, Any]:
     session = await call.helm.session(args.session_id)
-    await call.doors.take_responses(call.params, session)
+    await call.doors.take_responses(call.params.input_responses, session)
+    task = task_handle(call.context, session)
+    if task is not None:
+        return task
     with anyio.move_on_after(args.timeout_sec):
         async with background_tasks() as tasks:
             tasks.start_soon(_tell_progress, call, session)

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 InputT = TypeVar("InputT", bound=Input)
 
+CallOutcome = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+"""A result, a request for input, or (as it goes over the wire) the handle of a task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -43,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[InputT]):
-    """`run` does it; `in_words` gives the short text beside the structured content."""
+    """`run` does it, asks for input, or hands out a task; `in_words` is the short text beside the structured content."""
 
     name: str
     title: str
@@ -51,7 +54,7 @@ class Tool(Generic[InputT]):
     takes: type[InputT]
     gives: type[Output]
     annotations: types.ToolAnnotations
-    run: Callable[[Call, InputT], Awaitable[Output | types.InputRequiredResult]]
+    run: Callable[[Call, InputT], Awaitable[Output | types.InputRequiredResult | dict[str, Any]]]
     in_words: Callable[[Any], str]
 
     def listed(self) -> types.Tool:
@@ -64,12 +67,12 @@ class Tool(Generic[InputT]):
             annotations=self.annotations,
         )
 
-    async def called(self, call: Call) -> types.CallToolResult | types.InputRequiredResult:
+    async def called(self, call: Call) -> CallOutcome:
         try:
             result = await self.run(call, _arguments(self.takes, call.params.arguments))
         except HelmsmanError as error:
             return failed(error)
-        if isinstance(result, types.InputRequiredResult):
+        if not isinstance(result, Output):
             return result
         structured = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return types.CallToolResult(
@@ -91,9 +94,7 @@ class Toolbox:
     ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=self._listing)
 
-    async def call(
-        self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> CallOutcome:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
@@ -65,6 +66,8 @@ class Session:
         self.task_ids: list[str] = []
         self.output_schema: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
+        self.created_at = self.changed_at = datetime.now(UTC)
+        """When this Helmsman first saw the session, and when something last happened in it."""
         self._verbs = verbs
         self._turn_cursor = 0
         self.turn_began_at: float | None = None
@@ -138,6 +141,7 @@ class Session:
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
+        self.changed_at = datetime.now(UTC)
         self.state.apply(event)
         self.feed.publish(event)
 

@@ -1,0 +1,27 @@
+"""What every client meets: `helmsman serve` on a real Codex, and a model with the whole story in its script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import hang, run, say
+from tests.clients.server_process import Serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome, ScriptedModel
+
+
+@pytest.fixture
+def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Serving:
+    return Serving.on(codex_home, codex_binary, git_repo)
+
+
+@pytest.fixture(autouse=True)
+def _story(model: ScriptedModel) -> None:
+    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
+    model.on("go on", say("As you say"))
+    model.on("hang", hang())

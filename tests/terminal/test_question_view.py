@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from helmsman.questions import Prompt, Question, QuestionType
+from helmsman.terminal.question_view import DIFF_LINES, question_lines, whole_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONSOLE = Console(width=80, file=io.StringIO())
+TYPES: list[QuestionType] = [
+    "command_approval",
+    "patch_approval",
+    "permission_approval",
+    "user_input",
+    "mcp_elicitation",
+]
+
+
+def _question(kind: QuestionType, details: Mapping[str, Any], text: str = "?", agent_id: str | None = None) -> Question:
+    return Question(
+        id="q",
+        type=kind,
+        session_id="s",
+        turn_id="t",
+        agent_id=agent_id,
+        prompts=(Prompt(text=text, options=("approve", "deny")),),
+        details=details,
+    )
+
+
+def _shown(question: Question, directory: str | None = "/repo") -> str:
+    lines, _ = question_lines(CONSOLE, question, directory=directory)
+    return "\n".join(line.plain for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "shown"),
+    [
+        (
+            "command_approval",
+            {"command": "ls", "directory": "/elsewhere", "additionalPermissions": {"network": {"enabled": True}}},
+            '? Codex asks to run a command\n  $ ls\n  in /elsewhere\n  with {"network": {"enabled": true}}',
+        ),
+        ("command_approval", {}, "? Codex asks to run a command\n  the text"),
+        (
+            "patch_approval",
+            {"grantRoot": "/", "reason": "it must"},
+            "? Codex asks to change files\n  the text\n  because it must\n  and write access to /",
+        ),
+        ("permission_approval", {"directory": "/repo"}, "? Codex asks for more permissions\n  the text\n  in /repo"),
+        ("user_input", {}, "? Codex asks you"),
+        (
+            "mcp_elicitation",
+            {"server": "lab", "toolDescription": "Writes", "toolParams": {"p": "x"}, "url": "https://x"},
+            '? An MCP server asks you (lab)\n  the text\n  with {"p": "x"}\n  the tool Writes\n  opens https://x',
+        ),
+    ],
+)
+def test_each_kind_of_question_shows_what_one_needs_to_decide(
+    kind: QuestionType, details: dict[str, Any], shown: str
+) -> None:
+    assert _shown(_question(kind, details, text="the text")) == "\n" + shown
+
+
+def test_a_sub_agent_is_named_as_the_one_who_asks() -> None:
+    assert "? A sub-agent of Codex asks to run a command" in _shown(_question("command_approval", {}, agent_id="a"))
+
+
+def test_a_directory_other_than_the_sessions_stands_out() -> None:
+    question = _question("command_approval", {"command": "ls", "directory": "/repo"})
+
+    def is_yellow(directory: str) -> bool:
+        lines, _ = question_lines(CONSOLE, question, directory=directory)
+        return any(span.style == "yellow" for span in lines[-1].spans)
+
+    assert is_yellow("/other")
+    assert not is_yellow("/repo")
+
+
+def test_a_long_diff_is_cut_and_can_be_had_whole() -> None:
+    question = _question("patch_approval", {"diff": "@@ -0,0 +1,500 @@\n" + "+x\n" * 500})
+    lines, left_out = question_lines(CONSOLE, question)
+    assert left_out == 501 - DIFF_LINES
+    assert lines[-1].plain == f"  … {left_out} more lines"
+    assert len(whole_diff(CONSOLE, question)) == 501
+
+
+_JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | inner)
+_KEYS = ["command", "directory", "reason", "diff", "grantRoot", "server", "toolParams", "url", "networkContext"]
+
+
+@given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(_KEYS), _JSON), st.text())
+def test_no_details_whatever_raise_or_reach_the_terminal_unseen(
+    kind: QuestionType, details: dict[str, Any], text: str
+) -> None:
+    shown = _shown(_question(kind, details, text))
+    assert all(char.isprintable() or char == "\n" or not char.isascii() for char in shown)
+
+
+def test_values_that_are_no_json_are_shown_somehow() -> None:
+    assert "with " in _shown(_question("command_approval", {"command": "x", "additionalPermissions": {1: object()}}))
