@@ -90,6 +90,7 @@ class ServerProcess:
         assert self.process.stdout is not None
         self.stdout = BufferedByteReceiveStream(self.process.stdout)
         self._news = anyio.Event()
+        self._silent = anyio.Event()
 
     async def read_errors(self) -> None:
         assert self.process.stderr is not None
@@ -101,7 +102,7 @@ class ServerProcess:
                 self._news.set()
                 self._news = anyio.Event()
         except (anyio.EndOfStream, anyio.IncompleteRead):
-            return
+            self._silent.set()
 
     async def says(self, beginning: str) -> str:
         """The first line on its standard error that begins so."""
@@ -114,8 +115,9 @@ class ServerProcess:
                 await self._news.wait()
 
     async def ended(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end, and for that of everyone else who could write to its standard error; the exit code."""
         with anyio.fail_after(SECONDS):
+            await self._silent.wait()
             return await self.process.wait()
 
     async def end_by(self, signal: Signals) -> int:

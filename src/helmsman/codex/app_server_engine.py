@@ -9,7 +9,6 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
 from helmsman.codex.policies import refuse_wider
+from helmsman.codex.process import codex_environment
 from helmsman.codex.routing import EventRouter
 from helmsman.codex.transports import open_stdio
 from helmsman.concurrency import background_tasks
@@ -85,6 +85,7 @@ class _ThreadState:
     """What the engine has to know of a thread, its own or a sub-agent's, to steer, stop and answer it."""
 
     options: SessionOptions | None = None
+    directory: str | None = None
     access: Access | None = None
     turn_id: str | None = None
     ended_turn_id: str | None = None
@@ -215,7 +216,7 @@ class AppServerEngine:
                 approval=thread.approval_policy,
             )
         state = self._state(thread.id)
-        state.options, state.access = options, access
+        state.options, state.access, state.directory = options, access, thread.cwd
         turn_id = await self._running_turn(thread) if turn is None else await self._begin_turn(thread.id, access, turn)
         return Opened(
             session_id=thread.id,
@@ -357,9 +358,11 @@ class AppServerEngine:
         return state is not None and state.access is not None
 
     def _ask(self, request: IncomingRequest, session_id: str) -> bool:
-        items = self._state(thread_of(request) or session_id).asked_about
+        state = self._state(thread_of(request) or session_id)
+        items = state.asked_about
         patch = items.get(item_of(request) or "")
         around = Surroundings(
+            directory=state.directory,
             patch=patch if isinstance(patch, FileChange) else None,
             tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
         )
@@ -463,15 +466,6 @@ def _not_open(question: Question) -> QuestionNotOpen:
     )
 
 
-def engine_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
-    merged = dict(os.environ if env is None else env)
-    merged["CODEX_HOME"] = str(codex_home)
-    if binary.path_dir is not None:
-        merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
-    return merged
-
-
 @asynccontextmanager
 async def open_app_server(
     binary: CodexBinary,
@@ -487,7 +481,7 @@ async def open_app_server(
     """
     if connect is None:
         binary.require(Feature.APP_SERVER, doing="run the app-server engine")
-        child_env = engine_environment(binary, codex_home, env)
+        child_env = codex_environment(binary, codex_home, env)
 
         def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
             return open_stdio(tasks, [binary.path, "app-server"], env=child_env)

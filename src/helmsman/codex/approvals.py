@@ -60,8 +60,10 @@ def thread_of(request: IncomingRequest) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a request refers to without saying it: the file change it asks for, the MCP tools (server, tool) being called."""
+    """What a request refers to without saying it: the directory of its session, the file change it asks for, and the MCP
+    tools (server, tool) being called."""
 
+    directory: str | None = None
     patch: FileChange | None = None
     tools: frozenset[tuple[str, str]] = frozenset()
 
@@ -153,7 +155,7 @@ def _read_file_change(params: Mapping[str, Any], around: Surroundings) -> _Read:
         text += f"\nIts reason: {reason}"
     changes = around.patch.changes if around.patch is not None else ()
     details = {
-        "diff": file_change_diff(changes) if changes else None,
+        "diff": file_change_diff(changes, around.directory) if changes else None,
         "paths": [path for change in changes for path in (change.path, change.moved_to) if path is not None] or None,
         "reason": reason,
         "grantRoot": root,

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.codex.app_server_engine import engine_environment
 from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.exec_command import exec_command
 from helmsman.codex.framing import LineFramer
 from helmsman.codex.normalise import from_exec
 from helmsman.codex.normalise.reading import text
-from helmsman.codex.process import KILL, open_child
+from helmsman.codex.process import KILL, codex_environment, open_child
 from helmsman.codex.rollouts import RolloutIndex
 from helmsman.codex.routing import EventRouter
 from helmsman.concurrency import background_tasks
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
     from helmsman.codex.binary import CodexBinary
     from helmsman.codex.process import Child
-    from helmsman.engine import SessionOptions, TurnInput
+    from helmsman.engine import PastTurn, SessionOptions, TurnInput
     from helmsman.events import Event
     from helmsman.questions import Choice, Question
 
@@ -112,7 +111,7 @@ class ExecEngine:
         self._tasks = tasks
         self._binary = binary
         self._codex_home = codex_home
-        self._env = engine_environment(binary, codex_home, env)
+        self._env = codex_environment(binary, codex_home, env)
         self._router = EventRouter()
         self._rollouts = RolloutIndex(codex_home)
         self._running: dict[str, _Turn] = {}
@@ -159,6 +158,9 @@ class ExecEngine:
 
     async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
         raise CodexUnsupported("`codex exec` cannot fork a session. Use the engine app-server.")
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        raise CodexUnsupported("`codex exec` cannot show the history of a session. Use the engine app-server.")
 
     async def steer(self, session_id: str, text: str) -> None:
         raise CodexUnsupported(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.codex.binary import CodexBinary
+
 STDIN_CLOSED_GRACE: Final = 5.0
 """How long a child may take to finish by itself once its input is closed: Codex then stops its commands and saves."""
 
@@ -142,3 +144,12 @@ async def open_child(
         with anyio.CancelScope(shield=True):
             await child.end()
             await process.aclose()
+
+
+def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
+    merged = dict(os.environ if env is None else env)
+    merged["CODEX_HOME"] = str(codex_home)
+    if binary.path_dir is not None:
+        merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
+    return merged

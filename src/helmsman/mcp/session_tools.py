@@ -92,17 +92,17 @@ async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequir
     with anyio.move_on_after(args.timeout_sec):
         async with background_tasks() as tasks:
             tasks.start_soon(_tell_progress, call, session)
+            changed = False
             while True:
+                for question in session.questions:
+                    required = call.doors.input_required(call.context, question)
+                    if required is not None:
+                        return required
+                    await call.doors.ask_now(call.context, session, question)
+                if changed or not session.state.is_running or (args.until == "attention" and session.questions):
+                    break
                 await session.wait(until=args.until)
-                question = next(iter(session.questions), None)
-                if question is None:
-                    break
-                required = call.doors.input_required(call.context, question)
-                if required is not None:
-                    return required
-                await call.doors.ask_now(call.context, session, question)
-                if question.id in session.state.questions:
-                    break
+                changed = args.until == "change"
     return session_status(session)
 
 

@@ -62,8 +62,8 @@ class Tool(Generic[InputT]):
             name=self.name,
             title=self.title,
             description=self.description,
-            input_schema=self.takes.model_json_schema(by_alias=True),
-            output_schema=self.gives.model_json_schema(by_alias=True, mode="serialization"),
+            input_schema=_without_titles(self.takes.model_json_schema(by_alias=True)),
+            output_schema=_without_titles(self.gives.model_json_schema(by_alias=True, mode="serialization")),
             annotations=self.annotations,
         )
 
@@ -101,8 +101,18 @@ class Toolbox:
         return await tool.called(Call(self._helm, self._doors, context, params))
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._tools.get(name)
-        return tool.takes.model_json_schema(by_alias=True) if tool is not None else None
+        return next((tool.input_schema for tool in self._listing if tool.name == name), None)
+
+
+def _without_titles(schema: Any) -> Any:
+    """A schema without the titles that pydantic makes of the names: they say nothing, and every client reads them."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_titles(value)
+            for key, value in schema.items()
+            if not (key == "title" and isinstance(value, str))
+        }
+    return [_without_titles(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def failed(error: HelmsmanError) -> types.CallToolResult:

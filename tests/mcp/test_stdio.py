@@ -1,0 +1,189 @@
+"""`helmsman serve` on a pipe: what it writes, how it ends, and what it refuses to begin with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.testing import hang, run, say
+from tests.clients.server_process import SECONDS, Serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome, ScriptedModel
+    from tests.clients.server_process import ServerProcess
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by"),
+]
+
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+
+
+@pytest.fixture
+def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Serving:
+    return Serving.on(codex_home, codex_binary, git_repo)
+
+
+class Pipe:
+    """A client that writes and reads lines, and believes nothing."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._asked = 0
+
+    async def send(self, method: str, params: dict[str, Any] | None = None, **message: Any) -> None:
+        assert self._server.process.stdin is not None
+        whole = {"jsonrpc": "2.0", "method": method, "params": params or {}, **message}
+        await self._server.process.stdin.send(json.dumps(whole).encode() + b"\n")
+
+    async def receive(self) -> dict[str, Any]:
+        with anyio.fail_after(SECONDS):
+            line = await self._server.stdout.receive_until(b"\n", 10_000_000)
+        message: dict[str, Any] = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        return message
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The result of a request; whatever else comes meanwhile has to be a message too."""
+        self._asked += 1
+        await self.send(method, params, id=self._asked)
+        while (message := await self.receive()).get("id") != self._asked or "method" in message:
+            pass
+        result: dict[str, Any] = message["result"]
+        return result
+
+    async def initialize(self, **capabilities: Any) -> None:
+        client = {"name": "pipe", "version": "1"}
+        hello = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": client}
+        await self.ask("initialize", hello)
+        await self.send("notifications/initialized")
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        result = await self.ask("tools/call", {"name": tool, "arguments": arguments})
+        structured: dict[str, Any] = result["structuredContent"]
+        return structured
+
+    async def close(self) -> None:
+        assert self._server.process.stdin is not None
+        await self._server.process.stdin.aclose()
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """All that still comes, until the server closes its end."""
+        messages: list[dict[str, Any]] = []
+        try:
+            while True:
+                messages.append(await self.receive())
+        except (anyio.EndOfStream, anyio.IncompleteRead):
+            return messages
+
+
+async def test_nothing_but_protocol_is_written_to_stdout(serving: Serving, model: ScriptedModel) -> None:
+    model.on("work", run("echo on stdout"), say("done"))
+    async with serving.started(LOG_LEVEL="debug") as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
+        assert (await pipe.call("codex_wait", sessionId=session_id))["status"] == "done"
+        assert (await pipe.call("codex_status", sessionId="nope"))["code"] == "session_not_found"
+        await pipe.close()
+        assert await pipe.rest() == []
+        assert await server.ended() == 0
+    assert any(line.startswith("DEBUG ") for line in server.errors)
+
+
+async def test_a_client_that_closes_its_pipe_in_mid_turn_ends_server_and_codex(
+    serving: Serving, model: ScriptedModel
+) -> None:
+    model.on("work", run("sleep 1000"), hang())
+    async with serving.started() as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
+        with anyio.fail_after(SECONDS):
+            while not (await pipe.call("codex_status", sessionId=session_id))["itemEvents"]:
+                await pipe.call("codex_wait", sessionId=session_id, until="change", timeoutSec=1)
+        await pipe.send("tools/call", {"name": "codex_wait", "arguments": {"sessionId": session_id}}, id=99)
+        await pipe.close()
+        await pipe.rest()
+        assert await server.ended() == 0
+    assert server.errors == []
+
+
+async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(
+    serving: Serving, model: ScriptedModel
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with serving.started() as server:
+        pipe = Pipe(server)
+        await pipe.initialize(elicitation={})
+        await pipe.call("codex_start", prompt="touch", sandbox="workspace-write", approvalPolicy="on-request")
+        while (await pipe.receive()).get("method") != "elicitation/create":
+            pass
+        await server.stdout.aclose()
+        await pipe.send("tools/call", {"name": "codex_list", "arguments": {}}, id=99)  # its answer has nowhere to go
+        await pipe.close()
+        assert await server.ended() == 0
+    assert server.errors == []
+
+
+@pytest.mark.parametrize(("number", "exit_code"), SIGNALS)
+async def test_a_signal_ends_server_and_codex_while_the_client_stays(
+    serving: Serving, model: ScriptedModel, number: signal.Signals, exit_code: int
+) -> None:
+    model.on("work", hang())
+    async with serving.started() as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
+        await pipe.send("tools/call", {"name": "codex_wait", "arguments": {"sessionId": session_id}}, id=99)
+        assert await server.end_by(number) == exit_code
+    assert server.errors == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "sentence"),
+    [
+        (["--tools", "magic"], {}, "--tools is 'magic', which makes no sense."),
+        (["--tools", "sessions,router"], {}, "This version of Helmsman has no toolset router."),
+        ([], {"HELMSMAN_TOOLS": "compat"}, "This version of Helmsman has no toolset compat."),
+        ([], {"HELMSMAN_TOOLS": "compat,router"}, "both have a tool named codex"),
+        ([], {"MAX_SESSIONS": "many"}, "MAX_SESSIONS is 'many', which makes no sense."),
+        ([], {"APPROVAL_TIMEOUT_MS": "-1"}, "APPROVAL_TIMEOUT_MS is '-1', which makes no sense."),
+        ([], {"EVENT_BUFFER_SIZE": "0"}, "EVENT_BUFFER_SIZE is '0', which makes no sense."),
+        ([], {"LOG_LEVEL": "loud"}, "LOG_LEVEL is 'loud', which makes no sense."),
+        ([], {"HELMSMAN_ENGINE": "steam"}, "HELMSMAN_ENGINE is 'steam', which makes no sense."),
+        ([], {"HELMSMAN_DETACH": "maybe"}, "HELMSMAN_DETACH is 'maybe', which makes no sense."),
+        ([], {"CODEX_HOME": "/no/such/place"}, "CODEX_HOME is '/no/such/place', which makes no sense."),
+        (["--transport", "pigeon"], {}, "Invalid value for '--transport'"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_before_anything_is_served(
+    serving: Serving, arguments: list[str], env: dict[str, str], sentence: str
+) -> None:
+    async with serving.started(*arguments, **env) as server:
+        pipe = Pipe(server)
+        assert await pipe.rest() == []
+        assert await server.ended() == 2
+    assert sentence in "".join(server.errors)
+    assert "Traceback" not in "".join(server.errors)
+
+
+async def test_a_server_whose_input_is_a_file_answers_what_is_in_it(serving: Serving) -> None:
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "file", "version": "1"}}
+    request = serving.directory / "requests.jsonl"
+    request.write_text(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n", "utf-8")
+    with request.open("rb") as stdin, anyio.fail_after(SECONDS):
+        done = await anyio.run_process(
+            serving.command(), stdin=stdin, env=serving.env, cwd=serving.directory, start_new_session=True
+        )
+    (answer,) = done.stdout.splitlines()
+    assert json.loads(answer)["result"]["serverInfo"]["name"] == "helmsman"
+    assert done.stderr == b""

@@ -1,0 +1,118 @@
+"""The tasks extension: a long wait as a task, for clients that declare it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.shared.exceptions import MCPError
+from pydantic import ConfigDict
+
+from helmsman.mcp.server import build_server
+from helmsman.mcp.tasks import EXTENSION
+from helmsman.testing import hang, run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+class TaskHandle(types.Result):
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+    poll_interval_ms: int | None = None
+
+
+class TaskRequest(types.Request[Any, Any]):
+    method: str
+    params: Any
+
+
+class RawResult(types.Result):
+    model_config = ConfigDict(extra="allow")
+
+
+class Tasks(ClientExtension):
+    """A client's side of the extension: polls a task to its end, answering what it asks with `answers`."""
+
+    identifier = EXTENSION
+
+    def __init__(self, answers: dict[str, Any] | None = None, *, cancel: bool = False) -> None:
+        self.seen: list[str] = []
+        self._answers = answers
+        self._cancel = cancel
+
+    def claims(self) -> Any:
+        return (ResultClaim(result_type="task", model=TaskHandle, resolve=self._follow),)
+
+    async def _follow(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
+        async def call(method: str, **params: Any) -> dict[str, Any]:
+            request: Any = TaskRequest(method=method, params={"taskId": handle.task_id, **params})
+            result = await context.session.send_request(request, RawResult)
+            return result.model_dump(by_alias=True)
+
+        if self._cancel:
+            await call("tasks/cancel")
+        while True:
+            task = await call("tasks/get")
+            self.seen.append(task["status"])
+            if task["status"] == "completed":
+                return types.CallToolResult.model_validate(task["result"])
+            if task["status"] == "cancelled":
+                return types.CallToolResult(content=[], structured_content={"status": "cancelled"}, is_error=True)
+            if task["status"] == "input_required" and self._answers is not None:
+                (key,) = task["inputRequests"]
+                answer = {"action": "accept", "content": self._answers}
+                await call("tasks/update", inputResponses={key: answer})
+                self._answers = None
+            await anyio.sleep(0.02)
+
+
+async def test_a_wait_becomes_a_task_that_asks_and_completes(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    tasks = Tasks({"decision": "approve"})
+    async with Client(build_server(helm), extensions=[tasks]) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        done = await codex("codex_wait", sessionId=session_id)
+        again = await codex("codex_wait", sessionId=session_id)
+    assert (done["status"], done["result"]) == ("done", "done")
+    assert again["status"] == "done"
+    assert "input_required" in tasks.seen
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hang", hang())
+    tasks = Tasks(cancel=True)
+    async with Client(build_server(helm), extensions=[tasks]) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
+        assert (await codex.error("codex_wait", sessionId=session_id))["status"] == "cancelled"
+        assert (await codex("codex_status", sessionId=session_id))["status"] == "interrupted"
+
+
+async def test_a_client_that_did_not_declare_it_gets_no_task(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    async with Client(build_server(helm)) as client:
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="hang", workingDirectory=str(git_repo))
+        status = await codex("codex_wait", sessionId=started["sessionId"], timeoutSec=0.1)
+        assert status["status"] == "active"
+        request: Any = TaskRequest(method="tasks/get", params={"taskId": started["taskId"]})
+        with pytest.raises(MCPError, match="Declare the extension"):
+            await client.session.send_request(request, RawResult)
