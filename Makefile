@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix lint types format goldens constraints clean
+.PHONY: help setup demo test cover matrix lint types format goldens images constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +28,11 @@ setup: $(VENV)/.dev ## Make a virtual environment with everything in it
 demo: $(VENV)/.runtime ## Real Codex on a scripted model: a command, a change, an approval; no account needed
 	@$(BIN)/helmsman demo $(DEMO)
 
-test: $(VENV)/.dev ## Run the tests on the Codex of the PyPI wheel
+# Without the npm registry this fails, and the tests with those clients are skipped.
+$(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
+	-@$(BIN)/python scripts/fetch_clients.py
+
+test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
 	$(BIN)/pytest -m "not matrix" -n $(WORKERS) $(TEST)
 
 cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)
@@ -52,6 +57,9 @@ format: $(VENV)/.dev ## Put the code into shape
 goldens: $(VENV)/.dev ## Record the transcripts of every Codex version again
 	$(BIN)/python scripts/fetch_codex.py
 	$(BIN)/python scripts/record_goldens.py --update
+
+images: $(VENV)/.dev ## Make the pictures of the documentation again
+	$(BIN)/python scripts/make_images.py
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt

@@ -114,7 +114,7 @@ async def test_a_progress_line_follows_a_test_run(cli: Cli, model: ScriptedModel
         await program.shows("1 of 3 tests, about ")
         await program.shows(" left  running while [ ! -e")
         go_on.touch()
-        await program.shows("  3/3 tests passed\n  ✓ exit 0")
+        await program.shows("• Tested.")
         assert await program.exit_code() == 0
 
 

@@ -191,6 +191,14 @@ def test_held_messages_come_before_what_follows_and_the_result_apart() -> None:
     assert transcript.rest("Done.") == []
 
 
+def test_the_result_is_not_told_before_a_command_that_outlives_the_turn() -> None:
+    transcript = Transcript(_console(), hold_messages=True)
+    command = CommandExecution(id="c", command="serve", status="in_progress")
+    events = [ItemStarted(session_id="s", item=command), *_ended(AgentMessage(id="m", text="Done."))]
+    assert "Done." not in _shown(transcript, *events, TurnEnded(session_id="s", outcome="completed"))
+    assert transcript.rest("Done.") == []
+
+
 def test_a_held_message_that_is_not_the_result_is_not_lost() -> None:
     transcript = Transcript(_console(), hold_messages=True)
     transcript.lines(*_ended(AgentMessage(id="1", text="Half done.")))
@@ -294,6 +302,15 @@ def test_commands_cut_off_by_an_interrupt_are_told() -> None:
         transcript, ItemStarted(session_id="s", item=command), TurnEnded(session_id="s", outcome="interrupted")
     )
     assert shown == "\n$ sleep 300\n  ✗ did not finish\n\n■ Interrupted"
+
+
+def test_a_command_that_outlives_its_turn_is_told() -> None:
+    transcript = Transcript(_console())
+    command = CommandExecution(id="c", command="serve", status="in_progress")
+    shown = _shown(
+        transcript, ItemStarted(session_id="s", item=command), TurnEnded(session_id="s", outcome="completed")
+    )
+    assert shown == "\n$ serve\n  … had not ended when the turn did"
 
 
 # --- turns and questions ---------------------------------------------------------------------------------------------

