@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from helmsman.cli import checks
 from helmsman.codex.binary import CodexBinary
 from helmsman.codex.features import Version
 from helmsman.errors import EngineStartFailed
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from helmsman.testing import HomeTemplates
@@ -43,6 +45,13 @@ def test_a_codex_that_does_not_start_is_quoted_without_its_backtrace() -> None:
     failed = checks._no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
     assert failed.detail == "the app-server does not start: Error: no such home."
     assert checks._no_handshake(EngineStartFailed("It exited.")).detail == "It exited."
+
+
+def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> None:
+    settings = replace(load_settings(env={"HOME": str(tmp_path)}, cwd=tmp_path), codex_home=tmp_path / "none")
+    home = checks._codex_home(settings)
+    assert home.status == "failed"
+    assert home.fix.startswith(f"Make it (`mkdir {tmp_path / 'none'}`)")
 
 
 @pytest.mark.anyio

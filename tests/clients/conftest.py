@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.testing import hang, run, say
+from tests.clients.node import NodeClients, node_binary, why_not
 from tests.clients.server_process import Serving
 
 if TYPE_CHECKING:
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
 @pytest.fixture
 def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Serving:
     return Serving.on(codex_home, codex_binary, git_repo)
+
+
+@pytest.fixture
+def node_clients(tmp_path: Path, codex_home: CodexHome) -> NodeClients:
+    """The JavaScript clients, in a home of their own."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    node = node_binary()
+    assert node is not None
+    folder = tmp_path / "client"
+    folder.mkdir()
+    return NodeClients(node, codex_home.env, folder)
 
 
 @pytest.fixture(autouse=True)

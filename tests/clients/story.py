@@ -1,35 +1,59 @@
-"""The story that every client tells: start, wait, question, respond, result, say, interrupt, list."""
+"""The story that every client tells: start, wait, question, respond, result, say, interrupt, list.
+
+`told` is what a client heard in the course of it, the same for each; `story.mjs` tells it in JavaScript.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.mcp.caller import Caller
 
+TOOLS = ["codex_start", "codex_say", "codex_status", "codex_wait", "codex_respond", "codex_interrupt", "codex_list"]
 
-async def tell(codex: Caller, repo: Path) -> None:
-    started = await codex(
+
+async def tell(codex: Caller, directory: Path) -> dict[str, Any]:
+    """Tell it through the Python client."""
+    told: dict[str, Any] = {"tools": [tool.name for tool in (await codex.client.list_tools()).tools]}
+    told["started"] = await codex(
         "codex_start",
         prompt="make it",
-        workingDirectory=str(repo),
+        workingDirectory=str(directory),
         sandbox="workspace-write",
         approvalPolicy="on-request",
     )
-    session_id = started["sessionId"]
-    waiting = await codex.until_settled(session_id)
-    assert waiting["status"] == "awaiting_approval"
-    question = waiting["pendingQuestion"]
-    assert "touch made.txt" in question["details"]["command"]
-    await codex("codex_respond", sessionId=session_id, id=question["id"], answers=["approve"])
-    done = await codex.until_settled(session_id)
-    assert (done["status"], done["result"]) == ("done", "It is made")
-    assert (repo / "made.txt").exists()
-    await codex("codex_say", sessionId=session_id, message="go on")
-    assert (await codex.until_settled(session_id))["result"] == "As you say"
+    session_id = told["started"]["sessionId"]
+    told["asked"] = await codex.until_settled(session_id)
+    question_id = told["asked"]["pendingQuestion"]["id"]
+    told["responded"] = await codex("codex_respond", sessionId=session_id, id=question_id, answers=["approve"])
+    told["made"] = await codex.until_settled(session_id)
+    told["said"] = await codex("codex_say", sessionId=session_id, message="go on")
+    told["continued"] = await codex.until_settled(session_id)
     await codex("codex_say", sessionId=session_id, message="hang")
-    assert (await codex("codex_interrupt", sessionId=session_id))["status"] == "interrupted"
-    (listed,) = (await codex("codex_list"))["sessions"]
-    assert (listed["sessionId"], listed["isActive"]) == (session_id, False)
+    told["interrupted"] = await codex("codex_interrupt", sessionId=session_id)
+    told["listed"] = await codex("codex_list")
+    return told
+
+
+def check(told: dict[str, Any], directory: Path, *, asked_in_form: bool = False) -> None:
+    """What has to be true of a story that was told."""
+    assert told["tools"] == TOOLS
+    session_id = told["started"]["sessionId"]
+    assert told["started"]["status"] == "active"
+    if asked_in_form:
+        (form,) = told["forms"]
+        assert "touch made.txt" in form["message"]
+    else:
+        assert told["asked"]["status"] == "awaiting_approval"
+        assert "touch made.txt" in told["asked"]["pendingQuestion"]["details"]["command"]
+        assert told["responded"] == {"sessionId": session_id, "status": "active"}
+    assert (told["made"]["status"], told["made"]["result"]) == ("done", "It is made")
+    assert (directory / "made.txt").exists()
+    assert told["said"]["status"] == "active"
+    assert (told["continued"]["result"], told["continued"]["turnCount"]) == ("As you say", 2)
+    assert told["interrupted"] == {"sessionId": session_id, "status": "interrupted"}
+    (listed,) = told["listed"]["sessions"]
+    assert (listed["sessionId"], listed["isActive"], listed["summary"]) == (session_id, False, "make it")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mcp import Client
-from tests.clients.story import tell
+from tests.clients.story import check, tell
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["legacy", "2026-07-28"])
-def mode(request: pytest.FixtureRequest) -> Any:
-    return request.param
+ERAS: list[tuple[Any, str]] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")]
 
 
-async def test_the_whole_story_over_pipes(serving: Serving, git_repo: Path, mode: Any) -> None:
+@pytest.mark.parametrize(("mode", "protocol"), ERAS)
+async def test_the_whole_story_over_pipes(serving: Serving, git_repo: Path, mode: Any, protocol: str) -> None:
     async with Client(serving.on_stdio(), mode=mode) as client:
-        await tell(Caller(client), git_repo)
+        check(await tell(Caller(client), git_repo), git_repo)
+        assert client.protocol_version == protocol
 
 
-async def test_the_whole_story_over_http(serving: Serving, git_repo: Path, mode: Any) -> None:
+@pytest.mark.parametrize(("mode", "protocol"), ERAS)
+async def test_the_whole_story_over_http(serving: Serving, git_repo: Path, mode: Any, protocol: str) -> None:
     async with serving.over_http() as server, Client(server.transport(), mode=mode) as client:
-        await tell(Caller(client), git_repo)
+        check(await tell(Caller(client), git_repo), git_repo)
+        assert client.protocol_version == protocol
