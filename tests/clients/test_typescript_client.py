@@ -9,8 +9,6 @@ import pytest
 from tests.clients.story import check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.clients.node import NodeClients
     from tests.clients.server_process import Serving
 

@@ -16,6 +16,7 @@ from helmsman.testing import add, call_tool, patch, run, say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
@@ -137,6 +138,20 @@ async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
         assert await session.wait(timeout=SECONDS)
         assert session.status == "done"
     assert (git_repo / "new.txt").exists()
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_again(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+    given = iter(["maybe", "perhaps", "approve"])
+
+    async def handler(_session: Session, _question: Question) -> str:
+        return next(given)
+
+    async with Helmsman(settings, env=codex_home.env, on_question=handler) as helm:
+        await finished(await helm.start("go", **asks))
+    assert (git_repo / "made.txt").exists()
 
 
 async def test_a_rule_for_an_mcp_tool_answers_its_approval(

@@ -502,7 +502,9 @@ async def open_app_server(
 
 def _start_failed(error: HelmsmanError) -> EngineStartFailed:
     stderr = str(error.details.get("stderr") or "")
-    said = f" It said: {stderr.splitlines()[-1]}" if stderr else ""
+    lines = stderr.splitlines()
+    # A panic ends in a backtrace; what went wrong is in the line that says so.
+    said = next((f" It said: {line}" for line in [*(line for line in lines if "rror" in line[:12]), *lines[-1:]]), "")
     return EngineStartFailed(
         f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
         exit_code=error.details.get("exit_code"),

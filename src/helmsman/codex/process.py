@@ -149,7 +149,8 @@ async def open_child(
 def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
     merged = dict(os.environ if env is None else env)
-    merged["CODEX_HOME"] = str(codex_home)
+    if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
+        merged["CODEX_HOME"] = str(codex_home)
     if binary.path_dir is not None:
         merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
     return merged

@@ -10,7 +10,7 @@ import logging
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
 
 log = logging.getLogger(__name__)
+
+_HANDLER_ATTEMPTS: Final = 3
+"""How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
 
 
 class Desk:
@@ -103,10 +106,18 @@ class Desk:
 
     async def _ask(self, handler: QuestionHandler, session: Session, question: Question) -> None:
         try:
-            answers = await handler(session, question)
-            if answers is not None:
-                given = [answers] if isinstance(answers, str) else answers
-                await self.answer(session, question.id, given, "handler")
+            for attempt in range(1, _HANDLER_ATTEMPTS + 1):
+                answers = await handler(session, question)
+                if answers is None:
+                    return
+                try:
+                    given = [answers] if isinstance(answers, str) else answers
+                    await self.answer(session, question.id, given, "handler")
+                    return
+                except AnswerInvalid as error:
+                    if attempt == _HANDLER_ATTEMPTS:
+                        raise
+                    log.info("the answer to question %s does not fit, so it is asked again: %s", question.id, error)
         except QuestionNotOpen:
             log.debug("question %s was answered elsewhere", question.id)
         except Exception:
