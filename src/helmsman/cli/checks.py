@@ -79,6 +79,8 @@ def _settings_files(settings: Settings) -> Check:
 
 def _codex_home(settings: Settings) -> Check:
     home = settings.codex_home
+    if not home.exists() and home.name == ".codex" and home.parent.is_dir():
+        return Check(name="Codex home", status="ok", detail=f"{home} (Codex makes it when it first starts)")
     if not home.exists():
         return Check(
             name="Codex home",

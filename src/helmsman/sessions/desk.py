@@ -113,11 +113,12 @@ class Desk:
                 try:
                     given = [answers] if isinstance(answers, str) else answers
                     await self.answer(session, question.id, given, "handler")
-                    return
                 except AnswerInvalid as error:
                     if attempt == _HANDLER_ATTEMPTS:
                         raise
                     log.info("the answer to question %s does not fit, so it is asked again: %s", question.id, error)
+                else:
+                    return
         except QuestionNotOpen:
             log.debug("question %s was answered elsewhere", question.id)
         except Exception:
