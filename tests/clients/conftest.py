@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Serving:
+def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path, model: ScriptedModel) -> Serving:
+    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
+    model.on("go on", say("As you say"))
+    model.on("hang", hang())
     return Serving.on(codex_home, codex_binary, git_repo)
 
 
@@ -32,10 +35,3 @@ def node_clients(tmp_path: Path, codex_home: CodexHome) -> NodeClients:
     folder = tmp_path / "client"
     folder.mkdir()
     return NodeClients(node, codex_home.env, folder)
-
-
-@pytest.fixture(autouse=True)
-def _story(model: ScriptedModel) -> None:
-    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
-    model.on("go on", say("As you say"))
-    model.on("hang", hang())

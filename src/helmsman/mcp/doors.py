@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
 
 log = logging.getLogger(__name__)
+
+_CODEX_CLIENT: Final = "codex-mcp-client"
 
 
 class Doors:
@@ -91,6 +93,8 @@ class Doors:
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
+        if result.action == "decline" and _declines_by_itself(context):
+            return None
         return form_answers(question, result.action, result.content)
 
     async def _respond(self, session: Session, question: Question, answers: list[str]) -> None:
@@ -107,3 +111,12 @@ def _has_forms(context: ServerRequestContext[Any, Any]) -> bool:
 
 def _can_be_called(context: ServerRequestContext[Any, Any]) -> bool:
     return _has_forms(context) and context.session.can_send_request
+
+
+def _declines_by_itself(context: ServerRequestContext[Any, Any]) -> bool:
+    """Codex declines every form that it has nobody to show to (`codex exec`, approval policy `never`), as if a person had.
+
+    So its declining is no answer: its agent is to have the chance to decide with `codex_respond`.
+    """
+    client = context.session.client_params
+    return client is not None and client.client_info.name == _CODEX_CLIENT

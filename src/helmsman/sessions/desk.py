@@ -47,7 +47,14 @@ class Desk:
         self._handler = handler
 
     async def see_to(self, session: Session, asked: QuestionAsked) -> None:
-        """Stay with a question until it is closed."""
+        """Stay with a question until it is closed. Never raises: one question's trouble is not the other sessions'."""
+        try:
+            await self._see_to(session, asked)
+        except Exception:
+            log.exception("question %s of session %s is refused", asked.question.id, session.id)
+            await self._refuse(session, asked.question, "trouble")
+
+    async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
         question = _with_lasting_option(asked.question, _workspace(session))
         decision = self._decide(session, question)
         if decision.effect != "ask":
@@ -64,7 +71,7 @@ class Desk:
             tasks.cancel_scope.cancel()
         if question.id in session.state.questions:
             log.warning("question %s of session %s timed out and is refused", question.id, session.id)
-            await self._close(session, question, None, "timeout")
+            await self._refuse(session, question, "timeout")
 
     async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: str) -> None:
         """Answer an open question.
@@ -123,27 +130,31 @@ class Desk:
             log.debug("question %s was answered elsewhere", question.id)
         except Exception:
             log.exception("the question handler failed; question %s is refused", question.id)
-            await self._close(session, question, None, "handler failed")
+            await self._refuse(session, question, "handler failed")
 
-    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...] | None, by: str) -> None:
-        """Give the answer to Codex (None refuses), make the rule it asks for, and tell everybody."""
+    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: str) -> None:
+        """Give the answer to Codex, make the rule it asks for, and tell everybody."""
+        first = choices[0] if choices else Choice("")  # a question may have no parts at all
         sent = choices
-        if choices and choices[0].value == APPROVE_ALWAYS:
-            await self._make_permanent(session, question, choices[0])
+        if first.value == APPROVE_ALWAYS:
+            await self._make_permanent(session, question, first)
             sent = (Choice(APPROVE),)
-        try:
-            await _engine_of(session).answer(question, sent)
-        except QuestionNotOpen:
-            raise
-        except HelmsmanError as error:
-            if choices is not None:
-                raise
-            log.debug("question %s could not be refused: %s", question.id, error)
-        if choices and choices[0].value == APPROVE_SESSION:
+        await _engine_of(session).answer(question, sent)
+        if first.value == APPROVE_SESSION:
             rule = rule_for_session(question, _workspace(session))
             session.rules += (rule,) if rule is not None else ()
-        said = ", ".join(choice.value for choice in choices) if choices else "deny"
-        await self._closed(session, question, said, by, choices[0].reason if choices else None)
+        await self._closed(session, question, ", ".join(choice.value for choice in choices), by, first.reason)
+
+    async def _refuse(self, session: Session, question: Question, by: str) -> None:
+        """Say no for want of an answer."""
+        try:
+            await _engine_of(session).answer(question, None)
+        except (
+            HelmsmanError
+        ) as error:  # its turn ended meanwhile, or the engine is gone: there is nothing left to refuse
+            log.debug("question %s could not be refused: %s", question.id, error)
+        if question.id in session.state.questions:
+            await self._closed(session, question, "deny", by, None)
 
     async def _make_permanent(self, session: Session, question: Question, choice: Choice) -> None:
         try:
