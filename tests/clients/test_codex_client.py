@@ -11,11 +11,12 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.settings import load_settings
-from helmsman.testing import CodexHome, call_tool, codex_version, say
+from helmsman.testing import CodexHome, always, call_tool, codex_version, say
 from tests.clients.server_process import SECONDS
 from tests.clients.story import TOOLS, check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from helmsman.questions import Question
@@ -44,69 +45,47 @@ def outer_home(
     return home
 
 
-class Delegation:
+Told = dict[str, Any]
+
+
+def delegation(told: Told, directory: Path, *, asks_person: bool) -> Generator[Part, Told, None]:
     """What the outer model does: one call of a tool of Helmsman after another, each from what the last one gave."""
+    told["tools"] = TOOLS
+    rights = {"sandbox": "workspace-write", "approvalPolicy": "on-request"}
+    told["started"] = yield helmsman("codex_start", prompt="make it", workingDirectory=str(directory), **rights)
+    session_id = told["started"]["sessionId"]
+    if not asks_person:
+        told["asked"] = yield from settled(session_id)
+        question_id = told["asked"]["pendingQuestion"]["id"]
+        told["responded"] = yield helmsman("codex_respond", sessionId=session_id, id=question_id, answers=["approve"])
+    told["made"] = yield from settled(session_id, asks_person=asks_person)
+    told["said"] = yield helmsman("codex_say", sessionId=session_id, message="go on")
+    told["continued"] = yield from settled(session_id)
+    yield helmsman("codex_say", sessionId=session_id, message="hang")
+    told["interrupted"] = yield helmsman("codex_interrupt", sessionId=session_id)
+    told["listed"] = yield helmsman("codex_list")
+    yield say("All is told")
 
-    def __init__(self, serving: Serving, *, asks_person: bool) -> None:
-        self.told: dict[str, Any] = {}
-        self._directory = str(serving.directory)
-        self._asks_person = asks_person
 
-    def script(self) -> list[Any]:
-        rights = {"sandbox": "workspace-write", "approvalPolicy": "on-request"}
-        start = self._call("codex_start", prompt="make it", workingDirectory=self._directory, **rights)
-        agent_answers = [self._wait_after("started"), self._respond]
-        return [
-            start,
-            *([] if self._asks_person else agent_answers),
-            self._wait_after("started" if self._asks_person else "responded"),
-            self._say_after("made", "go on"),
-            self._wait_after("said"),
-            self._say_after("continued", "hang"),
-            lambda _request: self._call("codex_interrupt", sessionId=self._session_id),
-            self._list,
-            self._end,
-        ]
+def settled(session_id: str, *, asks_person: bool = False) -> Generator[Part, Told, Told]:
+    while True:
+        status = yield helmsman("codex_wait", sessionId=session_id)
+        if status["status"] != "active" and not (asks_person and "pendingQuestion" in status):
+            return status
 
-    @property
-    def _session_id(self) -> str:
-        session_id: str = self.told["started"]["sessionId"]
-        return session_id
 
-    def _call(self, tool: str, **arguments: Any) -> Part:
-        return call_tool("helmsman", tool, arguments)
+def helmsman(tool: str, **arguments: Any) -> Part:
+    return call_tool("helmsman", tool, arguments)
 
-    def _hear(self, chapter: str, request: ModelRequest) -> None:
+
+def played(story: Generator[Part, Told, None]) -> Callable[[ModelRequest], Part]:
+    """The story as a step of a script: what the tool gave goes in, what the model does next comes out."""
+
+    def step(request: ModelRequest) -> Part:
         output = request.tool_output
-        self.told[chapter] = json.loads(output[output.index("{") :])
+        return story.send(json.loads(output[output.index("{") :])) if output else next(story)
 
-    def _wait_after(self, chapter: str) -> Any:
-        def step(request: ModelRequest) -> Part:
-            self._hear(chapter, request)
-            return self._call("codex_wait", sessionId=self._session_id)
-
-        return step
-
-    def _say_after(self, chapter: str, message: str) -> Any:
-        def step(request: ModelRequest) -> Part:
-            self._hear(chapter, request)
-            return self._call("codex_say", sessionId=self._session_id, message=message)
-
-        return step
-
-    def _respond(self, request: ModelRequest) -> Part:
-        self._hear("asked", request)
-        question_id = self.told["asked"]["pendingQuestion"]["id"]
-        return self._call("codex_respond", sessionId=self._session_id, id=question_id, answers=["approve"])
-
-    def _list(self, request: ModelRequest) -> Part:
-        self._hear("interrupted", request)
-        return self._call("codex_list")
-
-    def _end(self, request: ModelRequest) -> Part:
-        self._hear("listed", request)
-        self.told["tools"] = TOOLS
-        return say("All is told")
+    return step
 
 
 async def test_an_agent_drives_another_and_answers_its_question(
@@ -114,8 +93,8 @@ async def test_an_agent_drives_another_and_answers_its_question(
 ) -> None:
     allowed = {tool: {"approval_mode": "approve"} for tool in TOOLS}
     outer_home.configure(mcp_servers={"helmsman": {"tools": allowed}})
-    delegation = Delegation(serving, asks_person=False)
-    model.on("delegate", *delegation.script())
+    told: Told = {}
+    model.on("delegate", always(played(delegation(told, serving.directory, asks_person=False))))
     answer = tmp_path / "answer.txt"
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(
@@ -127,14 +106,14 @@ async def test_an_agent_drives_another_and_answers_its_question(
         )
     assert done.returncode == 0, done.stderr.decode()
     assert answer.read_text(encoding="utf-8") == "All is told"
-    check(delegation.told, serving.directory)
+    check(told, serving.directory)
 
 
 async def test_the_person_of_the_outer_codex_is_asked_what_the_inner_one_asks(
     serving: Serving, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
 ) -> None:
-    delegation = Delegation(serving, asks_person=True)
-    model.on("delegate", *delegation.script())
+    told: Told = {}
+    model.on("delegate", always(played(delegation(told, serving.directory, asks_person=True))))
     forms: list[dict[str, Any]] = []
 
     async def person(_session: Session, question: Question) -> list[str]:
@@ -148,4 +127,4 @@ async def test_the_person_of_the_outer_codex_is_asked_what_the_inner_one_asks(
         session = await outer.start("delegate", cwd=tmp_path, approval_policy="on-request")
         assert await session.wait(until="end", timeout=SECONDS)
         assert session.result == "All is told", session.error
-    check(delegation.told | {"forms": forms}, serving.directory, asked_in_form=True)
+    check(told | {"forms": forms}, serving.directory, asked_in_form=True)

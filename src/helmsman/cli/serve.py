@@ -30,6 +30,7 @@ _LEAVE_SECONDS: Final = 15
 
 @click.command(
     "serve",
+    short_help="Serve Codex to MCP clients.",
     epilog="""\b
 Examples:
   claude mcp add helmsman -- helmsman serve
