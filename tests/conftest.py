@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+from helmsman import Helmsman, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 
@@ -15,3 +26,14 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind(no_leaks: None) -> None:
     """Every test is checked for leaks."""
+
+
+@pytest.fixture
+def settings(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Settings:
+    return load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
+
+
+@pytest.fixture
+async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsman]:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        yield helm

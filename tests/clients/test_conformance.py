@@ -29,17 +29,34 @@ MODERN = {
 }
 
 
+TASKS = ("tasks-capability-negotiation", "tasks-dispatch-and-envelope")
+"""Scenarios of the extension that have checks without fixture tools; they belong to no suite and are called by name."""
+
+
+async def run_suite(clients: NodeClients, serving: Serving, *options: str) -> str:
+    """Run it, and see that nothing failed but what may; what it printed."""
+    suite = clients.modules / "conformance" / "dist" / "index.js"
+    async with serving.over_http() as server, with_token(server) as url:
+        done = await clients.run(suite, "server", "--url", url, "--expected-failures", str(EXCLUDED), *options)
+    assert done.exit_code == 0, done.stdout[-5000:] + done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(("version", "own"), [("2025-11-25", LEGACY), ("2026-07-28", MODERN)])
 async def test_every_scenario_that_needs_no_fixture_passes(
     node_clients: NodeClients, serving: Serving, version: str, own: set[str]
 ) -> None:
-    suite = node_clients.modules / "conformance" / "dist" / "index.js"
-    async with serving.over_http() as server, with_token(server) as url:
-        options = ("--suite", "all", "--spec-version", version, "--expected-failures", str(EXCLUDED))
-        done = await node_clients.run(suite, "server", "--url", url, *options)
-    assert done.exit_code == 0, done.stdout[-5000:] + done.stderr
-    passed = re.findall(r"^✓ ([\w-]+): [1-9]\d* passed, 0 failed", done.stdout, re.MULTILINE)
+    printed = await run_suite(node_clients, serving, "--suite", "all", "--spec-version", version)
+    passed = re.findall(r"^✓ ([\w-]+): [1-9]\d* passed, 0 failed", printed, re.MULTILINE)
     assert set(passed) >= ALWAYS | own
+
+
+@pytest.mark.parametrize("scenario", TASKS)
+async def test_every_check_of_the_tasks_extension_that_needs_no_fixture_passes(
+    node_clients: NodeClients, serving: Serving, scenario: str
+) -> None:
+    printed = await run_suite(node_clients, serving, "--scenario", scenario)
+    assert "SUCCESS" in printed
 
 
 def test_every_excluded_scenario_has_its_reason() -> None:

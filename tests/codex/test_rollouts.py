@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.codex import rollout_head
-from helmsman.codex.app_server import AppServer
+from helmsman.codex.app_server import AppServer, ThreadSettings
 from helmsman.codex.binary import find_codex
 from helmsman.codex.jsonrpc import Peer
 from helmsman.codex.rollout_head import PROMPT_LIMIT, read_head
@@ -165,17 +165,17 @@ async def test_what_a_real_codex_wrote_is_listed(
     with anyio.fail_after(60):
         async with connected(codex_binary, codex_home) as turns:
             api = turns.api
-            first = (await api.start_thread(cwd=git_repo, developer_instructions="be kind")).id
+            first = (await api.start_thread(ThreadSettings(cwd=git_repo, developer_instructions="be kind"))).id
             await turns.run(first, "the first prompt\nof two lines")
             await turns.run(first, "the second prompt")
             await api.name_thread(first, "A name")
-            bare_fork = (await api.fork_thread(first)).id
-            fork = (await api.fork_thread(first)).id
+            bare_fork = (await api.fork_thread(first, ThreadSettings())).id
+            fork = (await api.fork_thread(first, ThreadSettings())).id
             await turns.run(fork, "a prompt in the fork")
-            archived = (await api.start_thread(cwd=git_repo)).id
+            archived = (await api.start_thread(ThreadSettings(cwd=git_repo))).id
             await turns.run(archived, "to be archived")
             await api.archive_thread(archived)
-            parent = (await api.start_thread(cwd=git_repo)).id
+            parent = (await api.start_thread(ThreadSettings(cwd=git_repo))).id
             await turns.run(parent, "delegate this")
             await model.wait_for_request(lambda request: request.last_user_text == "look around")
             await turns.review(first, "look at it")

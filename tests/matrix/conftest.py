@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.settings import load_settings
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from helmsman.errors import HelmsmanError
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome
 
 RECORDS = Path(__file__).parent.parent.parent / ".cache" / "matrix"
 
@@ -29,11 +25,6 @@ class Verdict:
 
     def refused(self, error: HelmsmanError) -> None:
         self.refusal = error.message
-
-
-@pytest.fixture
-def settings(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Settings:
-    return load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
 
 
 @pytest.fixture

@@ -61,13 +61,12 @@ async def plan_access(
     """
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
     approval, remark = map_approval(binary, options.approval_policy)
-    protects = binary.can(Feature.TRUST_ON_START)
+    marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
+    mode = options.sandbox
     configured: Mapping[str, Any] = {}
-    if protects or resuming:
+    if marks_trust or resuming:  # otherwise what is left out stays Codex's own business
         configured = await api.configuration(options.cwd)
-    workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
-    mode = options.sandbox or _configured_sandbox(given) or _configured_sandbox(configured)
-
+        mode = mode or _configured_sandbox(given) or _configured_sandbox(configured)
     if resuming:
         mode = mode or _default_sandbox(configured, options.cwd)
         approval = approval or _configured_approval(given) or _configured_approval(configured) or _DEFAULT_APPROVAL
@@ -76,29 +75,23 @@ async def plan_access(
             "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
         )
 
-    config = dict(given)
-    thread_mode = mode if resuming or options.sandbox is not None else None
-    if protects and not resuming:
-        config.pop("sandbox_mode", None)
-        config.pop("default_permissions", None)
-        if mode is not None:
-            thread_mode = "read-only"
-        elif (profile := given.get("default_permissions") or configured.get("default_permissions")) is not None:
-            # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session,
-            # the repository is not marked as trusted either.
-            config = merge_config(given, {"default_permissions": profile}, _trust(options.cwd, "untrusted"))
-            approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
+    thread_mode, config = mode, given
+    if marks_trust and mode is not None:
+        thread_mode = "read-only"
+        config = {key: value for key, value in given.items() if key not in ("sandbox_mode", "default_permissions")}
+    elif marks_trust and (profile := given.get("default_permissions") or configured.get("default_permissions")):
+        # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session, the
+        # repository is not marked as trusted either.
+        config = merge_config(given, {"default_permissions": profile}, _trust(options.cwd, "untrusted"))
+        approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.trust_repository:
         config = merge_config(config, _trust(options.cwd, "trusted"))
-    sends_policy = mode is not None and (options.sandbox is not None or protects or resuming)
+
+    workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
     return Access(
         sandbox=mode,
         thread_sandbox=thread_mode,
-        turn_sandbox=turn_sandbox(
-            mode, writable_roots=[str(path) for path in options.writable_roots], workspace=workspace
-        )
-        if mode is not None and sends_policy
-        else None,
+        turn_sandbox=turn_sandbox(mode, options.writable_roots, workspace) if mode is not None else None,
         approval_policy=approval,
         config=config,
         notes=(remark,) if remark else (),

@@ -54,6 +54,30 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSettings:
+    """How a thread is to be opened; what is None is not sent."""
+
+    cwd: Path | None = None
+    model: str | None = None
+    sandbox: str | None = None
+    approval_policy: str | None = None
+    config: Mapping[str, Any] | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+
+    def as_params(self) -> dict[str, Any]:
+        return {
+            "cwd": None if self.cwd is None else str(self.cwd),
+            "model": self.model,
+            "sandbox": self.sandbox,
+            "approvalPolicy": self.approval_policy,
+            "config": self.config or None,
+            "baseInstructions": self.base_instructions,
+            "developerInstructions": self.developer_instructions,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
     """A thread as an answer describes it; policies only in answers to start, resume and fork."""
 
@@ -135,82 +159,26 @@ class AppServer:
 
     # --- threads -----------------------------------------------------------------------------------------------------
 
-    async def start_thread(
-        self,
-        *,
-        cwd: Path,
-        model: str | None = None,
-        sandbox: str | None = None,
-        approval_policy: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        base_instructions: str | None = None,
-        developer_instructions: str | None = None,
-    ) -> Thread:
-        answer = await self._call(
-            "thread/start",
-            timeout=OPEN_TIMEOUT,
-            cwd=str(cwd),
-            model=model,
-            sandbox=sandbox,
-            approvalPolicy=approval_policy,
-            config=config or None,
-            baseInstructions=base_instructions,
-            developerInstructions=developer_instructions,
-        )
+    async def start_thread(self, settings: ThreadSettings) -> Thread:
+        answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
         return _opened_thread("thread/start", answer)
 
-    async def resume_thread(
-        self,
-        thread_id: str,
-        *,
-        cwd: Path | None = None,
-        model: str | None = None,
-        sandbox: str | None = None,
-        approval_policy: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        base_instructions: str | None = None,
-        developer_instructions: str | None = None,
-        with_turns: bool = False,
-    ) -> Thread:
+    async def resume_thread(self, thread_id: str, settings: ThreadSettings, *, with_turns: bool = False) -> Thread:
         answer = await self._call(
             "thread/resume",
             timeout=OPEN_TIMEOUT,
             threadId=thread_id,
-            cwd=None if cwd is None else str(cwd),
-            model=model,
-            sandbox=sandbox,
-            approvalPolicy=approval_policy,
-            config=config or None,
-            baseInstructions=base_instructions,
-            developerInstructions=developer_instructions,
             excludeTurns=None if with_turns else True,
+            **settings.as_params(),
         )
         return _opened_thread("thread/resume", answer)
 
-    async def fork_thread(
-        self,
-        thread_id: str,
-        *,
-        cwd: Path | None = None,
-        model: str | None = None,
-        sandbox: str | None = None,
-        approval_policy: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        last_turn_id: str | None = None,
-    ) -> Thread:
+    async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
         """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
         if last_turn_id is not None:
             self._binary.require(Feature.FORK_AT_TURN, doing="fork from an earlier turn")
         answer = await self._call(
-            "thread/fork",
-            timeout=OPEN_TIMEOUT,
-            threadId=thread_id,
-            cwd=None if cwd is None else str(cwd),
-            model=model,
-            sandbox=sandbox,
-            approvalPolicy=approval_policy,
-            config=config or None,
-            lastTurnId=last_turn_id,
+            "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
         )
         return _opened_thread("thread/fork", answer)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.codex.access import Access, plan_access
-from helmsman.codex.app_server import AppServer, Thread
+from helmsman.codex.app_server import AppServer, Thread, ThreadSettings
 from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
@@ -160,44 +160,23 @@ class AppServerEngine:
     async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
-        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=False)
-        thread = await self._api.start_thread(
-            cwd=options.cwd,
-            model=options.model,
-            sandbox=access.thread_sandbox,
-            approval_policy=access.approval_policy,
-            config=access.config,
-            base_instructions=options.base_instructions,
-            developer_instructions=options.developer_instructions,
-        )
+        access = await self._plan(options, resuming=False)
+        thread = await self._api.start_thread(_thread_settings(options, access))
         return await self._opened(thread, options, access, turn)
 
     async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
+        access = await self._plan(options, resuming=True)
         known = session_id in self._threads
-        thread = await self._api.resume_thread(
-            session_id,
-            cwd=options.cwd,
-            model=options.model,
-            sandbox=access.thread_sandbox,
-            approval_policy=access.approval_policy,
-            config=access.config,
-            base_instructions=options.base_instructions,
-            developer_instructions=options.developer_instructions,
-        )
+        thread = await self._api.resume_thread(session_id, _thread_settings(options, access))
         return await self._opened(thread, options, access, turn, compare=not known)
 
     async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
-        thread = await self._api.fork_thread(
-            session_id,
-            cwd=options.cwd,
-            model=options.model,
-            sandbox=access.thread_sandbox,
-            approval_policy=access.approval_policy,
-            config=access.config,
-        )
+        access = await self._plan(options, resuming=True)
+        thread = await self._api.fork_thread(session_id, _thread_settings(options, access))
         return await self._opened(thread, options, access, turn)
+
+    async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
+        return await plan_access(self._api, self._binary, self._codex_home, options, resuming=resuming)
 
     async def _opened(
         self,
@@ -253,7 +232,7 @@ class AppServerEngine:
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
         state = self._state(session_id)
         if state.access is None or state.options != options:
-            state.access = await plan_access(self._api, self._binary, self._codex_home, options, resuming=True)
+            state.access = await self._plan(options, resuming=True)
             state.options = options
         return await self._begin_turn(session_id, state.access, turn)
 
@@ -458,6 +437,18 @@ class AppServerEngine:
         for state in self._threads.values():
             state.idle.set()
         self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
+
+
+def _thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
+    return ThreadSettings(
+        cwd=options.cwd,
+        model=options.model,
+        sandbox=access.thread_sandbox,
+        approval_policy=access.approval_policy,
+        config=access.config,
+        base_instructions=options.base_instructions,
+        developer_instructions=options.developer_instructions,
+    )
 
 
 def _not_open(question: Question) -> QuestionNotOpen:

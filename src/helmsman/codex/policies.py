@@ -12,7 +12,8 @@ from helmsman.codex.features import Feature
 from helmsman.errors import PolicyWidened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.codex.binary import CodexBinary
     from helmsman.engine import ApprovalPolicy, SandboxMode
@@ -56,13 +57,13 @@ def map_approval(binary: CodexBinary, policy: ApprovalPolicy | None) -> tuple[Ap
     return policy, None
 
 
-def turn_sandbox(mode: SandboxMode, *, writable_roots: list[str], workspace: Mapping[str, Any]) -> dict[str, Any]:
+def turn_sandbox(mode: SandboxMode, writable_roots: Sequence[Path], workspace: Mapping[str, Any]) -> dict[str, Any]:
     """The `sandboxPolicy` of a turn. `workspace` is the `[sandbox_workspace_write]` table of the configuration."""
     policy: dict[str, Any] = {"type": _SANDBOX_TYPES[mode]}
     if mode == "workspace-write":
         configured = workspace.get("writable_roots")
-        roots = [str(root) for root in configured] if isinstance(configured, list) else []
-        policy["writableRoots"] = list(dict.fromkeys([*roots, *writable_roots]))
+        roots = [*(configured if isinstance(configured, list) else ()), *writable_roots]
+        policy["writableRoots"] = list(dict.fromkeys(map(str, roots)))
         for wire, key in _WORKSPACE_KEYS.items():
             policy[wire] = workspace.get(key) is True
     return policy
