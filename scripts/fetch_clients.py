@@ -52,14 +52,9 @@ def install() -> None:
     # A project of its own, so that npm looks for none further up. Install scripts of packages have no business here.
     (CACHE / "package.json").write_text('{"private": true}\n', encoding="utf-8")
     packages = [f"{name}@{version}" for name, version in PACKAGES.items()]
-    options = [
-        "--no-audit",
-        "--no-fund",
-        "--no-package-lock",
-        "--ignore-scripts",
-        "--fetch-retries=1",
-        "--loglevel=error",
-    ]
+    quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
+    patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]  # offline it is to say so soon
+    options = ["--no-package-lock", "--ignore-scripts", *quiet, *patience]
     npm("install", "--prefix", str(CACHE), *options, *packages)
     INSTALLED.write_text(json.dumps(PACKAGES, indent=2) + "\n", encoding="utf-8")
 

@@ -106,6 +106,10 @@ class Engine(Protocol):
         """Why this engine is of no use any more, or None while it is."""
         ...
 
+    async def until_lost(self) -> None:
+        """Wait until this engine is of no use any more; for ever, where that cannot happen."""
+        ...
+
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         """Deliver the session's events to `sink`, beginning with those already waiting."""
         ...

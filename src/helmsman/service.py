@@ -19,7 +19,6 @@ import anyio.to_thread
 from helmsman.concurrency import background_tasks
 from helmsman.engines import find_agent, open_engine, session_index
 from helmsman.errors import (
-    EngineLost,
     HelmsmanError,
     InvalidInput,
     SessionBusy,
@@ -128,7 +127,7 @@ class Helmsman:
     async def _keep_engine(self, *, task_status: TaskStatus[Engine]) -> None:
         async with open_engine(self.settings, self._env) as engine:
             task_status.started(engine)
-            await anyio.sleep_forever()
+            await engine.until_lost()
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
@@ -316,7 +315,7 @@ class Helmsman:
         """
         session = await self.session(session_id)
         turn = turn_input(text)
-        await (await self._engine_of(session)).steer(session.id, turn.text)
+        await session.loaded_in().steer(session.id, turn.text)
 
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
@@ -406,7 +405,7 @@ class Helmsman:
         name: str | None = None,
     ) -> Session:
         state = SessionState(session_id, directory=directory, model=model, name=name)
-        session = Session(state, Feed(self.settings.event_buffer_size), self, options)
+        session = Session(state, Feed(self.settings.event_buffer_size), self, options, self._listeners)
         self._sessions[session_id] = session
         return session
 
@@ -434,8 +433,6 @@ class Helmsman:
             self._tasks.start_soon(self._desk.see_to, session, event)
             return
         session.apply(event)
-        for listener in self._listeners:
-            listener(session, event)
         if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
             self._tasks.start_soon(self._run_queued)
 
@@ -452,11 +449,6 @@ class Helmsman:
                 return
             except HelmsmanError as error:
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
-
-    async def _engine_of(self, session: Session) -> Engine:
-        if session.engine is None or not _usable(session.engine):
-            raise EngineLost(f"No engine runs session {session.id}. Send it a message to start one.")
-        return session.engine
 
     def _check_room(self) -> None:
         running = [session.id for session in self._sessions.values() if session.state.is_running]

@@ -30,19 +30,21 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def outer_home(
-    serving: Serving,
-    codex_binary: Path,
-    codex_home_templates: HomeTemplates,
-    model: ScriptedModel,
-    tmp_path: Path,
+    codex_binary: Path, codex_home_templates: HomeTemplates, model: ScriptedModel, tmp_path: Path
 ) -> CodexHome:
-    """The home of a Codex that has Helmsman among its MCP servers."""
     home = codex_home_templates.new_home(codex_binary, tmp_path / "outer")
     home.use_model(model.base_url, codex_version(codex_binary))
-    command, *arguments = serving.command()
-    server = {"command": command, "args": arguments, "env": dict(serving.env), "required": True}
-    home.configure(mcp_servers={"helmsman": server})
     return home
+
+
+def connect(home: CodexHome, **server: Any) -> None:
+    """Put Helmsman among the MCP servers of a Codex."""
+    home.configure(mcp_servers={"helmsman": {"required": True, **server}})
+
+
+def on_pipe(serving: Serving) -> dict[str, Any]:
+    command, *arguments = serving.command()
+    return {"command": command, "args": arguments, "env": dict(serving.env)}
 
 
 Told = dict[str, Any]
@@ -88,24 +90,41 @@ def played(story: Generator[Part, Told, None]) -> Callable[[ModelRequest], Part]
     return step
 
 
-async def test_an_agent_drives_another_and_answers_its_question(
-    serving: Serving, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
-) -> None:
-    allowed = {tool: {"approval_mode": "approve"} for tool in TOOLS}
-    outer_home.configure(mcp_servers={"helmsman": {"tools": allowed}})
-    told: Told = {}
-    model.on("delegate", always(played(delegation(told, serving.directory, asks_person=False))))
-    answer = tmp_path / "answer.txt"
+async def delegated(home: CodexHome, binary: Path, folder: Path, **env: str) -> str:
+    """What `codex exec` answers in the end. Nobody is there to allow the tools, so the configuration does."""
+    home.configure(mcp_servers={"helmsman": {"tools": {tool: {"approval_mode": "approve"} for tool in TOOLS}}})
+    answer = folder / "answer.txt"
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(
-            [codex_binary, "exec", "--skip-git-repo-check", "--output-last-message", answer, "delegate"],
-            env=outer_home.env,
-            cwd=tmp_path,
+            [binary, "exec", "--skip-git-repo-check", "--output-last-message", answer, "delegate"],
+            env=home.env | env,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             check=False,
         )
     assert done.returncode == 0, done.stderr.decode()
-    assert answer.read_text(encoding="utf-8") == "All is told"
+    return answer.read_text(encoding="utf-8")
+
+
+async def test_an_agent_drives_another_over_a_pipe_and_answers_its_question(
+    serving: Serving, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
+) -> None:
+    told: Told = {}
+    model.on("delegate", always(played(delegation(told, serving.directory, asks_person=False))))
+    connect(outer_home, **on_pipe(serving))
+    assert await delegated(outer_home, codex_binary, tmp_path) == "All is told"
+    check(told, serving.directory)
+
+
+async def test_an_agent_drives_another_over_http_and_answers_its_question(
+    serving: Serving, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
+) -> None:
+    told: Told = {}
+    model.on("delegate", always(played(delegation(told, serving.directory, asks_person=False))))
+    async with serving.over_http() as server:
+        connect(outer_home, url=server.url, bearer_token_env_var="HELMSMAN_TOKEN")
+        answer = await delegated(outer_home, codex_binary, tmp_path, HELMSMAN_TOKEN=server.token)
+    assert answer == "All is told"
     check(told, serving.directory)
 
 
@@ -114,6 +133,7 @@ async def test_the_person_of_the_outer_codex_is_asked_what_the_inner_one_asks(
 ) -> None:
     told: Told = {}
     model.on("delegate", always(played(delegation(told, serving.directory, asks_person=True))))
+    connect(outer_home, **on_pipe(serving))
     forms: list[dict[str, Any]] = []
 
     async def person(_session: Session, question: Question) -> list[str]:

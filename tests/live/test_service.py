@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -25,7 +26,6 @@ from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from helmsman.questions import Question
     from helmsman.sessions.session import Session
@@ -232,6 +232,15 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
     assert other.error.code == "engine_lost"
     await session.say("again")
     assert (await finished(session)).result == "back"
+    assert (await helm.engine()) is not engine
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        current: Any = await helm.engine()
+        os.kill(current._peer._transport.child.pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            await current.until_lost()
+        await helm.engine()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
 
 
 async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:

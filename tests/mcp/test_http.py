@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import socket
+import ssl
 import stat
 import sys
 from typing import TYPE_CHECKING, Any
@@ -137,6 +139,33 @@ async def test_other_interfaces_need_tls_or_the_switch(serving: Serving) -> None
 async def test_a_certificate_that_cannot_be_used_is_refused(serving: Serving) -> None:
     error = await refusal(serving, "--host", "0.0.0.0", "--tls-cert", "cert.pem", "--tls-key", "key.pem")
     assert "The TLS certificate cert.pem and key key.pem cannot be used" in error
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+async def test_with_a_certificate_it_speaks_https(serving: Serving) -> None:
+    certificate, key = serving.directory / "cert.pem", serving.directory / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-out",
+        certificate,
+        "-keyout",
+        key,
+    ]
+    await anyio.run_process([*make, *names])
+    async with serving.over_http("--tls-cert", str(certificate), "--tls-key", str(key)) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=certificate)
+        async with httpx2.AsyncClient(timeout=SECONDS, verify=trusting) as http:
+            welcome = await http.post(server.url, json=HELLO, headers=ACCEPT | server.headers)
+    assert welcome.status_code == 200
 
 
 async def test_a_port_in_use_is_said(serving: Serving) -> None:

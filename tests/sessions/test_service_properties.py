@@ -62,6 +62,9 @@ class PlayedEngine:
     def lost(self) -> HelmsmanError | None:
         return self.dead
 
+    async def until_lost(self) -> None:
+        await anyio.sleep_forever()
+
     @property
     def turn_id(self) -> str:
         return f"t{self.turn}"
@@ -189,10 +192,18 @@ async def play(moves: list[str], chosen: Any, engines: list[PlayedEngine], place
                         waiters.start_soon(wait)
                 # Whatever was going on, the end of the engine ends it; messages in the queue are not sent any more.
                 session.queue.clear()
-                engines[-1].die()
+                await settle()
+                while session.state.is_running:  # a queued message may just be on its way, on an engine of its own
+                    engines[-1].die()
+                    await settle()
             assert not session.state.is_running
             assert session.questions == []
     assert all(ended)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
 
 
 async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) -> None:
@@ -227,6 +238,5 @@ async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) ->
         case "let time pass":
             await anyio.sleep(0.001)
         case _:
-            for _ in range(5):
-                await anyio.lowlevel.checkpoint()
+            await settle()
     assert helm.sessions

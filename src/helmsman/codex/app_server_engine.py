@@ -114,6 +114,7 @@ class AppServerEngine:
         self._questions_by_request: dict[int | str, str] = {}
         self._rate_limits: RateLimitsReported | None = None
         self._info: ServerInfo | None = None
+        self._gone = anyio.Event()
 
     @property
     def name(self) -> EngineName:
@@ -137,6 +138,9 @@ class AppServerEngine:
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None."""
         return self._peer.closed
+
+    async def until_lost(self) -> None:
+        await self._gone.wait()
 
     @property
     def rate_limits(self) -> RateLimitsReported | None:
@@ -432,6 +436,7 @@ class AppServerEngine:
         return self._threads.setdefault(thread_id, _ThreadState())
 
     def _on_close(self, reason: HelmsmanError) -> None:
+        self._gone.set()
         self._open.clear()
         self._questions_by_request.clear()
         for state in self._threads.values():

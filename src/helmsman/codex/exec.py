@@ -126,6 +126,9 @@ class ExecEngine:
     def lost(self) -> HelmsmanError | None:
         return self._lost
 
+    async def until_lost(self) -> None:
+        await anyio.sleep_forever()
+
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         if self._lost is not None:
             raise self._lost.again()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.errors import AnswerInvalid, EngineLost, HelmsmanError, QuestionNotOpen
+from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
 from helmsman.sessions.policy import Workspace, decide
@@ -24,7 +24,6 @@ from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.engine import Engine
     from helmsman.questions import Question
     from helmsman.sessions.audit import AuditLog
     from helmsman.sessions.policy import Decision
@@ -102,7 +101,7 @@ class Desk:
         choices = (Choice(yes),) if allowed else None
         by = decision.rule.describe() if decision.rule is not None else decision.reason
         try:
-            await _engine_of(session).answer(question, choices)
+            await session.loaded_in().answer(question, choices)
         except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
             log.debug("question %s could not be answered by rule: %s", question.id, error)
             return
@@ -139,7 +138,7 @@ class Desk:
         if first.value == APPROVE_ALWAYS:
             await self._make_permanent(session, question, first)
             sent = (Choice(APPROVE),)
-        await _engine_of(session).answer(question, sent)
+        await session.loaded_in().answer(question, sent)
         if first.value == APPROVE_SESSION:
             rule = rule_for_session(question, _workspace(session))
             session.rules += (rule,) if rule is not None else ()
@@ -148,7 +147,7 @@ class Desk:
     async def _refuse(self, session: Session, question: Question, by: str) -> None:
         """Say no for want of an answer."""
         try:
-            await _engine_of(session).answer(question, None)
+            await session.loaded_in().answer(question, None)
         except (
             HelmsmanError
         ) as error:  # its turn ended meanwhile, or the engine is gone: there is nothing left to refuse
@@ -171,12 +170,6 @@ class Desk:
         secret = any(prompt.secret for prompt in question.prompts)
         shown = "(secret)" if secret else answer
         await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=shown, by=by, reason=reason))
-
-
-def _engine_of(session: Session) -> Engine:
-    if session.engine is None or session.engine.lost is not None:
-        raise EngineLost(f"No engine runs session {session.id} any more. Send it a message to start one.")
-    return session.engine
 
 
 def _workspace(session: Session) -> Workspace:

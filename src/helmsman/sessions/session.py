@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
+from helmsman.errors import EngineLost
 from helmsman.events import TurnEnded, TurnRequested
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from helmsman.engine import Engine, SessionOptions, TurnInput
     from helmsman.events import Event, Failure, Item, Usage
@@ -54,7 +55,14 @@ class Verbs(Protocol):
 class Session:
     """One Codex thread. Its id is the thread's id."""
 
-    def __init__(self, state: SessionState, feed: Feed, verbs: Verbs, options: SessionOptions) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        feed: Feed,
+        verbs: Verbs,
+        options: SessionOptions,
+        listeners: Sequence[Callable[[Session, Event], None]] = (),
+    ) -> None:
         self.state = state
         self.feed = feed
         self.options = options
@@ -69,6 +77,7 @@ class Session:
         self.created_at = self.changed_at = datetime.now(UTC)
         """When this Helmsman first saw the session, and when something last happened in it."""
         self._verbs = verbs
+        self._listeners = listeners
         self._turn_cursor = 0
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
@@ -144,6 +153,18 @@ class Session:
         self.changed_at = datetime.now(UTC)
         self.state.apply(event)
         self.feed.publish(event)
+        for listener in self._listeners:
+            listener(self, event)
+
+    def loaded_in(self) -> Engine:
+        """The engine that has this session loaded.
+
+        Raises:
+            EngineLost: None has.
+        """
+        if self.engine is None or self.engine.lost is not None:
+            raise EngineLost(f"No engine runs session {self.id}. Send it a message to start one.")
+        return self.engine
 
     @property
     def turn_cursor(self) -> int:
