@@ -57,6 +57,20 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOpti
     assert caught.value.code == "invalid_input"
 
 
+def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) -> None:
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    allowed.mkdir()
+    outside.mkdir()
+    (allowed / "link").symlink_to(outside)
+    roots = [allowed.resolve()]
+    assert session_options(allowed, {}, roots).cwd == allowed.resolve()
+    for place in (outside, allowed / "link", allowed / ".." / "outside"):
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            session_options(place, {}, roots)
+    with pytest.raises(InvalidInput, match="outside the allowed roots"):
+        session_options(allowed, {"writable_roots": [outside]}, roots)
+
+
 def test_a_directory_must_exist_and_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InvalidInput, match="does not exist"):

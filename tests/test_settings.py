@@ -222,6 +222,18 @@ def test_a_file_above_the_git_root_is_not_read(place: Place) -> None:
     assert place.load().max_sessions == 10
 
 
+def test_allowed_roots_are_directories_as_path_lists_them(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    text = f"{tmp_path / 'a'}:{tmp_path / 'b'}"
+    env = {"HOME": str(tmp_path), "HELMSMAN_ALLOWED_ROOTS": text}
+    assert load_settings({}, env, tmp_path).allowed_roots == ((tmp_path / "a").resolve(),) * 2
+    with pytest.raises(InvalidSetting, match="HELMSMAN_ALLOWED_ROOTS"):
+        load_settings({}, {**env, "HELMSMAN_ALLOWED_ROOTS": str(tmp_path / "none")}, tmp_path)
+    with pytest.raises(InvalidSetting, match="allowed-roots"):
+        load_settings({"allowed_roots": 3}, {"HOME": str(tmp_path)}, tmp_path)
+
+
 def test_outside_a_repository_only_the_directory_itself_is_looked_at(tmp_path: Path) -> None:
     cwd = tmp_path / "one" / "two"
     cwd.mkdir(parents=True)

@@ -39,8 +39,8 @@ class StartOptions(TypedDict, total=False):
     trust_repository: bool
 
 
-def session_options(cwd: PathLike | None, options: StartOptions) -> SessionOptions:
-    """The options of a session, checked.
+def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: Sequence[Path] = ()) -> SessionOptions:
+    """The options of a session, checked. With `allowed_roots`, it may work and write only inside those directories.
 
     Raises:
         InvalidInput: Something is missing, wrong, or contradicts something else.
@@ -55,12 +55,20 @@ def session_options(cwd: PathLike | None, options: StartOptions) -> SessionOptio
     if options.get("dangerously_bypass_approvals_and_sandbox"):
         name = "dangerously_bypass_approvals_and_sandbox"
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
+    place = directory("cwd", cwd) if cwd is not None else None
+    roots = tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ())
+    for path in (place, *roots):
+        if path is not None and allowed_roots and not any(path.is_relative_to(root) for root in allowed_roots):
+            allowed = ", ".join(map(str, allowed_roots))
+            raise InvalidInput(
+                f"{path} is outside the allowed roots. Choose a directory inside: {allowed}.", parameter="cwd"
+            )
     return SessionOptions(
-        cwd=directory("cwd", cwd) if cwd is not None else None,
+        cwd=place,
         model=_clean("model", options.get("model")),
         approval_policy=approval,
         sandbox=sandbox,
-        writable_roots=tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ()),
+        writable_roots=roots,
         profile=_clean("profile", options.get("profile")),
         config=dict(options.get("config") or {}),
         base_instructions=options.get("base_instructions"),

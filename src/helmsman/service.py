@@ -154,7 +154,7 @@ class Helmsman:
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        checked = session_options(cwd if cwd is not None else ".", options)
+        checked = session_options(cwd if cwd is not None else ".", options, self.settings.allowed_roots)
         turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
 
         async def begin() -> Session:
@@ -263,7 +263,7 @@ class Helmsman:
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
         session = await self.session(session_id)
         if options:
-            session.options = session_options(session.options.cwd, options)
+            session.options = session_options(session.options.cwd, options, self.settings.allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
@@ -338,6 +338,27 @@ class Helmsman:
         await self._desk.answer(session, question_id, answers, by)
         return session
 
+    async def fork(self, session_id: str, message: str | None = None, **options: Unpack[StartOptions]) -> Session:
+        """A new session that shares the history of another, and goes on with `message` where one is given."""
+        source = await self.session(session_id)
+        turn = turn_input(message) if message is not None else None
+        checked = (
+            session_options(source.options.cwd, options, self.settings.allowed_roots) if options else source.options
+        )
+
+        async def begin() -> Session:
+            self._check_room()
+            engine = await self.engine()
+            opened = await engine.fork(source.id, checked, turn)
+            session = self._new_session(opened.session_id, checked, directory=source.directory)
+            session.on_question = source.on_question
+            if turn is not None:
+                self._request_turn(session, turn)
+            self._attach(session, engine, opened)
+            return session
+
+        return await self._see_through(begin)
+
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, as Codex has stored them."""
         session = await self.session(session_id)
@@ -357,7 +378,7 @@ class Helmsman:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
         session = self._sessions.get(session_id)
         if session is None:
-            options = session_options(_existing(info.directory), {})
+            options = session_options(_existing(info.directory), {}, self.settings.allowed_roots)
             session = self._new_session(session_id, options, directory=info.directory, model=info.model, name=info.name)
         return session
 

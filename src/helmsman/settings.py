@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -63,6 +63,7 @@ class Settings:
     state_dir: Path
     detach: bool
     expose_primitives: bool
+    allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 
 
@@ -303,6 +304,14 @@ def _existing_directory(given: _Given) -> Path:
     return path
 
 
+def _directories(given: _Given) -> tuple[Path, ...]:
+    """Directories in a list, or in one text as PATH has them; links resolved."""
+    parts = given.value.split(os.pathsep) if isinstance(given.value, str) else given.value
+    if not isinstance(parts, list) or not parts:
+        raise given.refuse("directories that exist")
+    return tuple(_existing_directory(replace(given, value=part)).resolve() for part in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Setting:
     """`only_user`: a project's file may not set it."""
@@ -322,6 +331,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "engine": _Setting("HELMSMAN_ENGINE", _one_of("auto", "app-server", "exec")),
     "tools": _Setting("HELMSMAN_TOOLS", _toolsets),
     "state_dir": _Setting("HELMSMAN_STATE_DIR", _path, only_user=True),
+    "allowed_roots": _Setting("HELMSMAN_ALLOWED_ROOTS", _directories, only_user=True),
     "detach": _Setting("HELMSMAN_DETACH", _switch),
     "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
 }

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.mcp.caller import Caller
 
 TOOLS = ["codex_start", "codex_say", "codex_status", "codex_wait", "codex_respond", "codex_interrupt", "codex_list"]
+QUICK = {"active", "done"}
+"""A scripted model may be done before the call has returned."""
 
 
 async def tell(codex: Caller, directory: Path) -> dict[str, Any]:
@@ -42,17 +44,17 @@ def check(told: dict[str, Any], directory: Path, *, asked_in_form: bool = False)
     """What has to be true of a story that was told."""
     assert told["tools"] == TOOLS
     session_id = told["started"]["sessionId"]
-    assert told["started"]["status"] == "active"
+    assert told["started"]["status"] in {"active", "awaiting_approval"}
     if asked_in_form:
         (form,) = told["forms"]
         assert "touch made.txt" in form["message"]
     else:
         assert told["asked"]["status"] == "awaiting_approval"
         assert "touch made.txt" in told["asked"]["pendingQuestion"]["details"]["command"]
-        assert told["responded"] == {"sessionId": session_id, "status": "active"}
+        assert told["responded"]["status"] in QUICK
     assert (told["made"]["status"], told["made"]["result"]) == ("done", "It is made")
     assert (directory / "made.txt").exists()
-    assert told["said"]["status"] == "active"
+    assert told["said"]["status"] in QUICK
     assert (told["continued"]["result"], told["continued"]["turnCount"]) == ("As you say", 2)
     assert told["interrupted"] == {"sessionId": session_id, "status": "interrupted"}
     (listed,) = told["listed"]["sessions"]

@@ -11,7 +11,7 @@ from helmsman import Helmsman
 from helmsman.errors import AnswerInvalid
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.settings import load_settings
-from helmsman.testing import add, call_tool, patch, run, say
+from helmsman.testing import add, call_tool, patch, request_permissions, run, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,3 +174,36 @@ async def test_a_rule_for_an_mcp_tool_answers_its_approval(
     asked = [event for event in session.feed.since(0).events if isinstance(event, QuestionAsked)]
     assert [event.question.details.get("tool") for event in asked] == ["write"]
     assert [answer for answer, _ in closings(session)] == ["accept"]
+
+
+async def test_a_request_for_permissions_is_a_question(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    codex_home.configure(features={"request_permissions_tool": True})
+    model.on("go", request_permissions("need the net", network=True, write=["/var/tmp"]), say("thanks"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", **asks)
+        assert await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        assert question.type == "permission_approval"
+        assert "network access" in question.prompts[0].text
+        await session.respond(question.id, "approve")
+        assert (await finished(session)).result == "thanks"
+    assert "enabled" in model.requests[-1].tool_output
+
+
+async def test_several_questions_are_all_kept_and_answered_in_any_order(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("one", run("touch one.txt", escalate="please"), say("done"))
+    model.on("two", run("touch two.txt", escalate="please"), say("done"))
+    sessions = [await helm.start(prompt, **asks) for prompt in ("one", "two")]
+    for session in sessions:
+        assert await session.wait(timeout=SECONDS)
+    first, second = sessions
+    await second.respond(second.questions[0].id, "approve")
+    await first.respond(first.questions[0].id, "deny")
+    for session in sessions:
+        assert (await finished(session)).status == "done"
+    assert (git_repo / "two.txt").exists()
+    assert not (git_repo / "one.txt").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -312,3 +314,45 @@ async def test_a_retry_is_noted_while_it_lasts(
         assert session.status == "interrupted"
         note: str | None = session.state.note
         assert note is None
+
+
+async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("one", say("first"))
+    model.on("other", say("elsewhere"))
+    session = await finished(await helm.start("one", cwd=git_repo))
+    fork = await finished(await helm.fork(session.id, "other"))
+    assert fork.id != session.id
+    assert fork.result == "elsewhere"
+    assert model.requests[-1].user_texts[-2:] == ("one", "other")
+    assert (await helm.fork(session.id)).status == "done"
+
+
+async def test_an_image_is_shown_to_the_model(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    picture = git_repo / "dot.png"
+    picture.write_bytes(one_pixel())
+    model.on("look", say("a dot"))
+    await finished(await helm.start("look", cwd=git_repo, images=[picture]))
+    assert model.requests[-1].images
+
+
+def one_pixel() -> bytes:
+    """A PNG of one red pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    pixels = zlib.compress(b"\0\xff\0\0")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("hang", hang())
+    await helm.engine()
+    with anyio.move_on_after(0.001):
+        await helm.start("hang", cwd=git_repo)
+    with anyio.fail_after(SECONDS):
+        while not helm.sessions or next(iter(helm.sessions.values())).state.is_running:
+            await anyio.sleep(0.01)
+    (session,) = helm.sessions.values()
+    assert session.status == "interrupted"

@@ -42,8 +42,10 @@ async def test_a_session_is_a_transcript_and_a_diff(
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
         options = {"sandbox": "workspace-write", "approvalPolicy": "never", "workingDirectory": str(git_repo)}
-        session_id = (await codex("codex_start", prompt="write", **options))["sessionId"]
+        started = await codex("codex_start", prompt="write", **options)
+        session_id = started["sessionId"]
         await codex.until_settled(session_id)
+        task = json.loads(await text_of(client, f"codex://tasks/{started['taskId']}"))
         uri = f"codex://sessions/{session_id}"
         transcript = await text_of(client, uri)
         diff = await text_of(client, f"{uri}/diff")
@@ -56,13 +58,20 @@ async def test_a_session_is_a_transcript_and_a_diff(
     assert "+hello" in diff
     assert [row["sessionId"] for row in listing["sessions"]] == [session_id]
     assert resources == ["codex://sessions", uri]
-    assert [template.uri_template for template in templates] == ["codex://sessions/{id}", "codex://sessions/{id}/diff"]
+    assert (task["sessionId"], task["status"]) == (session_id, "completed")
+    assert [template.uri_template for template in templates] == [
+        "codex://sessions/{id}",
+        "codex://sessions/{id}/diff",
+        "codex://tasks/{id}",
+    ]
 
 
-@pytest.mark.parametrize("uri", ["codex://sessions/nope", "codex://nonsense", "codex://sessions/nope/else"])
+@pytest.mark.parametrize(
+    "uri", ["codex://sessions/nope", "codex://nonsense", "codex://sessions/nope/else", "codex://tasks/nope"]
+)
 async def test_what_is_not_there_is_an_error(helm: Helmsman, mode: Any, uri: str) -> None:
     async with Client(build_server(helm), mode=mode) as client:
-        with pytest.raises(MCPError, match=r"no (session|resource)"):
+        with pytest.raises(MCPError, match=r"no (session|resource|task)"):
             await client.read_resource(uri)
 
 

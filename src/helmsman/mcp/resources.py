@@ -1,8 +1,8 @@
 """Sessions as MCP resources, with update notifications in both eras of the protocol.
 
 `codex://sessions` lists them, `codex://sessions/{id}` is a transcript in Markdown, `codex://sessions/{id}/diff` what the
-current or last turn changed. A client of the handshake era subscribes with `resources/subscribe`; one of 2026-07-28 listens
-with `subscriptions/listen`, which the subscription bus serves.
+current or last turn changed, `codex://tasks/{id}` the state of one turn. A client of the handshake era subscribes with
+`resources/subscribe`; one of 2026-07-28 listens with `subscriptions/listen`, which the subscription bus serves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
 from helmsman.errors import HelmsmanError
+from helmsman.mcp.tasks import task_state
 from helmsman.mcp.transcript import transcript
 from helmsman.rendering import session_info_as_dict
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 
-    from helmsman.engine import PastTurn
     from helmsman.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 SESSIONS: Final = "codex://sessions"
+TASKS: Final = "codex://tasks"
 _MARKDOWN: Final = "text/markdown"
 _DIFF: Final = "text/x-diff"
 _JSON: Final = "application/json"
@@ -86,6 +87,9 @@ class Resources:
                     title="What its last turn changed",
                     mime_type=_DIFF,
                 ),
+                types.ResourceTemplate(
+                    uri_template=f"{TASKS}/{{id}}", name="task", title="A task: one turn of a session", mime_type=_JSON
+                ),
             ]
         )
 
@@ -103,16 +107,21 @@ class Resources:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
             return _JSON, json.dumps({"sessions": [session_info_as_dict(info) for info in found]}, indent=1)
+        if uri.startswith(f"{TASKS}/"):
+            return _JSON, json.dumps(self._task(uri.removeprefix(f"{TASKS}/")), indent=1)
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
         session = await self._helm.session(session_id)
         if part == "diff":
             return _DIFF, session.state.diff or ""
-        return _MARKDOWN, transcript(session, await self._turns(session))
+        return _MARKDOWN, transcript(session, await self._helm.history(session.id))
 
-    async def _turns(self, session: Session) -> tuple[PastTurn, ...]:
-        return await self._helm.history(session.id)
+    def _task(self, task_id: str) -> dict[str, Any]:
+        for session in self._helm.sessions.values():
+            if task_id in session.task_ids:
+                return {"sessionId": session.id, **task_state(session, task_id)}
+        raise MCPError(types.INVALID_PARAMS, f"There is no task {task_id}.", {"uri": f"{TASKS}/{task_id}"})
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -147,6 +156,7 @@ class Resources:
 
     def _on_event(self, session: Session, _event: Event) -> None:
         self._changed |= {SESSIONS, f"{SESSIONS}/{session.id}", f"{SESSIONS}/{session.id}/diff"}
+        self._changed |= {f"{TASKS}/{task_id}" for task_id in session.task_ids[-1:]}
         self._wake.set()
 
     async def _tell(self, uri: str) -> None:

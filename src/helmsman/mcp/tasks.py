@@ -56,7 +56,7 @@ def task_handle(context: ServerRequestContext[Any, Any], session: Session) -> di
     """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over."""
     if not _declared(context) or not session.state.is_running or not session.task_ids:
         return None
-    return {"resultType": "task", **_state(session, session.task_ids[-1])}
+    return {"resultType": "task", **task_state(session, session.task_ids[-1])}
 
 
 class TaskMethods:
@@ -68,7 +68,7 @@ class TaskMethods:
 
     async def get(self, context: ServerRequestContext[Any, Any], params: GetTaskParams) -> dict[str, Any]:
         session = self._session(context, params.task_id)
-        task = _state(session, params.task_id)
+        task = task_state(session, params.task_id)
         if task["status"] == "input_required":
             forms = {question.id: self._doors.form(question) for question in session.questions}
             task["inputRequests"] = {
@@ -113,8 +113,8 @@ def _declared(context: ServerRequestContext[Any, Any]) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})
 
 
-def _state(session: Session, task_id: str) -> dict[str, Any]:
-    """A task that is not the session's newest is over: only one turn runs at a time."""
+def task_state(session: Session, task_id: str) -> dict[str, Any]:
+    """A task as the extension describes it. One that is not the session's newest is over: only one turn runs at a time."""
     newest = session.task_ids[-1] == task_id
     status = session_status(session, output_lines=0)
     message = status.note or (status.progress.text if status.progress is not None else None)
