@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -55,10 +57,14 @@ class Serving:
         return StdioServerParameters(command=command, args=rest, env=dict(self.env), cwd=self.directory)
 
     @asynccontextmanager
-    async def started(self, *arguments: str, **env: str) -> AsyncIterator[ServerProcess]:
+    async def started(self, *arguments: str, stdout: int = subprocess.PIPE, **env: str) -> AsyncIterator[ServerProcess]:
         """Start it with all streams piped; the block ends it if it still runs."""
         process = await anyio.open_process(
-            self.command(*arguments), env={**self.env, **env}, cwd=self.directory, start_new_session=True
+            self.command(*arguments),
+            stdout=stdout,
+            env={**self.env, **(env or {})},
+            cwd=self.directory,
+            start_new_session=True,
         )
         async with process, background_tasks() as tasks:
             server = ServerProcess(process)
@@ -87,10 +93,13 @@ class ServerProcess:
     """The lines of its standard error so far."""
 
     def __post_init__(self) -> None:
-        assert self.process.stdout is not None
-        self.stdout = BufferedByteReceiveStream(self.process.stdout)
         self._news = anyio.Event()
         self._silent = anyio.Event()
+
+    @functools.cached_property
+    def stdout(self) -> BufferedByteReceiveStream:
+        assert self.process.stdout is not None
+        return BufferedByteReceiveStream(self.process.stdout)
 
     async def read_errors(self) -> None:
         assert self.process.stderr is not None

@@ -103,7 +103,7 @@ async def test_a_body_that_is_too_large_is_refused_and_the_server_goes_on(servin
 
 
 async def test_another_name_is_answered_to_when_that_was_said(serving: Serving) -> None:
-    async with serving.over_http("--allow-host", "box.example") as server:
+    async with serving.over_http("--allow-host", "Box.example") as server:
         assert (await post(server, **server.headers, Host="box.example")).status_code == 200
         assert (await post(server, **server.headers, Host="other.example")).status_code == 421
 

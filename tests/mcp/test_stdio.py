@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ class Pipe:
 
 async def test_nothing_but_protocol_is_written_to_stdout(serving: Serving, model: ScriptedModel) -> None:
     model.on("work", run("echo on stdout"), say("done"))
-    async with serving.started(LOG_LEVEL="debug") as server:
+    async with serving.started(env={"LOG_LEVEL": "debug"}) as server:
         pipe = Pipe(server)
         await pipe.initialize()
         session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
@@ -127,10 +128,21 @@ async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(
         await pipe.call("codex_start", prompt="touch", sandbox="workspace-write", approvalPolicy="on-request")
         while (await pipe.receive()).get("method") != "elicitation/create":
             pass
-        await server.stdout.aclose()
-        await pipe.send("tools/call", {"name": "codex_list", "arguments": {}}, id=99)  # its answer has nowhere to go
         await pipe.close()
+        await pipe.rest()
         assert await server.ended() == 0
+    assert server.errors == []
+
+
+async def test_a_client_that_no_longer_listens_ends_the_server_quietly(serving: Serving) -> None:
+    reading, writing = os.pipe()
+    try:
+        async with serving.started(stdout=writing) as server:
+            os.close(reading)
+            await Pipe(server).send("server/discover", id=1)  # the answer has nowhere to go
+            assert await server.ended() == 0
+    finally:
+        os.close(writing)
     assert server.errors == []
 
 
@@ -168,7 +180,7 @@ async def test_a_signal_ends_server_and_codex_while_the_client_stays(
 async def test_what_makes_no_sense_is_refused_before_anything_is_served(
     serving: Serving, arguments: list[str], env: dict[str, str], sentence: str
 ) -> None:
-    async with serving.started(*arguments, **env) as server:
+    async with serving.started(*arguments, env=env) as server:
         pipe = Pipe(server)
         assert await pipe.rest() == []
         assert await server.ended() == 2

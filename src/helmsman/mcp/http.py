@@ -62,7 +62,7 @@ class HttpOptions:
         """Refuse to be reachable from elsewhere without TLS, unless that was asked for in so many words.
 
         Raises:
-            InvalidSetting: It would be.
+            InvalidSetting: It would be, or the certificate cannot be used.
         """
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidSetting("TLS needs a certificate and its key. Give both --tls-cert and --tls-key.")
@@ -71,7 +71,6 @@ class HttpOptions:
                 f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
                 "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
             )
-
         if self.tls_certificate is not None:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_certificate, self.tls_key)
@@ -85,7 +84,7 @@ class HttpOptions:
         """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
         if host is None:
             return False
-        if host in _LOOPBACK_NAMES or host == self.host or host in self.other_names:
+        if host in {*_LOOPBACK_NAMES, self.host.lower(), *map(str.lower, self.other_names)}:
             return True
         return self.host in _ANY_ADDRESS and _is_address(host)  # an address cannot be rebound, a name can
 

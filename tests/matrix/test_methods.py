@@ -1,0 +1,151 @@
+"""The bare methods of the app-server that Helmsman offers beside turns, on every supported Codex."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.codex.app_server import ThreadSettings
+from helmsman.codex.app_server_engine import AppServerEngine, open_app_server
+from helmsman.codex.binary import find_codex
+from helmsman.codex.features import Feature
+from helmsman.engine import SessionOptions, TurnInput
+from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
+from helmsman.testing import always, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+
+
+class Watched:
+    """A session and the events that came of it."""
+
+    def __init__(self, engine: AppServerEngine, session_id: str) -> None:
+        self.id = session_id
+        self.events: list[Event] = []
+        self._changed = anyio.Event()
+        engine.attach(session_id, self._take)
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    async def until(self, kind: type[Event], count: int = 1) -> None:
+        with anyio.fail_after(30):
+            while sum(isinstance(event, kind) for event in self.events) < count:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+    def items(self, kind: type[ContextCompaction | Review]) -> list[ContextCompaction | Review]:
+        return [event.item for event in self.events if isinstance(event, ItemEnded) and isinstance(event.item, kind)]
+
+
+@asynccontextmanager
+async def running(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[AppServerEngine]:
+    binary = await find_codex(explicit=codex_binary, env=codex_home.env, state_dir=None)
+    async with open_app_server(binary, codex_home=codex_home.path, env=codex_home.env) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def engine(codex_binary: Path, codex_home: CodexHome, model: ScriptedModel) -> AsyncIterator[AppServerEngine]:
+    model.otherwise(always(say("done")))
+    async with running(codex_binary, codex_home) as engine:
+        yield engine
+
+
+async def one_turn(engine: AppServerEngine, directory: Path) -> Watched:
+    opened = await engine.start(SessionOptions(cwd=directory), TurnInput(text="hello"))
+    session = Watched(engine, opened.session_id)
+    await session.until(TurnEnded)
+    return session
+
+
+async def test_the_handshake_tells_the_version(engine: AppServerEngine) -> None:
+    assert engine.info is not None
+    assert engine.info.version == engine.binary.version
+
+
+async def test_threads_are_listed_read_named_and_archived(
+    engine: AppServerEngine, git_repo: Path, codex_version: tuple[int, int, int]
+) -> None:
+    session = await one_turn(engine, git_repo)
+    api = engine.api
+    assert session.id in await api.loaded_threads()
+    assert (await api.read_thread(session.id)).preview == "hello"
+    (turn,) = await engine.history(session.id)
+    assert {item.type for item in turn.items} >= {"user_message", "agent_message"}
+    page = await api.list_threads(limit=10, cwd=git_repo, query="hello")
+    assert [thread.id for thread in page.threads] == [session.id]
+    await api.name_thread(session.id, "A name")
+    if codex_version >= (0, 115, 0):  # the oldest does not tell
+        await session.until(SessionRenamed)
+    await api.archive_thread(session.id)
+    assert [thread.id for thread in (await api.list_threads()).threads] == []
+    assert [thread.id for thread in (await api.list_threads(archived=True)).threads] == [session.id]
+    await api.unarchive_thread(session.id)
+    assert [thread.id for thread in (await api.list_threads()).threads] == [session.id]
+
+
+async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngine, git_repo: Path) -> None:
+    session = await one_turn(engine, git_repo)
+    await engine.api.archive_thread(session.id)
+    try:
+        await engine.api.resume_thread(session.id, ThreadSettings(sandbox="read-only", approval_policy="on-request"))
+    except (InvalidInput, SessionNotFound) as error:
+        assert session.id in error.message  # noqa: PT017 - some versions resume it
+
+
+async def test_a_session_is_compacted(engine: AppServerEngine, git_repo: Path) -> None:
+    session = await one_turn(engine, git_repo)
+    if not engine.binary.can(Feature.COMPACT):
+        with pytest.raises(CodexUnsupported, match="compact"):
+            await engine.api.compact_thread(session.id)
+        return
+    await engine.api.compact_thread(session.id)
+    await session.until(TurnEnded, 2)
+    assert session.items(ContextCompaction)
+
+
+async def test_codex_reviews(engine: AppServerEngine, git_repo: Path) -> None:
+    session = await one_turn(engine, git_repo)
+    thread_id, turn_id = await engine.api.start_review(session.id, {"type": "custom", "instructions": "look at it"})
+    assert thread_id == session.id
+    assert turn_id
+    await session.until(TurnEnded, 2)
+    assert session.items(Review)
+
+
+async def test_a_session_is_let_go_of(engine: AppServerEngine, git_repo: Path) -> None:
+    session = await one_turn(engine, git_repo)
+    if engine.binary.can(Feature.UNSUBSCRIBE):
+        await engine.api.unsubscribe(session.id)
+    else:
+        with pytest.raises(CodexUnsupported, match="let go"):
+            await engine.api.unsubscribe(session.id)
+
+
+async def test_models_account_and_configuration_are_told(engine: AppServerEngine, git_repo: Path) -> None:
+    models = await engine.api.models()
+    assert [model.id for model in models if model.is_default]
+    assert all(model.efforts for model in models)
+    account = await engine.api.account()
+    assert (account.kind, account.requires_login) == (None, False)
+    assert (await engine.api.configuration(git_repo))["model_provider"] == "scripted"
+    with pytest.raises(EngineRefused, match="authentication"):
+        await engine.api.rate_limits()
+
+
+async def test_a_method_this_codex_does_not_know_is_unsupported(engine: AppServerEngine) -> None:
+    with pytest.raises(HelmsmanError) as caught:
+        await engine.api._call("no/such/method")
+    assert caught.value.code == "codex_unsupported"
