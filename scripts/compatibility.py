@@ -39,7 +39,9 @@ that the story was told to its end; a number is explained below, with what a use
 
 
 def main() -> int:
-    records = {folder.name: read(folder) for folder in sorted(RECORDS.iterdir(), key=version_of)} if RECORDS.is_dir() else {}
+    records = (
+        {folder.name: read(folder) for folder in sorted(RECORDS.iterdir(), key=version_of)} if RECORDS.is_dir() else {}
+    )
     if not records:
         print("There are no records. Run the matrix first: make matrix", file=sys.stderr)
         return 1

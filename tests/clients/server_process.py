@@ -57,7 +57,9 @@ class Serving:
         return StdioServerParameters(command=command, args=rest, env=dict(self.env), cwd=self.directory)
 
     @asynccontextmanager
-    async def started(self, *arguments: str, stdout: int = subprocess.PIPE, **env: str) -> AsyncIterator[ServerProcess]:
+    async def started(
+        self, *arguments: str, stdout: int = subprocess.PIPE, env: Mapping[str, str] | None = None
+    ) -> AsyncIterator[ServerProcess]:
         """Start it with all streams piped; the block ends it if it still runs."""
         process = await anyio.open_process(
             self.command(*arguments),
