@@ -45,6 +45,8 @@ _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 _MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 _SHUTDOWN_SECONDS: Final = 3
+_KEEP_ALIVE_SECONDS: Final = 75
+"""Longer than clients keep an idle connection, so that none sends a request just as we close it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,7 @@ async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[s
             ws="none",
             ssl_certfile=options.tls_certificate,
             ssl_keyfile=options.tls_key,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
         server = Server(config)
