@@ -59,7 +59,9 @@ class Tasks(ClientExtension):
         async def call(method: str, **params: Any) -> dict[str, Any]:
             request: Any = TaskRequest(method=method, params={"taskId": handle.task_id, **params})
             result = await context.session.send_request(request, RawResult)
-            return result.model_dump(by_alias=True)
+            answer = result.model_dump(by_alias=True)
+            assert answer["resultType"] == "complete"
+            return answer
 
         if self._cancel:
             await call("tasks/cancel")
@@ -78,12 +80,27 @@ class Tasks(ClientExtension):
             await anyio.sleep(0.02)
 
 
+async def unused(context: Any, params: Any) -> types.ElicitResult:
+    """That the client has this says that it can show forms; a task's forms go another way."""
+    return types.ElicitResult(action="cancel")
+
+
+async def test_a_client_that_cannot_show_forms_waits_and_finds_the_question(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with Client(build_server(helm), extensions=[Tasks()]) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        assert (await codex.until_settled(session_id))["pendingQuestion"]["type"] == "command_approval"
+
+
 async def test_a_wait_becomes_a_task_that_asks_and_completes(
     helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     tasks = Tasks({"decision": "approve"})
-    async with Client(build_server(helm), extensions=[tasks]) as client:
+    async with Client(build_server(helm), extensions=[tasks], elicitation_callback=unused) as client:
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
         done = await codex("codex_wait", sessionId=session_id)
@@ -97,7 +114,7 @@ async def test_a_wait_becomes_a_task_that_asks_and_completes(
 async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("hang", hang())
     tasks = Tasks(cancel=True)
-    async with Client(build_server(helm), extensions=[tasks]) as client:
+    async with Client(build_server(helm), extensions=[tasks], elicitation_callback=unused) as client:
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
         assert (await codex.error("codex_wait", sessionId=session_id))["status"] == "cancelled"

@@ -62,7 +62,7 @@ class Doors:
         self, context: ServerRequestContext[Any, Any], question: Question
     ) -> types.InputRequiredResult | None:
         """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not _has_forms(context):
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
             return None
         if question.id in self._shown:
             return None
@@ -104,13 +104,13 @@ class Doors:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
 
 
-def _has_forms(context: ServerRequestContext[Any, Any]) -> bool:
+def has_forms(context: ServerRequestContext[Any, Any]) -> bool:
     capabilities = context.session.client_capabilities
     return capabilities is not None and capabilities.elicitation is not None
 
 
 def _can_be_called(context: ServerRequestContext[Any, Any]) -> bool:
-    return _has_forms(context) and context.session.can_send_request
+    return has_forms(context) and context.session.can_send_request
 
 
 def _declines_by_itself(context: ServerRequestContext[Any, Any]) -> bool:

@@ -68,12 +68,3 @@ def build_server(helm: Helmsman) -> Server[None]:
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
     return server
-
-
-async def serve_stdio(helm: Helmsman) -> None:
-    """Serve one client on standard input and output, until it closes them."""
-    from mcp.server.stdio import stdio_server
-
-    server = build_server(helm)
-    async with stdio_server() as (reader, writer):
-        await server.run(reader, writer, server.create_initialization_options())

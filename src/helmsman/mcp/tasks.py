@@ -14,6 +14,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.mcp.doors import has_forms
 from helmsman.mcp.status import in_words, session_status
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _POLL_MS: Final = 2000
+_DONE: Final = {"resultType": "complete"}
+"""What these methods' own answers are, whatever the state of the task they tell of."""
 
 McpTaskStatus = Literal["working", "input_required", "completed", "cancelled"]
 
@@ -53,8 +56,11 @@ class UpdateTaskParams(types.RequestParams):
 
 
 def task_handle(context: ServerRequestContext[Any, Any], session: Session) -> dict[str, Any] | None:
-    """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over."""
-    if not _declared(context) or not session.state.is_running or not session.task_ids:
+    """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over.
+
+    A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.
+    """
+    if not _declared(context) or not has_forms(context) or not session.state.is_running or not session.task_ids:
         return None
     return {"resultType": "task", **task_state(session, session.task_ids[-1])}
 
@@ -68,7 +74,7 @@ class TaskMethods:
 
     async def get(self, context: ServerRequestContext[Any, Any], params: GetTaskParams) -> dict[str, Any]:
         session = self._session(context, params.task_id)
-        task = task_state(session, params.task_id)
+        task = {**_DONE, **task_state(session, params.task_id)}
         if task["status"] == "input_required":
             forms = {question.id: self._doors.form(question) for question in session.questions}
             task["inputRequests"] = {
@@ -86,13 +92,13 @@ class TaskMethods:
     async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTaskParams) -> dict[str, Any]:
         session = self._session(context, params.task_id)
         await self._doors.take_responses(params.input_responses, session)
-        return {}
+        return dict(_DONE)
 
     async def cancel(self, context: ServerRequestContext[Any, Any], params: CancelTaskParams) -> dict[str, Any]:
         session = self._session(context, params.task_id)
         if session.state.is_running and session.task_ids[-1] == params.task_id:
             await self._helm.interrupt(session.id)
-        return {}
+        return dict(_DONE)
 
     def _session(self, context: ServerRequestContext[Any, Any], task_id: str) -> Session:
         if not _declared(context):
