@@ -42,7 +42,7 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.sessions.worktree import create_worktree, remove_worktree
+from helmsman.sessions.worktree import WORKTREES, create_worktree, remove_worktree
 from helmsman.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Helmsman:
         self._listeners: list[Callable[[Session, Event], None]] = []
         self._starting = 0
         self._index = session_index(self.settings)
+        own = self.settings.state_dir.resolve() / WORKTREES  # made only for work in an allowed place
+        self._allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
         self._desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
@@ -125,9 +127,16 @@ class Helmsman:
         return self._engine
 
     async def _keep_engine(self, *, task_status: TaskStatus[Engine]) -> None:
-        async with open_engine(self.settings, self._env) as engine:
-            task_status.started(engine)
-            await engine.until_lost()
+        opened = False
+        try:
+            async with open_engine(self.settings, self._env) as engine:
+                task_status.started(engine)
+                opened = True
+                await engine.until_lost()
+        except Exception:
+            if not opened:
+                raise
+            log.exception("the engine failed")  # its sessions are told when its block ends; the service goes on
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class Helmsman:
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        checked = session_options(cwd if cwd is not None else ".", options, self.settings.allowed_roots)
+        checked = session_options(cwd if cwd is not None else ".", options, self._allowed_roots)
         turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
 
         async def begin() -> Session:
@@ -176,7 +185,8 @@ class Helmsman:
                 options = replace(options, cwd=tree.directory)
             engine = await self.engine()
             opened = await engine.start(options, turn)
-        except HelmsmanError:
+        except Exception:
+            self._make_room()
             if tree is not None:
                 await anyio.to_thread.run_sync(remove_worktree, tree)
             raise
@@ -263,7 +273,7 @@ class Helmsman:
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
         session = await self.session(session_id)
         if options:
-            session.options = session_options(session.options.cwd, options, self.settings.allowed_roots)
+            session.options = session_options(session.options.cwd, options, self._allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
@@ -289,6 +299,7 @@ class Helmsman:
             raise _busy(session)
         self._check_room()
         self._request_turn(session, turn)
+        session.begun = anyio.Event()
         try:
             engine = await self.engine()
             if session.engine is engine:
@@ -297,10 +308,18 @@ class Helmsman:
             else:
                 opened = await engine.resume(session.id, session.options, turn)
                 self._attach(session, engine, opened)
-        except HelmsmanError as error:
+        except Exception as error:
             session.apply(_failed(session.id, error))
+            self._make_room()
             raise
+        finally:
+            session.begun.set()
         return session
+
+    def _make_room(self) -> None:
+        """A turn did not come to be: what waits for room, or behind it, may run."""
+        if self._tasks is not None:
+            self._tasks.start_soon(self._run_queued)
 
     def _request_turn(self, session: Session, turn: TurnInput) -> None:
         session.output_schema = turn.output_schema
@@ -321,6 +340,8 @@ class Helmsman:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
         session = await self.session(session_id)
         session.queue.clear()
+        if session.state.is_running:
+            await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
         if session.engine is not None and _usable(session.engine):
             await session.engine.interrupt(session.id)
         return session
@@ -342,14 +363,16 @@ class Helmsman:
         """A new session that shares the history of another, and goes on with `message` where one is given."""
         source = await self.session(session_id)
         turn = turn_input(message) if message is not None else None
-        checked = (
-            session_options(source.options.cwd, options, self.settings.allowed_roots) if options else source.options
-        )
+        checked = session_options(source.options.cwd, options, self._allowed_roots) if options else source.options
 
         async def begin() -> Session:
             self._check_room()
-            engine = await self.engine()
-            opened = await engine.fork(source.id, checked, turn)
+            self._starting += 1
+            try:
+                engine = await self.engine()
+                opened = await engine.fork(source.id, checked, turn)
+            finally:
+                self._starting -= 1
             session = self._new_session(opened.session_id, checked, directory=source.directory)
             session.on_question = source.on_question
             if turn is not None:
@@ -378,7 +401,7 @@ class Helmsman:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
         session = self._sessions.get(session_id)
         if session is None:
-            options = session_options(_existing(info.directory), {}, self.settings.allowed_roots)
+            options = session_options(_existing(info.directory), {}, self._allowed_roots)
             session = self._new_session(session_id, options, directory=info.directory, model=info.model, name=info.name)
         return session
 
@@ -447,6 +470,7 @@ class Helmsman:
             engine.attach(session.id, lambda event: self._on_event(session, event))
         except HelmsmanError as error:  # it died just now: nobody else will tell the session
             session.apply(_failed(session.id, error))
+            self._make_room()
 
     def _on_event(self, session: Session, event: Event) -> None:
         assert self._tasks is not None
@@ -468,7 +492,7 @@ class Helmsman:
             except TooManySessions:
                 session.queue.insert(0, turn)
                 return
-            except HelmsmanError as error:
+            except Exception as error:  # noqa: BLE001 - the session has been told why
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
 
     def _check_room(self) -> None:
@@ -503,8 +527,11 @@ def _usable(engine: Engine | None) -> bool:
     return engine is not None and engine.lost is None
 
 
-def _failed(session_id: str, error: HelmsmanError) -> TurnEnded:
-    failure = Failure(code=error.code, message=error.message, retryable=error.retryable)
+def _failed(session_id: str, error: Exception) -> TurnEnded:
+    known = (
+        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
+    )
+    failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import AnswerInvalid
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.settings import load_settings
-from helmsman.testing import add, call_tool, patch, request_permissions, run, say
+from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,3 +208,45 @@ async def test_several_questions_are_all_kept_and_answered_in_any_order(
         assert (await finished(session)).status == "done"
     assert (git_repo / "two.txt").exists()
     assert not (git_repo / "one.txt").exists()
+
+
+async def test_a_handlers_decision_is_in_the_audit_log(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+
+    async def handler(_session: Session, _question: Question) -> str:
+        return "deny: not today"
+
+    async with Helmsman(settings, env=codex_home.env, on_question=handler) as helm:
+        await finished(await helm.start("go", **asks))
+    (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    entry = json.loads(line)
+    assert (entry["decision"], entry["by"], entry["reason"]) == ("deny", "handler", "not today")
+
+
+async def test_an_answer_is_given_to_codex_even_if_whoever_gave_it_is_cancelled(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+    session = await helm.start("go", **asks)
+    assert await session.wait(timeout=SECONDS)
+    with anyio.move_on_after(0):
+        await session.respond(session.questions[0].id, "deny: not today")
+    assert (await finished(session)).result == "done"
+
+
+async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("parent", spawn_agent("child work"), say("parent done"))
+    model.on("child work", [say(gate, "now"), run("touch child.txt", escalate="need it")], say("child done"))
+    session = await finished(await helm.start("parent", **asks))
+    gate.release()
+    with anyio.fail_after(SECONDS):
+        await model.wait_for_request(
+            lambda request: "child work" in request.last_user_text and bool(request.tool_outputs)
+        )
+    assert not (git_repo / "child.txt").exists()
+    assert session.status == "done"

@@ -24,6 +24,7 @@ from helmsman.errors import (
     TooManySessions,
 )
 from helmsman.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
+from helmsman.inputs import turn_input
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
@@ -356,3 +357,62 @@ async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: S
             await anyio.sleep(0.01)
     (session,) = helm.sessions.values()
     assert session.status == "interrupted"
+
+
+async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    model.on("again", say("fine"))
+    other = await helm.start("hang", cwd=git_repo)
+    with pytest.raises(InvalidInput, match="cannot be sent"):
+        await helm.start("x", cwd=git_repo, developer_instructions="\ud800")
+    assert other.status == "active"
+    await other.interrupt()
+    await other.say("again")
+    assert (await finished(other)).result == "fine"
+
+
+async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("one", say("first"))
+    model.on("later", say("second"))
+    session = await finished(await helm.start("one", cwd=git_repo))
+    for _ in range(5):  # what the end of the first turn set off has looked at the queue
+        await anyio.lowlevel.checkpoint()
+    session.queue.append(turn_input("later"))
+    with pytest.raises(InvalidInput):
+        await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})
+    with anyio.fail_after(SECONDS):
+        while session.result != "second":
+            await session.feed.changed()
+
+
+async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("one", say("first"))
+    model.on("hang", hang())
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session_id = (await finished(await helm.start("one", cwd=git_repo))).id
+    async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
+        tasks.start_soon(helm.say, session_id, "hang")
+        session = await helm.session(session_id)
+        with anyio.fail_after(SECONDS):
+            while not session.state.is_running:
+                await session.feed.changed()
+        await session.interrupt()
+        assert session.status == "interrupted"
+
+
+async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ignore_is_refused(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("ok"))
+    session = await finished(await helm.start("one", cwd=git_repo))
+    await finished(await helm.say(session.id, "two", model="gpt-5.4"))
+    assert model.requests[-1].model == "gpt-5.4"
+    with pytest.raises(InvalidInput, match="developer_instructions only when it opens a session"):
+        await helm.say(session.id, "three", developer_instructions="be kind")
+    await finished(await helm.say(session.id, "four", model="gpt-5.4"))

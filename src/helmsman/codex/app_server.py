@@ -252,6 +252,7 @@ class AppServer:
         *,
         sandbox_policy: Mapping[str, Any] | None = None,
         approval_policy: str | None = None,
+        model: str | None = None,
     ) -> str:
         """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
         answer = await self._call(
@@ -262,6 +263,7 @@ class AppServer:
             outputSchema=turn.output_schema,
             sandboxPolicy=sandbox_policy,
             approvalPolicy=approval_policy,
+            model=model,
         )
         return _turn_id("turn/start", answer)
 

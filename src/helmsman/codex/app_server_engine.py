@@ -29,7 +29,6 @@ from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, Opened, PastTurn
 from helmsman.errors import (
     EngineLost,
-    EngineRefused,
     EngineStartFailed,
     EngineTimeout,
     HelmsmanError,
@@ -235,18 +234,22 @@ class AppServerEngine:
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
         state = self._state(session_id)
+        model: str | None = None
         if state.access is None or state.options != options:
+            if state.options is not None:
+                _refuse_what_only_opening_takes(state.options, options)
             state.access = await self._plan(options, resuming=True)
             state.options = options
-        return await self._begin_turn(session_id, state.access, turn)
+            model = options.model
+        return await self._begin_turn(session_id, state.access, turn, model=model)
 
-    async def _begin_turn(self, thread_id: str, access: Access, turn: TurnInput) -> str:
+    async def _begin_turn(self, thread_id: str, access: Access, turn: TurnInput, *, model: str | None = None) -> str:
         state = self._state(thread_id)
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         state.ended_turn_id = None
         turn_id = await self._api.start_turn(
-            thread_id, turn, sandbox_policy=access.turn_sandbox, approval_policy=access.approval_policy
+            thread_id, turn, sandbox_policy=access.turn_sandbox, approval_policy=access.approval_policy, model=model
         )
         # The turn's first events, even its end, may have been read before this answer reached us.
         if turn_id not in (state.ended_turn_id, state.turn_id):
@@ -273,16 +276,21 @@ class AppServerEngine:
     async def _interrupt_thread(self, thread_id: str) -> None:
         """Ask until the turn has ended: a turn that has only just been answered for cannot be interrupted yet."""
         state = self._state(thread_id)
-        while state.turn_id is not None:
-            try:
-                await self._api.interrupt_turn(thread_id, state.turn_id, timeout=INTERRUPT_TIMEOUT)
-                await state.idle.wait()
-            except EngineRefused as refused:
-                log.debug("turn/interrupt of %s: %s", thread_id, refused)
-                with anyio.move_on_after(_INTERRUPT_AGAIN):
-                    await state.idle.wait()
+        while (turn_id := state.turn_id) is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._ask_to_stop, thread_id, turn_id, tasks.cancel_scope)
+                await state.idle.wait()  # the end counts, not the answer: older Codex may give none
+                tasks.cancel_scope.cancel()
             if self._peer.closed is not None:
                 raise self._peer.closed.again()
+
+    async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
+        try:
+            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
+        except HelmsmanError as error:
+            log.debug("turn/interrupt of %s: %s", thread_id, error)
+            await anyio.sleep(_INTERRUPT_AGAIN)
+            waiting.cancel()
 
     async def _stop_commands(self, threads: list[str]) -> None:
         """An interrupted turn leaves its commands running, as background terminals."""
@@ -305,10 +313,11 @@ class AppServerEngine:
         result = write_answer(request, choices)
         self._forget_question(question.id)  # from here on nobody else can answer it
         reason = choices[0].reason if choices else None
-        if reason is not None:
-            await self._tell_why(request, reason)
-        if not self._peer.respond(request.id, result):
-            raise _not_open(question)
+        with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
+            if reason is not None:
+                await self._tell_why(request, reason)
+            if not self._peer.respond(request.id, result):
+                raise _not_open(question)
 
     async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
         """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
@@ -421,8 +430,9 @@ class AppServerEngine:
                 pass
 
     def _turn_began(self, state: _ThreadState, turn_id: str) -> None:
-        state.turn_id = turn_id
-        state.idle = anyio.Event()
+        if state.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost
+            state.turn_id = turn_id
+            state.idle = anyio.Event()
 
     def _turn_ended(self, event: TurnEnded) -> None:
         state = self._state(event.session_id)
@@ -454,6 +464,16 @@ def _thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
         base_instructions=options.base_instructions,
         developer_instructions=options.developer_instructions,
     )
+
+
+def _refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
+    """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently."""
+    fixed = ("cwd", "profile", "config", "base_instructions", "developer_instructions", "trust_repository")
+    changed = [name for name in fixed if getattr(known, name) != getattr(wanted, name)]
+    if changed:
+        raise InvalidInput(
+            f"Codex takes {', '.join(changed)} only when it opens a session, and this one is open. Start a new one for it."
+        )
 
 
 def _not_open(question: Question) -> QuestionNotOpen:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
+from helmsman.errors import (
+    EngineLost,
+    EngineProtocolError,
+    EngineRefused,
+    EngineTimeout,
+    HelmsmanError,
+    InvalidInput,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -134,14 +141,22 @@ class Peer:
     def _answer(self, request_id: RequestId, message: Mapping[str, Any]) -> bool:
         if request_id not in self._unanswered or self._closed is not None:
             return False
-        self._unanswered.discard(request_id)
         self._send(message)
+        self._unanswered.discard(request_id)
         return True
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if self._closed is not None:
             raise self._closed.again()
-        self._outbox.send_nowait(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+        try:
+            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+            text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            # Found here, where the caller can be told, and not in the writer, where it would end the conversation.
+            raise InvalidInput(
+                f"That cannot be sent to Codex: {error}. Use plain JSON values and valid text."
+            ) from None
+        self._outbox.send_nowait(text)
 
     # --- the two loops -----------------------------------------------------------------------------------------------
 

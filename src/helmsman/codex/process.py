@@ -20,6 +20,7 @@ import anyio
 import anyio.abc
 
 from helmsman.errors import EngineStartFailed
+from helmsman.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -67,8 +68,8 @@ class Child:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what it wrote to standard error, without colours. For people, never for decisions."""
-        return _ANSI.sub("", self._stderr.decode("utf-8", "replace")).strip()
+        """The end of what it wrote to standard error, without colours and secrets. For people, never for decisions."""
+        return redact(_ANSI.sub("", self._stderr.decode("utf-8", "replace")).strip())
 
     async def wait(self) -> int:
         return await self._process.wait()

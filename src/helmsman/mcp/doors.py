@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -54,7 +55,15 @@ class Doors:
         """Ask the person on the response stream of this very request, if that is possible and was not done before."""
         if context.request is None or not _can_be_called(context) or question.id in self._shown:
             return
-        answers = await self._elicit(context, question, context.request_id)
+        answers: list[str] | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
+                answers = await self._elicit(context, question, context.request_id)
+                tasks.cancel_scope.cancel()
+        except anyio.get_cancelled_exc_class():
+            self._shown.discard(question.id)  # the wait is over before the person was done: the next one asks again
+            raise
         if answers is not None:
             await self._respond(session, question, answers)
 
@@ -102,6 +111,13 @@ class Doors:
             await self._helm.respond(session.id, question.id, answers, by="person (form)")
         except HelmsmanError as error:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
+
+
+async def _until_closed(session: Session, question: Question, asking: anyio.CancelScope) -> None:
+    """Take a form back when the question has been answered elsewhere."""
+    while question.id in session.state.questions:
+        await session.feed.changed()
+    asking.cancel()
 
 
 def has_forms(context: ServerRequestContext[Any, Any]) -> bool:

@@ -71,6 +71,10 @@ class Desk:
         if question.id in session.state.questions:
             log.warning("question %s of session %s timed out and is refused", question.id, session.id)
             await self._refuse(session, question, "timeout")
+        else:
+            # Answered, most often, and then this does nothing. A sub-agent may ask when its session's turn is over, though:
+            # nobody is asked then, and Codex must not wait for ever.
+            await self._refuse(session, question, "turn ended")
 
     async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: str) -> None:
         """Answer an open question.
@@ -146,13 +150,14 @@ class Desk:
 
     async def _refuse(self, session: Session, question: Question, by: str) -> None:
         """Say no for want of an answer."""
+        refused = True
         try:
             await session.loaded_in().answer(question, None)
-        except (
-            HelmsmanError
-        ) as error:  # its turn ended meanwhile, or the engine is gone: there is nothing left to refuse
+        except HelmsmanError as error:
+            # Answered, withdrawn, or the engine is gone: there is nothing left to refuse.
             log.debug("question %s could not be refused: %s", question.id, error)
-        if question.id in session.state.questions:
+            refused = False
+        if refused or question.id in session.state.questions:
             await self._closed(session, question, "deny", by, None)
 
     async def _make_permanent(self, session: Session, question: Question, choice: Choice) -> None:
@@ -166,10 +171,11 @@ class Desk:
         await anyio.to_thread.run_sync(self._rules.add, rule)
 
     async def _closed(self, session: Session, question: Question, answer: str, by: str, reason: str | None) -> None:
-        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=answer, by=by))
         secret = any(prompt.secret for prompt in question.prompts)
         shown = "(secret)" if secret else answer
-        await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=shown, by=by, reason=reason))
+        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=shown, by=by))
+        with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be who is here
+            await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=shown, by=by, reason=reason))
 
 
 def _workspace(session: Session) -> Workspace:

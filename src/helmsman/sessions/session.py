@@ -68,6 +68,9 @@ class Session:
         self.options = options
         self.engine: Engine | None = None
         self.queue: list[TurnInput] = []
+        self.begun = anyio.Event()
+        """Set once the engine has begun the turn that was asked for, or has failed to."""
+        self.begun.set()
         self.on_question: QuestionHandler | None = None
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None

@@ -20,6 +20,9 @@ from helmsman.settings import ensure_state_dir
 if TYPE_CHECKING:
     from pathlib import Path
 
+WORKTREES: Final = "worktrees"
+"""The directory in the state directory that they are made in."""
+
 _GIT_SECONDS: Final = 120
 _NO_PROGRAMS_OF_THE_REPOSITORY: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
@@ -62,7 +65,7 @@ def create_worktree(directory: Path, state_dir: Path) -> Worktree:
             parameter="worktree",
         ) from None
     name = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', repository.name).strip('-') or 'repository'}-{uuid.uuid4().hex[:8]}"
-    folder = ensure_state_dir(state_dir) / "worktrees"
+    folder = ensure_state_dir(state_dir) / WORKTREES
     folder.mkdir(mode=0o700, exist_ok=True)
     path, branch = folder / name, f"helmsman/{name}"
     _git(repository, "worktree", "add", "--quiet", "-b", branch, str(path), base)
