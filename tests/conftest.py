@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("git") is None:
+        for item in items:
+            if item.get_closest_marker("needs_git"):
+                item.add_marker(pytest.mark.skip(reason="There is no git here."))
 
 
 @pytest.fixture(scope="session")

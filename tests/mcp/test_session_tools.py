@@ -163,6 +163,7 @@ async def test_an_output_schema_gives_an_object(codex: Caller, model: ScriptedMo
     assert (await codex.until_settled(started["sessionId"]))["output"] == {"answer": 42}
 
 
+@pytest.mark.needs_git
 async def test_a_worktree_session_works_beside_the_main_tree(
     codex: Caller, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
 ) -> None:

@@ -120,6 +120,7 @@ async def test_each_attempt_has_its_own_diff(cloud: ScriptedCloud, codex_cloud: 
     assert "only 2 attempt(s) found" in (await codex_cloud("diff", task.id, "--attempt", "3")).stderr
 
 
+@pytest.mark.needs_git
 async def test_a_change_is_applied_to_the_repository(
     cloud: ScriptedCloud, codex_cloud: RunCloud, git_repo: Path
 ) -> None:

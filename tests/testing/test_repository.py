@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from helmsman.testing import git, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.needs_git
 
 
 def test_a_repository_has_one_commit_on_main(git_repo: Path) -> None:
