@@ -218,6 +218,27 @@ async def test_a_turn_that_does_not_stop_is_an_error_that_says_so(
             await engine.interrupt(session_id)
 
 
+async def test_an_interrupt_that_is_never_answered_counts_when_the_turn_has_ended(tmp_path: Path) -> None:
+    server = FakeAppServer(
+        tmp_path / "bin",
+        on={"turn/start": [answer(), notify("turn/started", TURN)], "turn/interrupt": [end_turn("interrupted")]},
+    )
+    async with engine_of(server, tmp_path) as engine:
+        session_id, sink = await begin(engine, tmp_path)
+        with anyio.fail_after(5):
+            await engine.interrupt(session_id)
+        assert (await sink.until(TurnEnded)).outcome == "interrupted"
+
+
+async def test_secrets_that_codex_prints_do_not_reach_the_error(tmp_path: Path) -> None:
+    key = "sk-proj-" + "a1B2" * 12
+    server = FakeAppServer(tmp_path / "bin", at_start=[stderr(f"Error: OPENAI_API_KEY={key} is bad\n"), exit_now(1)])
+    with pytest.raises(EngineStartFailed) as caught:
+        async with engine_of(server, tmp_path):
+            pass
+    assert key not in str(caught.value.as_dict())
+
+
 async def test_a_request_nobody_knows_is_refused(tmp_path: Path) -> None:
     strange = ask("item/brandNew/requestApproval", APPROVAL, id=7)
     homeless = ask("attestation/generate", {}, id="text-id")
