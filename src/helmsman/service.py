@@ -492,8 +492,10 @@ class Helmsman:
             except TooManySessions:
                 session.queue.insert(0, turn)
                 return
-            except Exception as error:  # noqa: BLE001 - the session has been told why
+            except HelmsmanError as error:
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
+            except Exception:  # the session has been told; the others go on
+                log.exception("a queued message of session %s could not be sent", session.id)
 
     def _check_room(self) -> None:
         running = [session.id for session in self._sessions.values() if session.state.is_running]

@@ -46,9 +46,10 @@ def over_http(clients: NodeClients, server: HttpServer, era: str) -> Inspector:
     return Inspector(clients, server.url, "--transport", "http", "--header", header, "--protocol-era", era)
 
 
-async def test_the_whole_story(node_clients: NodeClients, serving: Serving) -> None:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_whole_story(node_clients: NodeClients, serving: Serving, era: str) -> None:
     async with serving.over_http() as server:
-        inspector = over_http(node_clients, server, "legacy")
+        inspector = over_http(node_clients, server, era)
         told: dict[str, Any] = {"tools": [tool["name"] for tool in (await inspector("tools/list"))["tools"]]}
         options = {"sandbox": "workspace-write", "approvalPolicy": "on-request"}
         told["started"] = await inspector.call("codex_start", prompt="make it", **options)
@@ -64,15 +65,6 @@ async def test_the_whole_story(node_clients: NodeClients, serving: Serving) -> N
         told["interrupted"] = await inspector.call("codex_interrupt", sessionId=session_id)
         told["listed"] = await inspector.call("codex_list")
     check(told, serving.directory)
-
-
-async def test_a_turn_in_the_new_era(node_clients: NodeClients, serving: Serving) -> None:
-    async with serving.over_http() as server:
-        inspector = over_http(node_clients, server, "modern")
-        session_id = (await inspector.call("codex_start", prompt="go on"))["sessionId"]
-        assert (await inspector.until_settled(session_id))["result"] == "As you say"
-        (listed,) = (await inspector.call("codex_list"))["sessions"]
-        assert listed["sessionId"] == session_id
 
 
 async def test_the_schemas_of_the_tools_are_portable(node_clients: NodeClients, serving: Serving) -> None:
