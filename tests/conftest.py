@@ -38,7 +38,7 @@ def _nothing_left_behind(no_leaks: None) -> None:
 
 @pytest.fixture
 def settings(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Settings:
-    return load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
+    return load_settings({"codex_path": str(codex_binary), "detach": False}, codex_home.env, tmp_path)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
-BASE = {"_version", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories"}
+BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -20,12 +20,31 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
+    "patches": {"errors", "repositories"},
+    "cloud_settings": {"errors", "settings"},
+    "github_guide": {"repositories"},
     "settings": {"errors", "repositories"},
     "inputs": {"engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
-    "sessions": BASE,
+    "file_lock": set(),
+    "worktrees": {"errors", "file_lock", "repositories", "settings"},
+    "sessions": BASE | {"worktrees"},
+    "tasks": BASE,
+    "router": BASE,
+    "prices": {"errors", "events", "settings"},
+    "clients": {"errors", "redaction"},
     "engines": BASE | {"codex"},
-    "service": BASE | {"engines", "sessions", "codex"},
+    "kept_options": BASE,
+    "engine_holder": BASE | {"engines"},
+    "task_truth": BASE | {"engines", "tasks"},
+    "ledger": BASE | {"kept_options", "sessions", "tasks"},
+    "memory": BASE | {"kept_options", "ledger", "task_truth", "tasks"},
+    "service": BASE
+    | {"engine_holder", "engines", "ledger", "memory", "task_truth", "tasks"}
+    | {"all_tasks", "codex", "sessions", "worktrees"},
+    "local_tasks": BASE | {"service", "sessions", "tasks", "prices"},
+    "cloud_tasks": BASE | {"service", "tasks", "codex", "cloud_settings"},
+    "all_tasks": BASE | {"service", "tasks", "codex", "prices", "local_tasks", "cloud_tasks"},
     "step": BASE | {"service", "sessions"},
 }
 """What a part may import, besides itself. Front doors (cli, terminal, …) and the test kit may import anything below."""

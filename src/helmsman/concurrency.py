@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from anyio.abc import TaskGroup
+
+ValueT = TypeVar("ValueT")
 
 
 @asynccontextmanager
@@ -27,3 +29,59 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
     finally:
         tasks.cancel_scope.cancel()
         await tasks.__aexit__(None, None, None)
+
+
+class OnceEach(Generic[ValueT]):
+    """Values made at most once for each key, however many ask at a time. When making one fails, the next asker tries."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, ValueT] = {}
+        self._making: dict[str, anyio.Event] = {}
+
+    async def get(self, key: str, make: Callable[[], Awaitable[ValueT]]) -> ValueT:
+        while key not in self._made:
+            if key in self._making:
+                await self._making[key].wait()
+                continue
+            done = self._making[key] = anyio.Event()
+            try:
+                self._made[key] = await make()
+            finally:
+                del self._making[key]
+                done.set()
+        return self._made[key]
+
+    def forget(self, key: str) -> None:
+        self._made.pop(key, None)
+
+
+async def see_through(
+    tasks: TaskGroup, make: Callable[[], Awaitable[ValueT]], abandon: Callable[[ValueT], Awaitable[None]]
+) -> ValueT:
+    """Make something to the end even if the caller is cancelled meanwhile; what nobody waits for any more is abandoned."""
+    made: list[ValueT] = []
+    errors: list[Exception] = []
+    done = anyio.Event()
+
+    async def run() -> None:
+        try:
+            made.append(await make())
+        except Exception as error:  # noqa: BLE001 - raised where the caller waits
+            errors.append(error)
+        finally:
+            done.set()
+
+    async def clean_up() -> None:
+        await done.wait()
+        for value in made:
+            await abandon(value)
+
+    tasks.start_soon(run)
+    try:
+        await done.wait()
+    except BaseException:
+        tasks.start_soon(clean_up)
+        raise
+    if errors:
+        raise errors[0]
+    return made[0]

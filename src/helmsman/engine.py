@@ -102,6 +102,11 @@ class Engine(Protocol):
     def name(self) -> EngineName: ...
 
     @property
+    def id(self) -> str | None:
+        """The name of an engine that goes on when we leave it; None of one that ends with us."""
+        ...
+
+    @property
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None while it is."""
         ...
@@ -148,4 +153,16 @@ class Engine(Protocol):
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
+        ...
+
+
+class DetachedEngine(Engine, Protocol):
+    """An engine that goes on when we leave it, and in which others may have left something running."""
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        """The sessions with a running turn in this engine, whoever began it."""
+        ...
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        """Take over a session that another process began: what its turn has done and asks comes as events."""
         ...

@@ -5,14 +5,31 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
 from helmsman.codex.binary import find_codex
+from helmsman.codex.engine_records import read_records
+from helmsman.codex.rollout_end import read_turn as past_turn
 from helmsman.codex.rollouts import RolloutIndex
+from helmsman.errors import EngineLost
+from helmsman.settings import ensure_state_dir
+
+__all__ = [
+    "SessionIndex",
+    "engine_is_alive",
+    "find_agent",
+    "open_engine",
+    "open_engine_again",
+    "past_turn",
+    "session_index",
+]
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from helmsman.codex.binary import CodexBinary
-    from helmsman.engine import Engine
+    from helmsman.codex.engine_records import EngineRecord
+    from helmsman.engine import DetachedEngine, Engine
     from helmsman.settings import Settings
 
 
@@ -27,7 +44,10 @@ async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> Codex
 
 @asynccontextmanager
 async def open_engine(settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-    """The engine these settings mean, for the length of the block. `auto` prefers the app-server."""
+    """The engine these settings mean, for the length of the block. `auto` prefers the app-server.
+
+    With `settings.detach`, where this Codex can, it goes on after the block; the next to open it finds it again.
+    """
     binary = await find_agent(settings, env)
     if settings.engine == "exec" or (settings.engine == "auto" and not binary.has_app_server):
         from helmsman.codex.exec import open_exec_engine
@@ -35,12 +55,50 @@ async def open_engine(settings: Settings, env: Mapping[str, str] | None) -> Asyn
         async with open_exec_engine(binary, codex_home=settings.codex_home, env=env) as exec_engine:
             yield exec_engine
     else:
-        from helmsman.codex.app_server_engine import open_app_server
+        from helmsman.codex.detached import can_detach, open_detached
 
-        async with open_app_server(binary, codex_home=settings.codex_home, env=env) as app_server:
+        if settings.detach and can_detach(binary):
+            state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+            engine = open_detached(
+                binary, codex_home=settings.codex_home, state_dir=state_dir, env=env, idle=settings.engine_idle
+            )
+        else:
+            from helmsman.codex.app_server_engine import open_app_server
+
+            engine = open_app_server(binary, codex_home=settings.codex_home, env=env)
+        async with engine as app_server:
             yield app_server
 
 
-def session_index(settings: Settings) -> RolloutIndex:
+def engine_is_alive(settings: Settings, engine_id: str) -> bool:
+    """Whether a detached engine still runs."""
+    return _record(settings, engine_id) is not None
+
+
+@asynccontextmanager
+async def open_engine_again(settings: Settings, engine_id: str) -> AsyncIterator[DetachedEngine]:
+    """A detached engine that is known to run something, for the length of the block, also one that takes no new work.
+
+    Raises:
+        EngineLost: It has ended.
+    """
+    from helmsman.codex.detached import open_recorded
+
+    record = await anyio.to_thread.run_sync(_record, settings, engine_id)
+    if record is None:
+        raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+    async with open_recorded(record) as engine:
+        yield engine
+
+
+def _record(settings: Settings, engine_id: str) -> EngineRecord | None:
+    return next((record for record in read_records(settings.state_dir) if record.id == engine_id), None)
+
+
+SessionIndex = RolloutIndex
+"""The sessions on disk, as they can be listed and found."""
+
+
+def session_index(settings: Settings) -> SessionIndex:
     """The sessions on disk."""
     return RolloutIndex(settings.codex_home)

@@ -156,6 +156,35 @@ class AnswerInvalid(HelmsmanError):
     code = "answer_invalid"
 
 
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+class TaskNotFound(HelmsmanError):
+    """There is no such task in the registry."""
+
+    code = "task_not_found"
+
+
+class TaskNotOurs(HelmsmanError):
+    """Only the process that runs this task can do that to it."""
+
+    code = "task_not_ours"
+
+
+class RegistryUnavailable(HelmsmanError):
+    """The task registry cannot be read or written now; nothing of what was asked has been done."""
+
+    code = "registry_unavailable"
+    retryable = True
+
+
+class RegistryTooNew(RegistryUnavailable):
+    """A newer Helmsman has made the task registry, and this one does not understand it."""
+
+    code = "registry_too_new"
+    retryable = False
+
+
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -188,3 +217,109 @@ class StepOutputInvalid(StepError):
     """The final message is not JSON, or does not fit the output schema. Details: `text`."""
 
     code = "step_output_invalid"
+
+
+# --- the cloud -------------------------------------------------------------------------------------------------------
+
+
+class CloudError(HelmsmanError):
+    """`codex cloud` failed in a way that has no error of its own. Details: `exit_code`, `said`."""
+
+    code = "cloud_error"
+
+
+class CloudNotLoggedIn(CloudError):
+    """Codex has no ChatGPT login, or the cloud does not accept it."""
+
+    code = "cloud_not_logged_in"
+
+
+class CloudUnreachable(CloudError):
+    """The cloud cannot be reached, does not answer in time, or has a problem of its own. Details: `http_status`."""
+
+    code = "cloud_unreachable"
+    retryable = True
+
+
+class CloudRateLimited(CloudError):
+    """The cloud takes no more requests for now."""
+
+    code = "cloud_rate_limited"
+    retryable = True
+
+
+class CloudTaskNotFound(CloudError):
+    """The cloud has no such task, or no longer."""
+
+    code = "cloud_task_not_found"
+
+
+class CloudEnvironmentMissing(CloudError):
+    """No environment was named, or the cloud does not know it, or knows several by that name."""
+
+    code = "cloud_environment_missing"
+
+
+class CloudNoDiff(CloudError):
+    """There is no diff to show: the task is not finished, or failed, or changed nothing, or has no such attempt."""
+
+    code = "cloud_no_diff"
+
+
+class CloudSubmitUncertain(CloudError):
+    """A submit broke off after the request was sent: the task may exist. To be looked up, not tried again blindly."""
+
+    code = "cloud_submit_uncertain"
+
+
+class CloudOutputUnreadable(CloudError):
+    """`codex cloud` printed something that cannot be understood. Details: `output`."""
+
+    code = "cloud_output_unreadable"
+
+
+# --- changes brought into a working tree -----------------------------------------------------------------------------
+
+
+class DirtyTree(HelmsmanError):
+    """The working tree has changes that are not committed; nothing was touched. Details: `files`."""
+
+    code = "dirty_tree"
+
+
+class ApplyConflict(HelmsmanError):
+    """A change does not fit onto the working tree; nothing was touched.
+
+    Details: `conflicts` (the files), and `said`, or for a worktree `reasons` and `hunks` by file.
+    """
+
+    code = "apply_conflict"
+
+
+class WorktreeError(HelmsmanError):
+    """Git could not make, read or remove a worktree."""
+
+    code = "worktree_error"
+
+
+# --- the configuration files of MCP clients --------------------------------------------------------------------------
+
+
+class ConfigurationUnusable(HelmsmanError):
+    """A client's file cannot be read or written, or is not what it should be; nothing was changed."""
+
+    code = "configuration_unusable"
+
+
+class ConfigurationChanged(HelmsmanError):
+    """Somebody else changed a client's file in between; nothing was written."""
+
+    code = "configuration_changed"
+    retryable = True
+
+
+class HandshakeFailed(HelmsmanError):
+    """A client's entry is there, but the command in it does not answer."""
+
+    code = "handshake_failed"
+    retryable = True

@@ -52,6 +52,15 @@ class Usage:
             self.reasoning_output_tokens + other.reasoning_output_tokens,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        """What was spent since `other`; never less than nothing, whatever was reported."""
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.cached_input_tokens - other.cached_input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.reasoning_output_tokens - other.reasoning_output_tokens),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
@@ -149,13 +158,17 @@ class Reasoning(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandExecution(Item):
-    """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before."""
+    """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before.
+
+    `announced` means that it does not run yet: Codex is about to ask whether it may.
+    """
 
     type: ClassVar[str] = "command_execution"
     command: str = ""
     directory: str | None = None
     exit_code: int | None = None
     output: str = ""
+    announced: bool = False
     declined: bool = False
     duration_ms: int | None = None
 

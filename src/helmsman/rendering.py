@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from helmsman.engine import SessionInfo
     from helmsman.events import Usage
+    from helmsman.tasks.model import Task
 
 _HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -61,6 +62,33 @@ def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:
         "engineVersion": info.engine_version,
         "parentId": info.parent_id,
         "archived": info.archived,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def task_as_dict(task: Task) -> dict[str, Any]:
+    """A task as listings show it. Its owner, its engine and its metadata are the registry's own business."""
+    shown = {
+        "taskId": task.id,
+        "alias": task.alias,
+        "mode": task.origin,
+        "status": task.status,
+        "inputRequired": task.input_required or None,
+        "instruction": task.instruction,
+        "directory": task.directory,
+        "sessionId": task.session_id,
+        "externalId": task.external_id,
+        "model": task.model,
+        "createdAt": _time(task.created_at),
+        "updatedAt": _time(task.updated_at),
+        "completedAt": None if task.completed_at is None else _time(task.completed_at),
+        "expiresAt": None if task.expires_at is None else _time(task.expires_at),
+        "progress": task.progress,
+        "usage": None if task.usage is None else usage_as_dict(task.usage),
+        "result": task.result,
+        "error": task.error,
+        "note": task.note,
+        "url": task.metadata.get("url"),
     }
     return {key: value for key, value in shown.items() if value is not None}
 

@@ -1,23 +1,23 @@
 """`Helmsman`: the one service that every front door calls.
 
-It owns the engine (opened at the first need, opened again when it was lost), the sessions it has seen, and the questions
-that wait for an answer. It decides; front doors parse, call and format.
+It owns the engine, the sessions it has seen, the questions that wait for an answer, and the ledger in which every turn is
+a task. It decides; front doors parse, call and format.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import anyio
 import anyio.to_thread
 
-from helmsman.concurrency import background_tasks
-from helmsman.engines import find_agent, open_engine, session_index
+from helmsman import worktrees
+from helmsman.concurrency import OnceEach, background_tasks, see_through
+from helmsman.engine_holder import EngineHolder, usable
+from helmsman.engines import find_agent, session_index
 from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
@@ -36,26 +36,30 @@ from helmsman.events import (
     TurnStarted,
 )
 from helmsman.inputs import session_options, turn_input
+from helmsman.ledger import Ledger, draft_task
+from helmsman.memory import Memory
 from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.rule_book import RuleBook
-from helmsman.sessions.session import Session
+from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.state import SessionState
-from helmsman.sessions.worktree import WORKTREES, create_worktree, remove_worktree
 from helmsman.settings import Settings, load_settings
+from helmsman.task_truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
+    from helmsman.all_tasks import Tasks
     from helmsman.codex.binary import CodexBinary
     from helmsman.engine import Engine, Opened, PastTurn, SessionInfo, SessionOptions, TurnInput
     from helmsman.events import Event
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.sessions.session import QuestionHandler, WhenBusy
-    from helmsman.sessions.worktree import Worktree
+    from helmsman.tasks.model import Task
+    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +80,19 @@ class Helmsman:
         self._env = env
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
-        self._engine: Engine | None = None
-        self._opening: anyio.Event | None = None
+        self._engines: EngineHolder | None = None
+        self._ledger = Ledger(self.settings.state_dir)
+        self._all_tasks: Tasks | None = None
         self._sessions: dict[str, Session] = {}
-        self._keys: dict[str, Session | anyio.Event] = {}
-        self._listeners: list[Callable[[Session, Event], None]] = []
+        self._keys = OnceEach[Session]()
+        self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
         self._starting = 0
         self._index = session_index(self.settings)
-        own = self.settings.state_dir.resolve() / WORKTREES  # made only for work in an allowed place
+        self.truth = TaskTruth(self.settings, self._index)
+        self._restored = OnceEach[Session]()
+        own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
         self._allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
+        self._memory = Memory(self.truth, self._ledger, self._allowed_roots)
         self._desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
@@ -93,7 +101,10 @@ class Helmsman:
         )
 
     async def __aenter__(self) -> Self:
+        self._exit.push_async_callback(self._ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = await self._exit.enter_async_context(background_tasks())
+        self._engines = EngineHolder(self.settings, self._env, self._tasks)
+        self._tasks.start_soon(self._ledger.run)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -111,32 +122,29 @@ class Helmsman:
 
     async def engine(self) -> Engine:
         """The engine, opened if need be."""
-        while not _usable(self._engine):
-            if self._opening is not None:
-                await self._opening.wait()  # another caller is opening it; if that fails, it is our turn to try
-                continue
-            if self._tasks is None:
-                raise _NOT_OPEN.again()
-            self._opening = anyio.Event()
-            try:
-                self._engine = await self._tasks.start(self._keep_engine)
-            finally:
-                self._opening.set()
-                self._opening = None
-        assert self._engine is not None
-        return self._engine
+        if self._engines is None:
+            raise _NOT_OPEN.again()
+        return await self._engines.get()
 
-    async def _keep_engine(self, *, task_status: TaskStatus[Engine]) -> None:
-        opened = False
-        try:
-            async with open_engine(self.settings, self._env) as engine:
-                task_status.started(engine)
-                opened = True
-                await engine.until_lost()
-        except Exception:
-            if not opened:
-                raise
-            log.exception("the engine failed")  # its sessions are told when its block ends; the service goes on
+    @property
+    def ledger(self) -> Ledger:
+        """Where every turn is a task."""
+        return self._ledger
+
+    @property
+    def tasks(self) -> Tasks:
+        """All tasks: those of this Helmsman, those of others on this machine, and those in the cloud."""
+        if self._all_tasks is None:
+            from helmsman.all_tasks import Tasks
+
+            self._all_tasks = Tasks(self, env=self._env)
+        return self._all_tasks
+
+    def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something for as long as this Helmsman is open. It must not raise."""
+        if self._tasks is None:
+            raise _NOT_OPEN.again()
+        self._tasks.start_soon(function)
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
@@ -151,12 +159,14 @@ class Helmsman:
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
         idempotency_key: str | None = None,
+        on_task: Callable[[str], None] | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
 
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
-        git worktree of its own. The same `idempotency_key` again gives the same session.
+        git worktree of its own. The same `idempotency_key` again gives the same session. `on_task` is told the id of the
+        task as soon as it is registered, which is before Codex hears of it.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -167,91 +177,68 @@ class Helmsman:
         turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
 
         async def begin() -> Session:
-            return await self._start(checked, turn, on_question, worktree=worktree)
+            return await self._start(
+                checked, turn, on_question, worktree=worktree, key=idempotency_key, on_task=on_task
+            )
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._once(idempotency_key, begin)
+        return await self._keys.get(idempotency_key, lambda: self._see_through(begin))
 
     async def _start(
-        self, options: SessionOptions, turn: TurnInput, on_question: QuestionHandler | None, *, worktree: bool
+        self,
+        options: SessionOptions,
+        turn: TurnInput,
+        on_question: QuestionHandler | None,
+        *,
+        worktree: bool,
+        key: str | None,
+        on_task: Callable[[str], None] | None,
     ) -> Session:
         self._check_room()
         self._starting += 1
+        task_id, draft = draft_task(turn.text, options, idempotency_key=key)
         tree: Worktree | None = None
         try:
+            known = await self._ledger.enter(draft)
+            _tell(on_task, known.id if known is not None else task_id)
+            if known is not None and known.session_id is not None:
+                return await self.session(known.session_id)
             if worktree and options.cwd is not None:
-                tree = await anyio.to_thread.run_sync(create_worktree, options.cwd, self.settings.state_dir)
+                tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, self.settings.state_dir)
                 options = replace(options, cwd=tree.directory)
             engine = await self.engine()
             opened = await engine.start(options, turn)
-        except Exception:
+            if tree is not None:
+                tree = await anyio.to_thread.run_sync(worktrees.assign, tree, opened.session_id)
+        except Exception as error:
+            self._ledger.fail(task_id, _known(error))
             self._make_room()
             if tree is not None:
-                await anyio.to_thread.run_sync(remove_worktree, tree)
+                await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise
         finally:
             self._starting -= 1
         session = self._new_session(opened.session_id, options, directory=str(options.cwd))
         session.on_question = on_question
         session.worktree = tree
-        self._request_turn(session, turn)
+        self._request_turn(session, turn, task_id)
+        self._ledger.begin(task_id, session, engine=engine.id)
         self._attach(session, engine, opened)
         return session
-
-    async def _once(self, key: str, begin: Callable[[], Awaitable[Session]]) -> Session:
-        """The session that this key started before, or is being started with now, else a new one."""
-        while key in self._keys:
-            known = self._keys[key]
-            if isinstance(known, Session):
-                return known
-            await known.wait()  # being started by another caller; if that fails, it is our turn
-        done = self._keys[key] = anyio.Event()
-        try:
-            session = await self._see_through(begin)
-        except BaseException:
-            del self._keys[key]
-            raise
-        else:
-            self._keys[key] = session
-            return session
-        finally:
-            done.set()
 
     async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
         """Begin a turn to the end, even if the caller is cancelled; a turn nobody waits for any more is interrupted.
 
         Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
         """
-        begun = _Begun()
-
-        async def run() -> None:
-            try:
-                begun.session = await begin()
-            except Exception as error:  # noqa: BLE001 - raised where the caller waits
-                begun.error = error
-            finally:
-                begun.done.set()
-
         if self._tasks is None:
             raise _NOT_OPEN.again()
-        self._tasks.start_soon(run)
-        try:
-            await begun.done.wait()
-        except BaseException:
-            self._tasks.start_soon(self._abandon, begun)
-            raise
-        if begun.error is not None:
-            raise begun.error
-        assert begun.session is not None
-        return begun.session
+        return await see_through(self._tasks, begin, self._abandon)
 
-    async def _abandon(self, begun: _Begun) -> None:
-        await begun.done.wait()
-        if begun.session is None:
-            return
+    async def _abandon(self, session: Session) -> None:
         try:
-            await self.interrupt(begun.session.id)
+            await self.interrupt(session.id)
         except HelmsmanError as error:
             log.warning("a turn that nobody waits for could not be stopped: %s", error)
 
@@ -264,11 +251,12 @@ class Helmsman:
         output_schema: Mapping[str, Any] | None = None,
         effort: str | None = None,
         when_busy: WhenBusy = "error",
+        on_task: Callable[[str], None] | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` replace those the session has, from this turn on.
+        `options` replace those the session has, from this turn on. `on_task` is as for `start`.
         """
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
         session = await self.session(session_id)
@@ -277,31 +265,50 @@ class Helmsman:
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
-            return await self._see_through(lambda: self._run_turn(session, turn))
+            return await self._see_through(lambda: self._run_turn(session, turn, on_task=on_task))
         except TooManySessions:
             if when_busy != "queue":
                 raise
-            session.queue.append(turn)
-            return session
+            return await self._enqueue(session, turn)
 
     async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
         match when_busy:
             case "queue":
-                session.queue.append(turn)
+                return await self._enqueue(session, turn)
             case "steer":
                 await self.steer(session.id, turn.text)
             case "error":
                 raise _busy(session)
         return session
 
-    async def _run_turn(self, session: Session, turn: TurnInput) -> Session:
+    async def _enqueue(self, session: Session, turn: TurnInput) -> Session:
+        task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
+        await self._ledger.enter(draft)
+        session.task_ids.append(task_id)
+        session.queue.append(QueuedTurn(turn, task_id))
+        self._make_room()  # the turn it was to wait for may have ended meanwhile
+        return session
+
+    async def _run_turn(
+        self,
+        session: Session,
+        turn: TurnInput,
+        queued_as: str | None = None,
+        on_task: Callable[[str], None] | None = None,
+    ) -> Session:
         if session.state.is_running:
             raise _busy(session)
         self._check_room()
-        self._request_turn(session, turn)
+        task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
+        task_id = queued_as or task_id
+        self._request_turn(session, turn, task_id)
         session.begun = anyio.Event()
         try:
+            if queued_as is None:
+                await self._ledger.enter(draft)
+            _tell(on_task, task_id)
             engine = await self.engine()
+            self._ledger.begin(task_id, session, engine=engine.id)
             if session.engine is engine:
                 turn_id = await engine.run_turn(session.id, session.options, turn)
                 session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
@@ -309,6 +316,7 @@ class Helmsman:
                 opened = await engine.resume(session.id, session.options, turn)
                 self._attach(session, engine, opened)
         except Exception as error:
+            self._ledger.fail(task_id, _known(error))
             session.apply(_failed(session.id, error))
             self._make_room()
             raise
@@ -321,9 +329,10 @@ class Helmsman:
         if self._tasks is not None:
             self._tasks.start_soon(self._run_queued)
 
-    def _request_turn(self, session: Session, turn: TurnInput) -> None:
+    def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
         session.output_schema = turn.output_schema
-        session.task_ids.append(f"T-local-{uuid.uuid4().hex[:12]}")
+        if task_id not in session.task_ids:
+            session.task_ids.append(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
 
     async def steer(self, session_id: str, text: str) -> None:
@@ -339,10 +348,12 @@ class Helmsman:
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
         session = await self.session(session_id)
+        for queued in session.queue:
+            self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
         session.queue.clear()
         if session.state.is_running:
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
-        if session.engine is not None and _usable(session.engine):
+        if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
         return session
 
@@ -368,15 +379,23 @@ class Helmsman:
         async def begin() -> Session:
             self._check_room()
             self._starting += 1
+            task_id, draft = draft_task(message or "", checked)
             try:
+                if turn is not None:
+                    await self._ledger.enter(draft)
                 engine = await self.engine()
                 opened = await engine.fork(source.id, checked, turn)
+            except Exception as error:
+                if turn is not None:
+                    self._ledger.fail(task_id, _known(error))
+                raise
             finally:
                 self._starting -= 1
             session = self._new_session(opened.session_id, checked, directory=source.directory)
             session.on_question = source.on_question
             if turn is not None:
-                self._request_turn(session, turn)
+                self._request_turn(session, turn, task_id)
+                self._ledger.begin(task_id, session, engine=engine.id)
             self._attach(session, engine, opened)
             return session
 
@@ -393,17 +412,42 @@ class Helmsman:
         Raises:
             SessionNotFound: There is none.
         """
-        session = self._sessions.get(session_id)
-        if session is not None:
-            return session
-        info = await anyio.to_thread.run_sync(self._index.find, session_id)
-        if info is None:
+        known = self._sessions.get(session_id)
+        return known if known is not None else await self._restored.get(session_id, lambda: self._restore(session_id))
+
+    async def _restore(self, session_id: str) -> Session:
+        """A session that others began, as it is now; attached to, where a detached engine is running it."""
+        known = await self._memory.of(session_id)
+        if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
-        session = self._sessions.get(session_id)
-        if session is None:
-            options = session_options(_existing(info.directory), {}, self._allowed_roots)
-            session = self._new_session(session_id, options, directory=info.directory, model=info.model, name=info.name)
-        return session
+        tree = await anyio.to_thread.run_sync(worktrees.take_up, self.settings.state_dir, session_id)
+        if session_id in self._sessions:  # it has been started here meanwhile
+            return self._sessions[session_id]
+        session = self._make_session(
+            session_id, known.options, directory=known.directory, model=known.model, name=known.name
+        )
+        session.worktree = tree
+        session.task_ids.extend(known.task_ids)
+        if known.running is None or not await self._adopt(session, known.running):
+            for event in known.past:
+                session.apply(event)
+        return self._sessions.setdefault(session_id, session)
+
+    async def _adopt(self, session: Session, task: Task) -> bool:
+        """Attach to the engine that runs the session's newest turn; False if none does any more."""
+        engine = (
+            await self._engines.reach(task.engine) if self._engines is not None and task.engine is not None else None
+        )
+        try:
+            if engine is None or session.id not in await engine.running_sessions():
+                return False
+            opened = await engine.adopt(session.id, session.options)
+        except HelmsmanError as error:
+            log.info("session %s could not be attached to: %s", session.id, error)
+            return False
+        self._ledger.begin(task.id, session, engine=engine.id)
+        self._attach(session, engine, opened)
+        return True
 
     async def list(
         self,
@@ -439,7 +483,11 @@ class Helmsman:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _new_session(
+    def _new_session(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
+        session = self._sessions[session_id] = self._make_session(session_id, options, directory=directory)
+        return session
+
+    def _make_session(
         self,
         session_id: str,
         options: SessionOptions,
@@ -449,9 +497,7 @@ class Helmsman:
         name: str | None = None,
     ) -> Session:
         state = SessionState(session_id, directory=directory, model=model, name=name)
-        session = Session(state, Feed(self.settings.event_buffer_size), self, options, self._listeners)
-        self._sessions[session_id] = session
-        return session
+        return Session(state, Feed(self.settings.event_buffer_size), self, options, self._listeners)
 
     def _attach(self, session: Session, engine: Engine, opened: Opened) -> None:
         session.engine = engine
@@ -486,11 +532,11 @@ class Helmsman:
         for session in list(self._sessions.values()):
             if not session.queue or session.state.is_running:
                 continue
-            turn = session.queue.pop(0)
+            queued = session.queue.pop(0)
             try:
-                await self._run_turn(session, turn)
+                await self._run_turn(session, queued.turn, queued.task_id)
             except TooManySessions:
-                session.queue.insert(0, turn)
+                session.queue.insert(0, queued)
                 return
             except HelmsmanError as error:
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
@@ -507,16 +553,12 @@ class Helmsman:
             )
 
 
-@dataclass(slots=True)
-class _Begun:
-    """What became of a turn that was begun on somebody's behalf."""
-
-    done: anyio.Event = field(default_factory=anyio.Event)
-    session: Session | None = None
-    error: Exception | None = None
-
-
 _NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
+
+
+def _tell(on_task: Callable[[str], None] | None, task_id: str) -> None:
+    if on_task is not None:
+        on_task(task_id)
 
 
 def _busy(session: Session) -> SessionBusy:
@@ -525,17 +567,13 @@ def _busy(session: Session) -> SessionBusy:
     )
 
 
-def _usable(engine: Engine | None) -> bool:
-    return engine is not None and engine.lost is None
+def _known(error: Exception) -> HelmsmanError:
+    return (
+        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
+    )
 
 
 def _failed(session_id: str, error: Exception) -> TurnEnded:
-    known = (
-        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
-    )
+    known = _known(error)
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
-
-
-def _existing(path: str | None) -> str | None:
-    return path if path is not None and Path(path).is_dir() else None

@@ -63,6 +63,7 @@ class Settings:
     state_dir: Path
     detach: bool
     expose_primitives: bool
+    engine_idle: float = 900.0
     allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 
@@ -103,6 +104,7 @@ def load_settings(
         "tools": ("sessions",),
         "state_dir": platformdirs.user_state_path(_APP, appauthor=False),
         "detach": True,
+        "engine_idle_ms": 900_000,
         "expose_primitives": False,
     }
     for given in (
@@ -112,7 +114,8 @@ def load_settings(
     ):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
-    return Settings(approval_timeout=values.pop("approval_timeout_ms") / 1000, files=files, **values)
+    seconds = {name: values.pop(f"{name}_ms") / 1000 for name in ("approval_timeout", "engine_idle")}
+    return Settings(**seconds, files=files, **values)
 
 
 def ensure_state_dir(path: Path) -> Path:
@@ -333,5 +336,6 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "state_dir": _Setting("HELMSMAN_STATE_DIR", _path, only_user=True),
     "allowed_roots": _Setting("HELMSMAN_ALLOWED_ROOTS", _directories, only_user=True),
     "detach": _Setting("HELMSMAN_DETACH", _switch),
+    "engine_idle_ms": _Setting("HELMSMAN_ENGINE_IDLE_MS", _whole_number(1000, 30 * _DAY_MS)),
     "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
 }

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio
@@ -41,6 +41,7 @@ from helmsman.events import (
 )
 from helmsman.questions import DENY
 from helmsman.service import Helmsman
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -270,7 +271,8 @@ async def _opened(
     if helm is not None:
         yield helm
         return
-    async with Helmsman(settings, env=env) as own:
+    # A step ends with the one who asked for it, and so does the engine it runs in.
+    async with Helmsman(replace(settings or load_settings(), detach=False), env=env) as own:
         yield own
 
 

@@ -43,7 +43,7 @@ async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
     assert done.exit_code == 1
     assert "✗ Codex" in done.stdout
     assert "npm install -g @openai/codex" in " ".join(done.stdout.split())
-    assert "1 of 5 checks failed" in done.stdout
+    assert "1 of 6 checks failed" in done.stdout
 
 
 async def test_a_missing_login_is_a_failed_check_with_its_fix(

@@ -85,7 +85,7 @@ async def begin(engine: AppServerEngine, tmp_path: Path, **options: Any) -> tupl
 
 
 async def test_a_start_race_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server_engine, "_START_RACE_PAUSE", 0)
+    monkeypatch.setattr(app_server_engine, "START_RACE_PAUSE", 0)
     server = FakeAppServer(tmp_path / "bin", at_start=[stderr(RACE), exit_now(1)], launches=2)
     async with engine_of(server, tmp_path) as engine:
         _, sink = await begin(engine, tmp_path)

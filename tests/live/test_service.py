@@ -25,6 +25,7 @@ from helmsman.errors import (
 )
 from helmsman.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
 from helmsman.inputs import turn_input
+from helmsman.sessions.session import QueuedTurn
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
     session = await finished(await helm.start("one", cwd=git_repo))
     for _ in range(5):  # what the end of the first turn set off has looked at the queue
         await anyio.lowlevel.checkpoint()
-    session.queue.append(turn_input("later"))
+    session.queue.append(QueuedTurn(turn_input("later"), "T-local-later"))
     with pytest.raises(InvalidInput):
         await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})
     with anyio.fail_after(SECONDS):

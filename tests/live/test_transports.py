@@ -100,6 +100,24 @@ async def test_a_turn_over_a_unix_socket(
         await one_turn(engine, git_repo)
 
 
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="This system does not say whose a socket is.")
+async def test_an_engine_of_another_user_is_refused(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    tmp_path: Path,
+    listening: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "e.sock"
+    listening("--listen", f"unix://{path}")
+    async with engine_at(codex_binary, codex_home, lambda _tasks: open_unix(path)):
+        pass
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(EngineLost, match="belongs to another user"):
+        async with open_unix(path):
+            pass
+
+
 async def test_a_question_survives_the_client_that_was_asked(
     codex_binary: Path,
     codex_home: CodexHome,

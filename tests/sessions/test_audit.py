@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.file_lock import file_lock
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.sessions.audit import AuditLog
-from helmsman.sessions.file_lock import file_lock
 
 if TYPE_CHECKING:
     from pathlib import Path

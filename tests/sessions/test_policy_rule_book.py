@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman.errors import InvalidSetting
+from helmsman.file_lock import file_lock
 from helmsman.sessions import rule_book
-from helmsman.sessions.file_lock import file_lock
 from helmsman.sessions.policy import Rule
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.settings import load_settings

@@ -16,7 +16,7 @@ import anyio.lowlevel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import helmsman.service
+import helmsman.engine_holder
 from helmsman import Helmsman, load_settings
 from helmsman.engine import EngineName, Opened, PastTurn, SessionOptions, TurnInput
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionIdle
@@ -57,6 +57,10 @@ class PlayedEngine:
     @property
     def name(self) -> EngineName:
         return "app-server"
+
+    @property
+    def id(self) -> str | None:
+        return None
 
     @property
     def lost(self) -> HelmsmanError | None:
@@ -164,7 +168,7 @@ def test_any_order_ends_in_a_legal_state_with_nothing_waiting(
         engines.append(PlayedEngine())
         yield engines[-1]
 
-    monkeypatch.setattr(helmsman.service, "open_engine", open_played)
+    monkeypatch.setattr(helmsman.engine_holder, "open_engine", open_played)
     base = load_settings({}, {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
     chosen = replace(base, approval_timeout=30.0 if patient else 0.0)
     anyio.run(partial(play, moves, chosen, engines, tmp_path))

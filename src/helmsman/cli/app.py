@@ -25,7 +25,10 @@ _COMMANDS: Final = {
     "serve": "helmsman.cli.serve",
     "run": "helmsman.cli.run",
     "list": "helmsman.cli.list_sessions",
+    "engines": "helmsman.cli.engines",
     "doctor": "helmsman.cli.doctor",
+    "install": "helmsman.cli.install",
+    "uninstall": "helmsman.cli.uninstall",
     "demo": "helmsman.cli.demo",
 }
 """Each command's module, in the order of the help; the command is the `command` in it."""

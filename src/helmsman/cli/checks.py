@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
+from helmsman.cli.client_files import surroundings
+from helmsman.clients.launch import Running, launch_words
+from helmsman.clients.overview import look_at_clients
 from helmsman.codex.app_server_engine import AppServerEngine
 from helmsman.codex.features import Feature, Version
 from helmsman.codex.sandbox_check import check_sandbox
@@ -54,7 +57,7 @@ async def examine(settings: Settings) -> Report:
     """Look at everything."""
     checks = [_settings_files(settings), _codex_home(settings)]
     binary: CodexBinary | None = None
-    async with Helmsman(replace(settings, engine="app-server")) as helm:
+    async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:
             binary = await helm.codex()
         except HelmsmanError as error:
@@ -67,7 +70,7 @@ async def examine(settings: Settings) -> Report:
             else:
                 checks += [_handshake(binary, engine), await _account(engine)]
             checks.append(await _sandbox(binary))
-    checks += [_state_directory(settings), _git()]
+    checks += [_state_directory(settings), _git(), *_clients(settings)]
     features = {} if binary is None else {feature: binary.can(feature) for feature in Feature}
     return Report(binary=binary, checks=tuple(checks), features=features)
 
@@ -185,6 +188,23 @@ def _state_directory(settings: Settings) -> Check:
             fix="Mend its permissions, or set HELMSMAN_STATE_DIR to another directory.",
         )
     return Check(name="State", status="ok", detail=str(path))
+
+
+def _clients(settings: Settings) -> list[Check]:
+    running = Running.now()
+    here = {launch_words(running, shared=False), launch_words(running, shared=True)}
+    found = look_at_clients(surroundings(settings), here)
+    if not found:
+        return [Check(name="Clients", status="ok", detail="none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
+    return [
+        Check(
+            name=finding.client.title,
+            status="warning" if finding.fix else "ok",
+            detail=finding.detail,
+            fix=finding.fix,
+        )
+        for finding in found
+    ]
 
 
 def _git() -> Check:

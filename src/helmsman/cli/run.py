@@ -125,6 +125,7 @@ async def _run(
     options: StartOptions,
     as_json: bool,
 ) -> int:
+    from dataclasses import replace
     from functools import partial
 
     from helmsman.cli.consoles import configure_logs, logs_wanted
@@ -135,7 +136,7 @@ async def _run(
     from helmsman.step import run_step
 
     configure_logs(settings)
-    async with Helmsman(settings) as helm:
+    async with Helmsman(replace(settings, detach=False)) as helm:
         if session_id is not None:
             session_id = await full_session_id(helm, session_id)
         step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **_given(options))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.mcp.http import HttpOptions
     from helmsman.settings import Settings
 
-_TOOLSETS: Final = ("sessions",)
+_TOOLSETS: Final = ("sessions", "compat", "router")
 _LEAVE_SECONDS: Final = 15
 """How long everything may take to end after a signal; Codex itself needs a small part of it."""
 
@@ -41,6 +41,7 @@ Examples:
     "--transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How clients connect."
 )
 @click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas. Default: sessions.")
+@click.option("--expose-primitives", is_flag=True, default=None, help="List the router's primitives (_codex_…) too.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How Codex is run.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="HTTP: the interface to listen on.")
 @click.option(
@@ -54,6 +55,7 @@ Examples:
 def command(
     transport: str,
     tools: str | None,
+    expose_primitives: bool | None,
     engine: str | None,
     host: str,
     port: int,
@@ -68,7 +70,7 @@ def command(
     from helmsman.cli.consoles import configure_logs
     from helmsman.settings import load_settings
 
-    settings = load_settings({"tools": tools, "engine": engine})
+    settings = load_settings({"tools": tools, "expose_primitives": expose_primitives, "engine": engine})
     check_toolsets(settings.tools)
     configure_logs(settings)
     options = None

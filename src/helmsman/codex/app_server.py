@@ -43,6 +43,7 @@ _UNWANTED_NOTIFICATIONS: Final = (
     "rawResponseItem/completed",
     "mcpServer/startupStatus/ready",
 )
+_NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
 _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
 
@@ -172,6 +173,28 @@ class AppServer:
             **settings.as_params(),
         )
         return _opened_thread("thread/resume", answer)
+
+    async def join_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
+        """Resume a thread together with its newest turn, running or ended, as far as it has come."""
+        try:
+            answer = await self._call(
+                "thread/resume",
+                timeout=OPEN_TIMEOUT,
+                threadId=thread_id,
+                excludeTurns=True,
+                initialTurnsPage=_NEWEST_TURN,
+                **settings.as_params(),
+            )
+        except EngineRefused as refused:
+            if "list_turns" not in str(refused.details.get("rpc_message")):
+                raise
+            return await self.resume_thread(thread_id, settings)  # its first turn has only just begun
+        page: Any = answer.get("initialTurnsPage")
+        if not isinstance(page, dict):  # Codex before 0.145
+            page = await self._call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
+        thread = answer.get("thread")
+        fields = thread if isinstance(thread, dict) else {}
+        return _opened_thread("thread/resume", {**answer, "thread": {**fields, "turns": page.get("data")}})
 
     async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
         """A new thread with the history of another, up to and including `last_turn_id` where one is given."""

@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.codex.access import Access, plan_access
-from helmsman.codex.app_server import AppServer, Thread, ThreadSettings
+from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
+from helmsman.codex.normalise.turns import turn_as_events
+from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, thread_settings
 from helmsman.codex.policies import refuse_wider
 from helmsman.codex.process import codex_environment
 from helmsman.codex.routing import EventRouter
+from helmsman.codex.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.codex.transports import open_stdio
 from helmsman.concurrency import background_tasks
-from helmsman.engine import EngineName, Opened, PastTurn
+from helmsman.engine import EngineName, PastTurn
 from helmsman.errors import (
     EngineLost,
-    EngineStartFailed,
+    EngineRefused,
     EngineTimeout,
     HelmsmanError,
     InvalidInput,
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
 
     from helmsman.codex.app_server import ServerInfo
     from helmsman.codex.binary import CodexBinary
-    from helmsman.engine import SessionOptions, TurnInput
+    from helmsman.engine import Opened, SessionOptions, TurnInput
     from helmsman.questions import Choice, Question
 
 log = logging.getLogger(__name__)
@@ -72,11 +76,6 @@ INTERRUPT_TIMEOUT: Final = 10.0
 _INTERRUPT_AGAIN: Final = 0.05
 
 STEER_TIMEOUT: Final = 5.0
-
-START_ATTEMPTS: Final = 4
-_START_RACE: Final = "failed to initialize sqlite state runtime"
-"""What Codex says when several processes start at once on a new home; the next try finds the databases made."""
-_START_RACE_PAUSE: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -96,8 +95,16 @@ class _ThreadState:
 class AppServerEngine:
     """See `helmsman.engine.Engine`. Made by `open_app_server` only."""
 
-    def __init__(self, tasks: TaskGroup, transport: Transport, binary: CodexBinary, codex_home: Path) -> None:
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        transport: Transport,
+        binary: CodexBinary,
+        codex_home: Path,
+        engine_id: str | None = None,
+    ) -> None:
         self._tasks = tasks
+        self._id = engine_id
         self._binary = binary
         self._codex_home = codex_home
         self._router = EventRouter()
@@ -114,6 +121,14 @@ class AppServerEngine:
         self._rate_limits: RateLimitsReported | None = None
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
+        self._leaving = False
+        self._held: dict[str, list[Callable[[], object]]] = {}
+        """What Codex said of a session that is being adopted: it comes after what happened before."""
+
+    @property
+    def id(self) -> str | None:
+        """The name of an engine that goes on without us (`helmsman.codex.detached`); None of one that ends with us."""
+        return self._id
 
     @property
     def name(self) -> EngineName:
@@ -150,6 +165,10 @@ class AppServerEngine:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
 
+    def leave(self) -> None:
+        """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
+        self._leaving = self._id is not None
+
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
@@ -164,18 +183,61 @@ class AppServerEngine:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
-        thread = await self._api.start_thread(_thread_settings(options, access))
+        thread = await self._api.start_thread(thread_settings(options, access))
         return await self._opened(thread, options, access, turn)
 
     async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
-        known = session_id in self._threads
-        thread = await self._api.resume_thread(session_id, _thread_settings(options, access))
+        known = session_id in self._threads or (self._id is not None and session_id in await self._api.loaded_threads())
+        thread = await self._api.resume_thread(session_id, thread_settings(options, access))
         return await self._opened(thread, options, access, turn, compare=not known)
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
+        return tuple(thread.id for thread in await self._loaded() if thread.is_active and thread.parent_id is None)
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        """Take over a session that another process began in this engine.
+
+        The sink gets its newest turn as far as it has come, with every question that is still open, and then what happens
+        next. The policy in force stays until the next turn, which sends that of `options`.
+        """
+        access = await self._plan(options, resuming=True)
+        family = [session_id]
+        loaded = await self._loaded()
+        for parent in family:
+            family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
+        for child in family[1:]:
+            self._router.adopt(child, session_id)
+        opened, *_ = [await self._join(thread_id, options, access) for thread_id in family]
+        return opened
+
+    async def _loaded(self) -> list[Thread]:
+        threads: list[Thread] = []
+        for thread_id in await self._api.loaded_threads():
+            try:
+                threads.append(await self._api.read_thread(thread_id))
+            except EngineRefused:  # of a thread whose first turn has only just begun, Codex has nothing to read yet
+                threads.append(Thread(id=thread_id, is_active=True))
+        return threads
+
+    async def _join(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
+        self._held[thread_id] = []
+        try:
+            thread = await self._api.join_thread(thread_id, thread_settings(options, access))
+            state = self._state(thread_id)
+            state.options, state.access, state.directory = options, access, thread.cwd
+            for turn in thread.turns:
+                for event in turn_as_events(thread_id, turn):
+                    self._take(event)
+        finally:
+            for call in self._held.pop(thread_id):
+                call()
+        return replace(as_opened(thread, access, state.turn_id), sandbox=thread.sandbox)
 
     async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
-        thread = await self._api.fork_thread(session_id, _thread_settings(options, access))
+        thread = await self._api.fork_thread(session_id, thread_settings(options, access))
         return await self._opened(thread, options, access, turn)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
@@ -199,16 +261,12 @@ class AppServerEngine:
             )
         state = self._state(thread.id)
         state.options, state.access, state.directory = options, access, thread.cwd
-        turn_id = await self._running_turn(thread) if turn is None else await self._begin_turn(thread.id, access, turn)
-        return Opened(
-            session_id=thread.id,
-            turn_id=turn_id,
-            directory=thread.cwd,
-            model=thread.model,
-            approval_policy=thread.approval_policy,
-            sandbox=access.sandbox or thread.sandbox,
-            notes=access.notes,
-        )
+        if turn is None:
+            turn_id = await self._running_turn(thread)
+        else:
+            model = None if compare else options.model
+            turn_id = await self._begin_turn(thread.id, access, turn, model=model)
+        return as_opened(thread, access, turn_id)
 
     async def _running_turn(self, thread: Thread) -> str | None:
         if not thread.is_active:
@@ -237,7 +295,7 @@ class AppServerEngine:
         model: str | None = None
         if state.access is None or state.options != options:
             if state.options is not None:
-                _refuse_what_only_opening_takes(state.options, options)
+                refuse_what_only_opening_takes(state.options, options)
             state.access = await self._plan(options, resuming=True)
             state.options = options
             model = options.model
@@ -339,11 +397,19 @@ class AppServerEngine:
         thread_id = thread_of(request)
         if thread_id is None:
             return False
-        owner = self._router.owner(thread_id) or (thread_id if self._is_own(thread_id) else None)
+        if thread_id in self._held:
+            self._held[thread_id].append(partial(self._ask_or_refuse, request))
+            return True
+        session_id = self._router.parent(thread_id) or thread_id
+        owner = self._router.owner(thread_id) or (session_id if self._is_own(session_id) else None)
         if owner is not None:
             return self._ask(request, owner)
         self._tasks.start_soon(self._ask_parent, request, thread_id)
         return True
+
+    def _ask_or_refuse(self, request: IncomingRequest) -> None:
+        if not self._on_request(request):
+            self._peer.refuse(request.id, f"Helmsman does not answer {request.method}")
 
     def _is_own(self, thread_id: str) -> bool:
         state = self._threads.get(thread_id)
@@ -386,6 +452,10 @@ class AppServerEngine:
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        held = self._held.get(str(params.get("threadId")))
+        if held is not None:
+            held.append(partial(self._on_notification, method, params))
+            return
         if method == "serverRequest/resolved":
             self._on_resolved(params)
             return
@@ -395,6 +465,9 @@ class AppServerEngine:
         if isinstance(event, RateLimitsReported):
             self._rate_limits = event
             return
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
         self._track(event)
         self._router.deliver(event)
 
@@ -451,29 +524,8 @@ class AppServerEngine:
         self._questions_by_request.clear()
         for state in self._threads.values():
             state.idle.set()
-        self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
-
-
-def _thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
-    return ThreadSettings(
-        cwd=options.cwd,
-        model=options.model,
-        sandbox=access.thread_sandbox,
-        approval_policy=access.approval_policy,
-        config=access.config,
-        base_instructions=options.base_instructions,
-        developer_instructions=options.developer_instructions,
-    )
-
-
-def _refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
-    """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently."""
-    fixed = ("cwd", "profile", "config", "base_instructions", "developer_instructions", "trust_repository")
-    changed = [name for name in fixed if getattr(known, name) != getattr(wanted, name)]
-    if changed:
-        raise InvalidInput(
-            f"Codex takes {', '.join(changed)} only when it opens a session, and this one is open. Start a new one for it."
-        )
+        if not self._leaving:
+            self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
 
 
 def _not_open(question: Question) -> QuestionNotOpen:
@@ -489,8 +541,11 @@ async def open_app_server(
     codex_home: Path,
     env: Mapping[str, str] | None = None,
     connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
+    engine_id: str | None = None,
 ) -> AsyncIterator[AppServerEngine]:
     """An engine for the length of the block: a child process, or whatever `connect` reaches.
+
+    One with an `engine_id` goes on without us: at the end of the block we only let go of it.
 
     Raises:
         EngineStartFailed: Codex did not come up. No process is left behind.
@@ -504,25 +559,16 @@ async def open_app_server(
 
     for attempt in range(1, START_ATTEMPTS + 1):
         async with background_tasks() as tasks, connect(tasks) as transport:
-            engine = AppServerEngine(tasks, transport, binary, codex_home)
+            engine = AppServerEngine(tasks, transport, binary, codex_home, engine_id)
             try:
                 await engine.shake_hands()
             except (EngineLost, EngineTimeout) as error:
-                if attempt == START_ATTEMPTS or _START_RACE not in str(error.details.get("stderr", "")):
-                    raise _start_failed(error) from error
+                if attempt == START_ATTEMPTS or not is_start_race(error):
+                    raise start_failed(error) from error
             else:
-                yield engine
+                try:
+                    yield engine
+                finally:
+                    engine.leave()
                 return
-        await anyio.sleep(_START_RACE_PAUSE * attempt)
-
-
-def _start_failed(error: HelmsmanError) -> EngineStartFailed:
-    stderr = str(error.details.get("stderr") or "")
-    lines = stderr.splitlines()
-    # A panic ends in a backtrace; what went wrong is in the line that says so.
-    said = next((f" It said: {line}" for line in [*(line for line in lines if "rror" in line[:12]), *lines[-1:]]), "")
-    return EngineStartFailed(
-        f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
-        exit_code=error.details.get("exit_code"),
-        stderr=stderr or None,
-    )
+        await anyio.sleep(START_RACE_PAUSE * attempt)

@@ -40,6 +40,15 @@ def descendants(pid: int) -> frozenset[Process]:
     return frozenset(found)
 
 
+def running_process(pid: int) -> Process | None:
+    """The process that has this pid now; None when there is none, or it has ended and only waits to be reaped."""
+    if not Path("/proc/self/stat").exists():
+        return next((process for process, _ in _from_ps() if process.pid == pid), None)
+    with suppress(OSError):
+        return next((process for process, _ in _read_stat(Path(f"/proc/{pid}"))), None)
+    return None
+
+
 def kill(processes: Collection[Process]) -> frozenset[Process]:
     """Kill those that still run; they are returned, and may take a moment to be gone."""
     left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
@@ -58,10 +67,14 @@ def _from_proc() -> Iterator[tuple[Process, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
-                # pid (name) state ppid …, and the name may contain anything
-                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if fields[0] not in "ZX":
-                    yield Process(int(entry.name), fields[19]), int(fields[1])
+                yield from _read_stat(entry)
+
+
+def _read_stat(entry: Path) -> Iterator[tuple[Process, int]]:
+    # pid (name) state ppid …, and the name may contain anything
+    fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    if fields[0] not in "ZX":
+        yield Process(int(entry.name), fields[19]), int(fields[1])
 
 
 def _from_ps() -> Iterator[tuple[Process, int]]:

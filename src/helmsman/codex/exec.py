@@ -123,6 +123,10 @@ class ExecEngine:
         return "exec"
 
     @property
+    def id(self) -> None:
+        return None
+
+    @property
     def lost(self) -> HelmsmanError | None:
         return self._lost
 

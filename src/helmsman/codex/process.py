@@ -46,6 +46,7 @@ class Child:
     def __init__(self, process: anyio.abc.Process) -> None:
         self._process = process
         self._stderr = bytearray()
+        self._stderr_ended = anyio.Event()
 
     @property
     def pid(self) -> int:
@@ -86,11 +87,18 @@ class Child:
     async def drain_stderr(self) -> None:
         """Keep the end of standard error. A child whose pipe nobody empties would stop at 64 KiB."""
         assert self._process.stderr is not None
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            async for chunk in self._process.stderr:
-                self._stderr += chunk
-                if len(self._stderr) > 2 * STDERR_TAIL_BYTES:
-                    del self._stderr[:-STDERR_TAIL_BYTES]
+        try:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                async for chunk in self._process.stderr:
+                    self._stderr += chunk
+                    if len(self._stderr) > 2 * STDERR_TAIL_BYTES:
+                        del self._stderr[:-STDERR_TAIL_BYTES]
+        finally:
+            self._stderr_ended.set()
+
+    async def stderr_ended(self) -> None:
+        """Wait until all it wrote to standard error is read. The caller bounds the wait: its own children may go on."""
+        await self._stderr_ended.wait()
 
     async def _exited_within(self, seconds: float) -> bool:
         with anyio.move_on_after(seconds):

@@ -53,6 +53,10 @@ class EventRouter:
         parent = self._parents.get(thread_id)
         return parent if parent in self._sinks else None
 
+    def parent(self, thread_id: str) -> str | None:
+        """The session whose sub-agent a thread is, whether or not somebody listens to it."""
+        return self._parents.get(thread_id)
+
     def children(self, session_id: str) -> list[str]:
         """The threads of the session's sub-agents, as far as they are known."""
         return [child for child, parent in self._parents.items() if parent == session_id]

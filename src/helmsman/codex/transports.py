@@ -6,7 +6,10 @@ closed the connection. Only the first one owns a process, and ends it.
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
+import struct
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
@@ -137,7 +140,21 @@ async def open_unix(path: Path) -> AsyncIterator[WebSocketTransport]:
     # Codex before 0.166 drops a handshake that offers compression.
     connecting = unix_connect(str(path), uri="ws://localhost/", **_OPTIONS)
     async with _connected(connecting, f"at {path}") as connection:
+        _refuse_strangers(connection, path)
         yield WebSocketTransport(connection)
+
+
+def _refuse_strangers(connection: ClientConnection, path: Path) -> None:
+    """An engine of another user would learn all we tell it, and could answer anything."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return  # where the system does not tell, the directory of the socket keeps others out
+    its_socket: socket.socket = connection.transport.get_extra_info("socket")
+    credentials = its_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", credentials)
+    if uid != os.geteuid():
+        raise EngineLost(
+            f"The engine at {path} belongs to another user. Remove that path, and start an engine of your own."
+        )
 
 
 @asynccontextmanager

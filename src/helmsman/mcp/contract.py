@@ -21,6 +21,10 @@ class Input(BaseModel):
 class Output(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
+    def is_failure(self) -> bool:
+        """Whether the call as a whole failed, and not only what it tells of."""
+        return False
+
 
 SessionId = Annotated[
     str,

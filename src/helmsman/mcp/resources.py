@@ -18,9 +18,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.tasks import task_state
 from helmsman.mcp.transcript import transcript
-from helmsman.rendering import session_info_as_dict
+from helmsman.rendering import session_info_as_dict, task_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +87,7 @@ class Resources:
                     mime_type=_DIFF,
                 ),
                 types.ResourceTemplate(
-                    uri_template=f"{TASKS}/{{id}}", name="task", title="A task: one turn of a session", mime_type=_JSON
+                    uri_template=f"{TASKS}/{{id}}", name="task", title="A task, local or in the cloud", mime_type=_JSON
                 ),
             ]
         )
@@ -108,7 +107,8 @@ class Resources:
             found, _ = await self._helm.list()
             return _JSON, json.dumps({"sessions": [session_info_as_dict(info) for info in found]}, indent=1)
         if uri.startswith(f"{TASKS}/"):
-            return _JSON, json.dumps(self._task(uri.removeprefix(f"{TASKS}/")), indent=1)
+            task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
+            return _JSON, json.dumps(task_as_dict(task), indent=1)
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
@@ -116,12 +116,6 @@ class Resources:
         if part == "diff":
             return _DIFF, session.state.diff or ""
         return _MARKDOWN, transcript(session, await self._helm.history(session.id))
-
-    def _task(self, task_id: str) -> dict[str, Any]:
-        for session in self._helm.sessions.values():
-            if task_id in session.task_ids:
-                return {"sessionId": session.id, **task_state(session, task_id)}
-        raise MCPError(types.INVALID_PARAMS, f"There is no task {task_id}.", {"uri": f"{TASKS}/{task_id}"})
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 

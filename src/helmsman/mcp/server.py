@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
@@ -11,14 +12,15 @@ from helmsman._version import __version__
 from helmsman.concurrency import background_tasks
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
-from helmsman.mcp.session_tools import SESSION_TOOLS
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
 from helmsman.mcp.toolset import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from helmsman.mcp.toolset import Offered
     from helmsman.service import Helmsman
+    from helmsman.settings import Settings
 
 SERVER_NAME: Final = "helmsman"
 
@@ -32,10 +34,72 @@ codex_interrupt stops a turn; codex_list finds sessions, also those of earlier r
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How a server introduces itself."""
+
+    name: str
+    title: str
+    description: str
+    instructions: str | None
+
+
+IDENTITY: Final = Identity(
+    SERVER_NAME, "Helmsman", "Steer OpenAI Codex: start work, follow it, answer its questions, stop it.", INSTRUCTIONS
+)
+COMPAT_IDENTITY: Final = Identity(
+    "codex-mcp-server", "Codex (Helmsman)", "The tools of the removed codex mcp-server, served by Helmsman.", None
+)
+"""The name is the original's, because clients may know it; who really serves is in the title."""
+
+
+ROUTER_IDENTITY: Final = Identity(
+    SERVER_NAME,
+    "Helmsman",
+    "Steer OpenAI Codex in plain words.",
+    """\
+Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in plain words.
+1. Say what is to be done; it returns a task at once, which works on in the background.
+2. "wait for <task id>" until its status is completed, failed or canceled; "check <task id>" only looks.
+3. nextAction answer: Codex asks something (pendingQuestion). nextAction choose: several tasks may be meant; name one.
+"show the results of <task id>" brings the final message and the change, "cancel <task id>" stops it.
+""",
+)
+
+
+def _identity(toolsets: Sequence[str]) -> Identity:
+    match tuple(toolsets):
+        case ("compat",):
+            return COMPAT_IDENTITY
+        case ("router",):
+            return ROUTER_IDENTITY
+        case _:
+            return IDENTITY
+
+
+def _tools(settings: Settings) -> list[Offered]:
+    """The tools to offer. What is not asked for is not even imported: a client waits for this."""
+    tools: list[Offered] = []
+    if "sessions" in settings.tools:
+        from helmsman.mcp.session_tools import SESSION_TOOLS
+
+        tools += SESSION_TOOLS
+    if "compat" in settings.tools:
+        from helmsman.mcp.compat_tools import compat_tools
+
+        tools += compat_tools()
+    if "router" in settings.tools:
+        from helmsman.mcp.router_tool import router_tools
+
+        tools += router_tools(expose_primitives=settings.expose_primitives)
+    return tools
+
+
 def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     doors = Doors(helm)
-    toolbox = Toolbox(helm, doors, SESSION_TOOLS)
+    toolbox = Toolbox(helm, doors, _tools(helm.settings))
+    identity = _identity(helm.settings.tools)
     tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
 
@@ -46,11 +110,11 @@ def build_server(helm: Helmsman) -> Server[None]:
             yield
 
     server = Server(
-        SERVER_NAME,
+        identity.name,
         version=__version__,
-        title="Helmsman",
-        description="Steer OpenAI Codex: start work, follow it, answer its questions, stop it.",
-        instructions=INSTRUCTIONS,
+        title=identity.title,
+        description=identity.description,
+        instructions=identity.instructions,
         get_tool_input_schema=toolbox.input_schema,
         on_list_tools=toolbox.list,
         # A task's handle is a dictionary: the SDK passes shapes of extensions through, and its types do not say so.

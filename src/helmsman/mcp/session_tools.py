@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
-import mcp_types as types
-
-from helmsman.concurrency import background_tasks
 from helmsman.mcp.contract import (
     InterruptInput,
     ListedSession,
@@ -25,17 +20,20 @@ from helmsman.mcp.contract import (
     WaitInput,
 )
 from helmsman.mcp.status import in_words, session_status, worktree
-from helmsman.mcp.tasks import task_handle
-from helmsman.mcp.toolset import Tool
+from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
+from helmsman.mcp.waiting import wait_for_session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import mcp_types as types
+
     from helmsman.engine import SessionInfo
     from helmsman.mcp.toolset import Call
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.model import Task
 
-HEARTBEAT_SECONDS: Final = 10.0
-"""How often a waiting client hears something: enough to keep every known client's timer from running out."""
 _SUMMARY_CHARS: Final = 200
 
 
@@ -85,37 +83,8 @@ async def _status(call: Call, args: StatusInput) -> StatusOutput:
 
 async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequiredResult | dict[str, Any]:
     session = await call.helm.session(args.session_id)
-    await call.doors.take_responses(call.params.input_responses, session)
-    task = task_handle(call.context, session)
-    if task is not None:
-        return task
-    with anyio.move_on_after(args.timeout_sec):
-        async with background_tasks() as tasks:
-            tasks.start_soon(_tell_progress, call, session)
-            changed = False
-            while True:
-                for question in session.questions:
-                    required = call.doors.input_required(call.context, question)
-                    if required is not None:
-                        return required
-                    await call.doors.ask_now(call.context, session, question)
-                if changed or not session.state.is_running or (args.until == "attention" and session.questions):
-                    break
-                await session.wait(until=args.until)
-                changed = args.until == "change"
-    return session_status(session)
-
-
-async def _tell_progress(call: Call, session: Session) -> None:
-    """Progress on the caller's own token: whenever something happens, and now and then when nothing does."""
-    began = time.monotonic()
-    while True:
-        status = session_status(session, output_lines=0)
-        message = status.note or (status.progress.text if status.progress is not None else status.status)
-        await call.context.session.report_progress(round(time.monotonic() - began, 3), None, message)
-        with anyio.move_on_after(HEARTBEAT_SECONDS):
-            await session.feed.changed()
-            await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
+    instead = await wait_for_session(call, session, seconds=args.timeout_sec, until=args.until)
+    return instead if instead is not None else session_status(session)
 
 
 async def _respond(call: Call, args: RespondInput) -> StateOutput:
@@ -136,12 +105,15 @@ async def _list(call: Call, args: ListInput) -> ListOutput:
         cursor=args.cursor,
         include_archived=args.include_archived,
     )
-    return ListOutput(sessions=[_listed(call.helm, info) for info in found], next_cursor=cursor)
+    tasks = await call.helm.tasks.of_sessions([info.session_id for info in found])
+    sessions = [_listed(call.helm.sessions.get(info.session_id), info, tasks[info.session_id]) for info in found]
+    return ListOutput(sessions=sessions, next_cursor=cursor)
 
 
-def _listed(helm: Helmsman, info: SessionInfo) -> ListedSession:
-    session = helm.sessions.get(info.session_id)
-    running = session is not None and session.state.is_running
+def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -> ListedSession:
+    """A session of this process by what it is, one of another process by its tasks."""
+    status = session.status if session is not None else _status_by_tasks(tasks)
+    running = status in ("active", "awaiting_approval")
     summary = info.name or info.first_prompt
     return ListedSession(
         session_id=info.session_id,
@@ -149,11 +121,17 @@ def _listed(helm: Helmsman, info: SessionInfo) -> ListedSession:
         summary=" ".join(summary.split())[:_SUMMARY_CHARS] if summary else None,
         timestamp=info.updated_at.isoformat(),
         is_active=running,
-        active_status=session.status if session is not None and running else None,
+        active_status=status if running else None,
         source=info.source,
         model=info.model,
-        task_ids=list(session.task_ids) if session is not None and session.task_ids else None,
+        task_ids=[task.id for task in reversed(tasks)] or None,
     )
+
+
+def _status_by_tasks(tasks: Sequence[Task]) -> SessionStatus | None:
+    if not tasks or not tasks[0].is_running:
+        return None
+    return "awaiting_approval" if tasks[0].input_required else "active"
 
 
 def _task_id(session: Session) -> str | None:
@@ -175,14 +153,6 @@ def _list_in_words(output: ListOutput) -> str:
     return "\n".join(rows)
 
 
-_READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-_ACTS: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
-)
-_STOPS: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
-
 SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
     Tool(
         name="codex_start",
@@ -193,7 +163,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=StartInput,
         gives=StartOutput,
-        annotations=_ACTS,
+        annotations=ACTS,
         run=_start,
         in_words=_state_in_words,
     ),
@@ -207,7 +177,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=SayInput,
         gives=SayOutput,
-        annotations=_ACTS,
+        annotations=ACTS,
         run=_say,
         in_words=_state_in_words,
     ),
@@ -220,7 +190,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=StatusInput,
         gives=StatusOutput,
-        annotations=_READS,
+        annotations=READS,
         run=_status,
         in_words=in_words,
     ),
@@ -234,7 +204,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=WaitInput,
         gives=StatusOutput,
-        annotations=_READS,
+        annotations=READS,
         run=_wait,
         in_words=in_words,
     ),
@@ -247,7 +217,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=RespondInput,
         gives=StateOutput,
-        annotations=_ACTS,
+        annotations=ACTS,
         run=_respond,
         in_words=_state_in_words,
     ),
@@ -260,7 +230,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=InterruptInput,
         gives=StateOutput,
-        annotations=_STOPS,
+        annotations=STOPS,
         run=_interrupt,
         in_words=_state_in_words,
     ),
@@ -273,7 +243,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         ),
         takes=ListInput,
         gives=ListOutput,
-        annotations=_READS,
+        annotations=READS,
         run=_list,
         in_words=_list_in_words,
     ),

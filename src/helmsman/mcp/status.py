@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from helmsman.events import (
@@ -61,7 +60,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         item_events=[
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
         ],
-        usage=_usage(session.usage),
+        usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),
         note=_note(session, missed),
@@ -127,7 +126,7 @@ def _note(session: Session, missed: int) -> str | None:
     return " ".join(notes) or None
 
 
-def _usage(usage: Usage) -> UsageOutput | None:
+def usage_output(usage: Usage) -> UsageOutput | None:
     if usage == Usage():
         return None
     return UsageOutput(
@@ -141,8 +140,7 @@ def _usage(usage: Usage) -> UsageOutput | None:
 def _progress(session: Session) -> ProgressOutput | None:
     if not session.state.is_running:
         return None
-    seconds = time.monotonic() - session.turn_began_at if session.turn_began_at is not None else None
-    progress = infer_progress(session.items, turn_seconds=seconds)
+    progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
     return ProgressOutput(
         text=progress.text,
         done=progress.done,

@@ -2,13 +2,15 @@
 
 The SDK reads standard input on a worker thread, and such a thread can be neither cancelled nor left behind: a server that
 is told to end by a signal would stay until its client says something. So the lines are read here, by waiting for the
-descriptor. Standard output is the SDK's: while it serves, whatever else is printed goes to standard error.
+descriptor. They are written here too: the SDK hands each line to a worker thread, which costs more than all else that
+Helmsman does with a message. While it serves, whatever else is printed goes to standard error.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -33,9 +35,9 @@ async def serve_stdio(helm: Helmsman) -> None:
     from mcp.server.stdio import stdio_server
 
     server = build_server(helm)
-    with _standard_input() as stdin:
+    with _standard_input() as stdin, _standard_output() as stdout:
         try:
-            async with stdio_server(stdin) as (reader, writer):
+            async with stdio_server(stdin, stdout) as (reader, writer):
                 await server.run(reader, writer, server.create_initialization_options())
         except* BrokenPipeError:
             log.info("the client is gone")  # it closed both pipes while an answer was on its way
@@ -56,6 +58,44 @@ def _standard_input() -> Iterator[Any]:
     finally:
         os.dup2(client, 0)
         os.close(client)
+
+
+@contextmanager
+def _standard_output() -> Iterator[Any]:
+    """Standard output as the SDK wants it. Meanwhile whatever else is printed goes to standard error."""
+    if sys.platform == "win32":
+        yield None
+        return
+    sys.stdout.flush()
+    client = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield _Output(client)
+    finally:
+        sys.stdout.flush()
+        os.dup2(client, 1)
+        os.close(client)
+
+
+class _Output:
+    """Writes to a descriptor without blocking: all that the SDK asks of an `anyio.AsyncFile`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def write(self, text: str) -> None:
+        rest = memoryview(text.encode("utf-8"))
+        while rest:
+            await self._until_writable()
+            rest = rest[os.write(self._descriptor, rest[: select.PIPE_BUF]) :]
+
+    async def flush(self) -> None:
+        """Nothing is held back."""
+
+    async def _until_writable(self) -> None:
+        """A pipe that is writable takes at least PIPE_BUF bytes, so a write of no more than that does not block."""
+        if not select.select((), (self._descriptor,), (), 0)[1]:
+            await anyio.wait_writable(self._descriptor)
 
 
 class _Lines:

@@ -1,45 +1,38 @@
 """The MCP extension `io.modelcontextprotocol/tasks`: a long wait as a task that the client polls.
 
-A client that declares the extension on a `codex_wait` whose turn is still running gets a handle instead of an answer. The
-task is the turn: it is `working` while Codex works, `input_required` while Codex asks (with the questions as forms), and
-`completed` with what `codex_wait` would have returned. Cancelling it interrupts the turn. Clients without the extension
-lose nothing: they wait.
+A client that declares the extension on a wait whose turn is still running gets a handle instead of an answer. The task is
+the one in the registry, so it outlives this server: it is `working` while Codex works, `input_required` while Codex asks
+(with the questions as forms), and `completed` with what `codex_wait` would have returned. Cancelling it interrupts the turn.
+Clients without the extension lose nothing: they wait.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import has_forms
 from helmsman.mcp.status import in_words, session_status
+from helmsman.rendering import task_as_dict
+from helmsman.tasks.model import mcp_status_of
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from helmsman.mcp.doors import Doors
+    from helmsman.mcp.toolset import Call
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.model import Task
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
-_POLL_MS: Final = 2000
 _DONE: Final = {"resultType": "complete"}
 """What these methods' own answers are, whatever the state of the task they tell of."""
-
-McpTaskStatus = Literal["working", "input_required", "completed", "cancelled"]
-
-TASK_STATUS: Final[dict[SessionStatus, McpTaskStatus]] = {
-    "active": "working",
-    "awaiting_approval": "input_required",
-    "done": "completed",
-    "error": "completed",  # the call worked; what it tells is that the turn failed
-    "interrupted": "cancelled",
-}
-"""The one mapping between the states of a session and those of an MCP task."""
 
 
 class GetTaskParams(types.RequestParams):
@@ -55,14 +48,15 @@ class UpdateTaskParams(types.RequestParams):
     input_responses: types.InputResponses
 
 
-def task_handle(context: ServerRequestContext[Any, Any], session: Session) -> dict[str, Any] | None:
+async def task_handle(call: Call, session: Session) -> dict[str, Any] | None:
     """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over.
 
     A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.
     """
-    if not _declared(context) or not has_forms(context) or not session.state.is_running or not session.task_ids:
+    task_id = call.helm.ledger.running_task(session.id)
+    if task_id is None or not _declared(call.context) or not has_forms(call.context):
         return None
-    return {"resultType": "task", **task_state(session, session.task_ids[-1])}
+    return {"resultType": "task", **task_state(await call.helm.tasks.get(task_id))}
 
 
 class TaskMethods:
@@ -73,44 +67,56 @@ class TaskMethods:
         self._doors = doors
 
     async def get(self, context: ServerRequestContext[Any, Any], params: GetTaskParams) -> dict[str, Any]:
-        session = self._session(context, params.task_id)
-        task = {**_DONE, **task_state(session, params.task_id)}
-        if task["status"] == "input_required":
+        task, session = await self._task(context, params.task_id)
+        state = {**_DONE, **task_state(task)}
+        if state["status"] == "input_required" and session is not None:
             forms = {question.id: self._doors.form(question) for question in session.questions}
-            task["inputRequests"] = {
+            state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }
-        elif task["status"] == "completed":
+        elif state["status"] == "completed":
+            state["result"] = (await self._result(task)).model_dump(by_alias=True, mode="json", exclude_none=True)
+        return state
+
+    async def _result(self, task: Task) -> types.CallToolResult:
+        """What the wait would have returned: how the session is, if this was its newest turn, else what the task gave."""
+        session = await self._helm.session(task.session_id) if task.session_id is not None else None
+        if session is not None and session.task_ids[-1:] == [task.id]:
             status = session_status(session)
-            result = types.CallToolResult(
-                content=[types.TextContent(type="text", text=in_words(status))],
-                structured_content=status.model_dump(by_alias=True, mode="json", exclude_none=True),
-            )
-            task["result"] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return task
+            text, structured = in_words(status), status.model_dump(by_alias=True, mode="json", exclude_none=True)
+        else:
+            structured = task_as_dict(task)
+            text = f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else "")
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
     async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTaskParams) -> dict[str, Any]:
-        session = self._session(context, params.task_id)
-        await self._doors.take_responses(params.input_responses, session)
+        _, session = await self._task(context, params.task_id)
+        if session is not None:
+            await self._doors.take_responses(params.input_responses, session)
         return dict(_DONE)
 
     async def cancel(self, context: ServerRequestContext[Any, Any], params: CancelTaskParams) -> dict[str, Any]:
-        session = self._session(context, params.task_id)
-        if session.state.is_running and session.task_ids[-1] == params.task_id:
-            await self._helm.interrupt(session.id)
+        task, _ = await self._task(context, params.task_id)
+        try:
+            await self._helm.tasks.cancel(task)
+        except HelmsmanError as error:
+            raise MCPError(types.INTERNAL_ERROR, error.message, error.as_dict()) from error
         return dict(_DONE)
 
-    def _session(self, context: ServerRequestContext[Any, Any], task_id: str) -> Session:
+    async def _task(self, context: ServerRequestContext[Any, Any], task_id: str) -> tuple[Task, Session | None]:
+        """A task as it is now and, while it is running, its session, attached to if an earlier server began it."""
         if not _declared(context):
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
                 f"Declare the extension {EXTENSION} to use tasks.",
                 {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
             )
-        for session in self._helm.sessions.values():
-            if task_id in session.task_ids:
-                return session
-        raise MCPError(types.INVALID_PARAMS, f"There is no task {task_id}. Use codex_list to find its session.")
+        try:
+            task = await self._helm.tasks.get(task_id)
+            session = await self._helm.tasks.local.follow(task) if task.origin == "local" and task.is_running else None
+            return (task if session is None else await self._helm.tasks.get(task_id)), session
+        except HelmsmanError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message, error.as_dict()) from error
 
 
 def _declared(context: ServerRequestContext[Any, Any]) -> bool:
@@ -119,18 +125,17 @@ def _declared(context: ServerRequestContext[Any, Any]) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})
 
 
-def task_state(session: Session, task_id: str) -> dict[str, Any]:
-    """A task as the extension describes it. One that is not the session's newest is over: only one turn runs at a time."""
-    newest = session.task_ids[-1] == task_id
-    status = session_status(session, output_lines=0)
-    message = status.note or (status.progress.text if status.progress is not None else None)
-    task = {
-        "taskId": task_id,
-        "status": TASK_STATUS[session.status] if newest else "completed",
-        "statusMessage": message,
-        "createdAt": session.created_at.isoformat(),
-        "lastUpdatedAt": session.changed_at.isoformat(),
-        "ttlMs": None,
-        "pollIntervalMs": _POLL_MS,
+def task_state(task: Task) -> dict[str, Any]:
+    """A task as the extension describes it."""
+    progress = task.progress.get("text") if task.progress is not None else None
+    left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
+    state = {
+        "taskId": task.id,
+        "status": mcp_status_of(task),
+        "statusMessage": task.note or progress,
+        "createdAt": task.created_at.isoformat(),
+        "lastUpdatedAt": task.updated_at.isoformat(),
+        "ttlMs": None if left is None else max(0, int(left.total_seconds() * 1000)),
+        "pollIntervalMs": task.poll_ms,
     }
-    return {key: value for key, value in task.items() if value is not None or key == "ttlMs"}
+    return {key: value for key, value in state.items() if value is not None or key == "ttlMs"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -34,6 +34,15 @@ CallOutcome = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 """A result, a request for input, or (as it goes over the wire) the handle of a task."""
 
 
+READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+ACTS: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+)
+STOPS: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a tool: whom to ask, and the request it came with."""
@@ -42,6 +51,17 @@ class Call:
     doors: Doors
     context: ServerRequestContext[Any, Any]
     params: types.CallToolRequestParams
+
+
+class Offered(Protocol):
+    """What a server can offer: something with a name that can be listed and called."""
+
+    @property
+    def name(self) -> str: ...
+
+    def listed(self) -> types.Tool: ...
+
+    async def called(self, call: Call) -> CallOutcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +96,16 @@ class Tool(Generic[InputT]):
             return result
         structured = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=self.in_words(result))], structured_content=structured
+            content=[types.TextContent(type="text", text=self.in_words(result))],
+            structured_content=structured,
+            is_error=result.is_failure(),
         )
 
 
 class Toolbox:
     """The tools a server offers."""
 
-    def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Tool[Any]]) -> None:
+    def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
         self._doors = doors
         self._tools = {tool.name: tool for tool in tools}

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import HelmsmanError
+from helmsman.file_lock import file_lock
 from helmsman.redaction import redact_value
-from helmsman.sessions.file_lock import file_lock
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import InvalidSetting
+from helmsman.file_lock import file_lock
 from helmsman.repositories import repository_root
-from helmsman.sessions.file_lock import file_lock
 from helmsman.sessions.policy import RuleSet
 from helmsman.sessions.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.settings import CONFIG_NAME, ensure_state_dir

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
-    from helmsman.sessions.worktree import Worktree
+    from helmsman.worktrees import Worktree
 
 Until = Literal["attention", "change", "end"]
 WhenBusy = Literal["error", "steer", "queue"]
@@ -36,6 +37,14 @@ class QuestionHandler(Protocol):
     """Answers a question: one answer a part, or None to leave it to somebody else. Cancelled when that happens."""
 
     def __call__(self, session: Session, question: Question, /) -> Awaitable[Sequence[str] | str | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTurn:
+    """A message that waits for its turn, and the task it is."""
+
+    turn: TurnInput
+    task_id: str
 
 
 class Verbs(Protocol):
@@ -67,7 +76,7 @@ class Session:
         self.feed = feed
         self.options = options
         self.engine: Engine | None = None
-        self.queue: list[TurnInput] = []
+        self.queue: list[QueuedTurn] = []
         self.begun = anyio.Event()
         """Set once the engine has begun the turn that was asked for, or has failed to."""
         self.begun.set()
@@ -137,6 +146,11 @@ class Session:
     def turn_count(self) -> int:
         """Turns run through this Helmsman."""
         return self.state.turn_count
+
+    @property
+    def turn_seconds(self) -> float | None:
+        """How long ago the current (or last) turn was asked for."""
+        return None if self.turn_began_at is None else time.monotonic() - self.turn_began_at
 
     @property
     def directory(self) -> str | None:

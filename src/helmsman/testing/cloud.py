@@ -62,6 +62,8 @@ class CloudTask:
     branch: str | None = None
     attempts: list[CloudAttempt] = field(default_factory=lambda: [CloudAttempt()])
     applied: bool = False
+    listed_as: TurnStatus | None = None
+    """What the listing says of it instead, for a test of a listing that disagrees with the task itself."""
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
 
@@ -109,6 +111,8 @@ class ScriptedCloud:
         self.requests: list[CloudRequest] = []
         self.rejects_login = False
         """Answer every request with 401."""
+        self.fault: Callable[[CloudRequest], int | None] = lambda request: None
+        """The HTTP status of a failure to answer a request with, or None to answer it."""
         self._environments: dict[str, str] = {}
         self._address = ""
         self._numbers = itertools.count(1)
@@ -180,11 +184,14 @@ class ScriptedCloud:
         async def endpoint(request: Request) -> JSONResponse:
             text = await request.body()
             body = json.loads(text) if text else None
-            self.requests.append(
-                CloudRequest(request.method, request.url.path, dict(request.query_params), dict(request.headers), body)
+            sent = CloudRequest(
+                request.method, request.url.path, dict(request.query_params), dict(request.headers), body
             )
+            self.requests.append(sent)
             if self.rejects_login:
                 return JSONResponse({"detail": "Unauthorized"}, 401)
+            if (status := self.fault(sent)) is not None:
+                return JSONResponse({"detail": "Scripted fault"}, status)
             answer = handler(request, body)
             return JSONResponse({"detail": "Task not found"}, 404) if answer is None else JSONResponse(answer)
 
@@ -202,7 +209,10 @@ class ScriptedCloud:
         chosen = [task for task in newest_first if wanted in {None, task.environment}]
         first = int(request.query_params.get("cursor", 0))
         after = first + int(request.query_params.get("limit", 20))
-        items = [self._summary(task) | {"task_status_display": self._display(task)} for task in chosen[first:after]]
+        items = [
+            self._summary(task) | {"task_status_display": self._display(task, task.listed_as)}
+            for task in chosen[first:after]
+        ]
         return {"items": items, "cursor": str(after) if after < len(chosen) else None}
 
     def _show_task(self, request: Request, _body: Any) -> Json | None:
@@ -248,8 +258,10 @@ class ScriptedCloud:
             "has_generated_title": True,
         }
 
-    def _display(self, task: CloudTask) -> Json:
-        latest: Json = {} if task.applied else {"turn_status": task.status}  # Codex looks at this before `state`
+    def _display(self, task: CloudTask, status: TurnStatus | None = None) -> Json:
+        latest: Json = (
+            {} if task.applied else {"turn_status": status or task.status}
+        )  # Codex looks at this before `state`
         if task.attempts[0].diff is not None:
             latest["diff_stats"] = _diff_stats(task.attempts[0].diff)
         return {

@@ -9,10 +9,13 @@ A test marked `matrix` that uses `codex_binary` (or anything built on it) runs o
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.codex.detached import stop_engine
+from helmsman.codex.engine_records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
@@ -21,7 +24,6 @@ from helmsman.testing.repository import make_repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,6 +74,15 @@ def codex_home(
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     home.use_model(model.base_url, codex_version(codex_binary))
     return home
+
+
+@pytest.fixture
+def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
+    """The state directory of `codex_home.env`, for tests with engines that outlive their process: here they are stopped."""
+    state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
+    yield state_dir
+    for record in read_records(state_dir):
+        stop_engine(record)
 
 
 @pytest.fixture

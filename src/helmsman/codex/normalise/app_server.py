@@ -300,6 +300,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
             "thread/closed",
             "thread/compacted",
             "thread/deleted",
+            "thread/goal/cleared",
             "thread/readState/changed",
             "thread/started",
             "thread/status/changed",

@@ -1,4 +1,4 @@
-"""One writer at a time among several processes: a lock on a file, released by the system when its holder dies."""
+"""One holder at a time among several processes: a lock on a file, released by the system when its holder dies."""
 
 from __future__ import annotations
 
@@ -23,16 +23,33 @@ def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
         TimeoutError: Another process kept it for longer than `timeout` seconds.
         OSError: The file cannot be made.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + timeout
+    while (held := take_lock(path)) is None:
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{path} is held by another process")
+        time.sleep(_RETRY_SECONDS)
     try:
-        deadline = time.monotonic() + timeout
-        while not _try_lock(descriptor):
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"{path} is held by another process")
-            time.sleep(_RETRY_SECONDS)
         yield
     finally:
-        os.close(descriptor)  # which gives the lock back
+        release_lock(held)
+
+
+def take_lock(path: Path) -> int | None:
+    """Take the lock until it is released, or until this process ends; None while somebody else has it.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    if _try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def release_lock(held: int) -> None:
+    """Give back what `take_lock` gave."""
+    os.close(held)
 
 
 def _try_lock(descriptor: int) -> bool:

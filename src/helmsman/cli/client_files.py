@@ -1,0 +1,119 @@
+"""What `install` and `uninstall` have in common: which files they look at, how a change is shown, and who agrees to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from helmsman.clients.changes import Change
+    from helmsman.clients.configuration import Configuration
+    from helmsman.clients.locations import Client, Location, Scope, Surroundings
+    from helmsman.settings import Settings
+
+CLIENT_NAMES: Final = ("claude", "claude-desktop", "cursor", "vscode", "codex")
+SCOPES: Final = ("user", "local", "project")
+
+CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it you are asked, and where there is no
+terminal to ask on nothing is changed and the exit code is 2 (1 if you say no)."""
+
+
+client_argument: Final = click.argument("client", type=click.Choice(CLIENT_NAMES))
+scope_option: Final = click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    help="user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
+)
+yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Make the change without asking.")
+
+
+def surroundings(settings: Settings) -> Surroundings:
+    """What the paths of clients depend on, here and now."""
+    from helmsman.clients.claude_project import claude_project
+    from helmsman.clients.locations import Surroundings
+    from helmsman.repositories import repository_root
+
+    cwd = Path.cwd()
+    return Surroundings(
+        platform=sys.platform,
+        env={**os.environ, "CODEX_HOME": str(settings.codex_home)},
+        home=Path.home(),
+        project=repository_root(cwd) or cwd,
+        claude_project=claude_project(cwd),
+    )
+
+
+def locations_of(client: Client, scope: Scope | None, around: Surroundings) -> list[Location]:
+    """The places meant: the given scope, or all that are this person's alone."""
+    if scope is not None:
+        return [client.location(scope, around)]
+    return [client.location(each, around) for each in client.places if each != "project"]
+
+
+def read_files(locations: Sequence[Location]) -> list[Configuration]:
+    """Each file once, with all the places in it."""
+    from helmsman.clients.configuration import read_configuration
+
+    by_path: dict[Any, list[Location]] = {}
+    for location in locations:
+        by_path.setdefault(location.path, []).append(location)
+    return [read_configuration(places) for places in by_path.values()]
+
+
+def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
+    """The exact change, secrets aside: what stands around it may hold keys."""
+    from rich.text import Text
+
+    from helmsman.redaction import redact
+    from helmsman.terminal.diffs import HEADING, diff_lines
+    from helmsman.terminal.text import visible
+
+    for change in changes:
+        done = ", ".join(f"{entry.name} ({entry.location.scope} scope) is {entry.action}" for entry in change.entries)
+        console.print(Text(f"{client.title}, {visible(str(change.path))}: {visible(done)}", HEADING), soft_wrap=True)
+        _names, _newer, *body = redact(change.diff).split("\n", 2)
+        console.print(Text("\n").join(diff_lines("".join(body))), soft_wrap=True)
+
+
+def agree(*, agreed: bool, as_json: bool) -> ExitCode:
+    """Whether to make the change: OK, or how to end without it."""
+    if agreed:
+        return ExitCode.OK
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        click.echo("Nothing was changed. Add --yes to make this change.", err=True)
+        return ExitCode.USAGE
+    if click.confirm("Make this change?", default=False, err=True):
+        return ExitCode.OK
+    click.echo("Nothing was changed.", err=True)
+    return ExitCode.FAILED
+
+
+def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    from helmsman.redaction import redact, redact_value
+
+    return [
+        {
+            "path": str(change.path),
+            "diff": redact(change.diff),
+            "entries": [
+                {
+                    "name": entry.name,
+                    "scope": entry.location.scope,
+                    "action": entry.action,
+                    "entry": redact_value(entry.content),
+                }
+                for entry in change.entries
+            ],
+        }
+        for change in changes
+    ]

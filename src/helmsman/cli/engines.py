@@ -1,0 +1,178 @@
+"""`helmsman engines`: the Codex engines that outlive the processes using them; list and stop them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from helmsman.codex.engine_records import EngineRecord
+    from helmsman.settings import Settings
+
+_OTHER_COLUMNS: Final = 70
+_LEAST_HOME: Final = 12
+
+
+@click.group(
+    "engines",
+    invoke_without_command=True,
+    short_help="List and stop the engines that run without you.",
+    epilog="""\b
+Examples:
+  helmsman engines
+  helmsman engines stop 3f2a9c1e
+  helmsman engines stop --all
+""",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> int | None:
+    """List and stop the Codex engines that go on working when the process that started them has ended.
+
+    An engine that nobody uses and in which nothing runs ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    """
+    ctx.obj = as_json
+    if ctx.invoked_subcommand is None:
+        return list_engines(as_json=as_json)
+    return None
+
+
+@reports_errors
+def list_engines(*, as_json: bool) -> None:
+    """List the engines that run, oldest first."""
+    from helmsman.cli.consoles import is_terminal, result_console
+    from helmsman.codex.engine_records import read_records
+    from helmsman.rendering import json_line
+
+    engines = [_describe(record) for record in read_records(_settings().state_dir)]
+    if as_json:
+        click.echo(json_line({"engines": engines}))
+    elif not engines:
+        click.echo("No engine is running. One starts with the first session.", err=True)
+    elif is_terminal(console := result_console()):
+        _print_table(console, engines)
+    else:
+        for engine in engines:
+            cells = ("id", "codexVersion", "status", "running", "waiting", "pid", "startedAt", "codexHome")
+            click.echo("\t".join("" if engine[cell] is None else str(engine[cell]) for cell in cells))
+
+
+@command.command("list", short_help="List the engines that run.")
+@json_option
+@click.pass_obj
+def _list(json_of_group: bool, as_json: bool) -> int:
+    """List the engines that run, oldest first.
+
+    Not on a terminal, the columns are separated by tabs: id, version, status, turns at work, turns that wait for an answer,
+    process id, start, CODEX_HOME.
+    """
+    return list_engines(as_json=as_json or json_of_group)
+
+
+@command.command("stop", short_help="Stop an engine and all that runs in it.")
+@click.argument("engine_id", metavar="ID", required=False)
+@click.option("--all", "every", is_flag=True, help="Stop all of them.")
+@json_option
+@click.pass_obj
+def _stop(json_of_group: bool, engine_id: str | None, every: bool, as_json: bool) -> int:
+    """Stop an engine and all that runs in it: its turns are interrupted; their sessions can go on later."""
+    return stop_engines(engine_id, every=every, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def stop_engines(engine_id: str | None, *, every: bool, as_json: bool) -> None:
+    """Stop the engine with this id (any unique beginning will do), or every one."""
+    from helmsman.codex.detached import stop_engine
+    from helmsman.codex.engine_records import read_records
+    from helmsman.errors import InvalidInput
+    from helmsman.rendering import json_line
+
+    if (engine_id is None) is not every:
+        raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
+    found = [record for record in read_records(_settings().state_dir) if every or record.id.startswith(engine_id or "")]
+    if engine_id is not None and len(found) != 1:
+        problem = "There is no engine" if not found else "There is more than one engine"
+        raise InvalidInput(f"{problem} {engine_id}. `helmsman engines` lists them.")
+    for record in found:
+        stop_engine(record)
+        if not as_json:
+            click.echo(f"Stopped engine {record.id}.", err=True)
+    if as_json:
+        click.echo(json_line({"stopped": [record.id for record in found]}))
+    elif not found:
+        click.echo("No engine is running.", err=True)
+
+
+def _settings() -> Settings:
+    from helmsman.cli.consoles import configure_logs
+    from helmsman.settings import load_settings
+
+    settings = load_settings()
+    configure_logs(settings)
+    return settings
+
+
+def _describe(record: EngineRecord) -> dict[str, Any]:
+    from helmsman.codex.engine_activity import look
+    from helmsman.codex.engine_records import is_attached
+    from helmsman.errors import EngineError
+
+    try:
+        activity = look(record.socket)
+    except EngineError:
+        activity = None
+    if not record.is_kept:
+        status = "orphaned"
+    elif activity is None:
+        status = "not answering"
+    elif record.is_draining:
+        status = "draining"
+    else:
+        status = "in use" if is_attached(record) else "unattended"
+    return {
+        "id": record.id,
+        "status": status,
+        "running": None if activity is None else len(activity.working),
+        "waiting": None if activity is None else len(activity.waiting),
+        "codexVersion": record.binary.version,
+        "codexPath": record.binary.path,
+        "codexHome": record.codex_home,
+        "pid": record.codex.pid,
+        "keeperPid": record.keeper.pid,
+        "startedAt": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
+        "idleSeconds": record.idle,
+        "sessions": [] if activity is None else [*activity.working, *activity.waiting],
+    }
+
+
+def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from helmsman.cli.list_sessions import ago
+    from helmsman.terminal.text import one_line
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("ID", style="cyan", no_wrap=True)
+    for name in ("CODEX", "STATUS", "TURNS", "STARTED"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("HOME", no_wrap=True, style="dim")
+    now = datetime.now(UTC)
+    room = max(_LEAST_HOME, console.width - _OTHER_COLUMNS)
+    for engine in engines:
+        age: timedelta = now - datetime.fromisoformat(engine["startedAt"])
+        home = one_line(engine["codexHome"])
+        shown = home if len(home) <= room else f"…{home[1 - room :]}"
+        table.add_row(engine["id"], engine["codexVersion"], engine["status"], _turns(engine), ago(age), shown)
+    console.print(table)
+
+
+def _turns(engine: dict[str, Any]) -> str:
+    parts = [f"{engine['running']} running"] if engine["running"] else []
+    parts += [f"{engine['waiting']} waiting for an answer"] if engine["waiting"] else []
+    return ", ".join(parts) or "none"

@@ -1,0 +1,350 @@
+"""What `install` and `uninstall` change: worked out first so that it can be shown, then applied as it was shown."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.clients.configuration import Configuration, Entry, value_at, write_configuration
+from helmsman.clients.entries import Helmsman, OldServer, with_tools, words_of
+from helmsman.clients.json_file import NotReadable
+from helmsman.clients.locations import BLOCKING_CALL_SECONDS
+from helmsman.clients.record import Kept, Piece
+from helmsman.errors import ConfigurationUnusable, InvalidInput
+from helmsman.redaction import redact, redact_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from helmsman.clients.json_file import JsonFile
+    from helmsman.clients.locations import Location
+    from helmsman.clients.record import Record
+    from helmsman.clients.toml_file import TomlFile
+
+DEFAULT_NAME: Final = "helmsman"
+_CODEX_VARIABLE: Final = "CODEX_CLI_PATH"
+
+Action = Literal["added", "rewritten", "updated", "removed", "restored"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants installed: `launch` starts Helmsman (`shared_launch` in files of a project).
+
+    Without `tools` an entry of ours keeps its toolsets, one of the old server becomes compat, and a new one has the
+    default. With a `name` no other entry is touched.
+    """
+
+    launch: tuple[str, ...]
+    shared_launch: tuple[str, ...]
+    tools: str | None = None
+    name: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """What happens to one entry. `content` is the entry afterwards; None when it is gone."""
+
+    location: Location
+    name: str
+    action: Action
+    content: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The new text of a file, and what that means."""
+
+    path: Path
+    before: str | None
+    after: str | None
+    entries: tuple[EntryChange, ...]
+    private: bool
+    keep: tuple[Kept, ...] = ()
+    forget: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def diff(self) -> str:
+        """The exact change, as a unified diff."""
+        before, after = self.before or "", self.after or ""
+        name = str(self.path)
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            name if self.before is not None else "/dev/null",
+            name if self.after is not None else "/dev/null",
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+    def apply(self, record: Record) -> None:
+        """Make the change, if the file still is as it was. What can be put back is on record before anything is written.
+
+        Raises:
+            ConfigurationUnusable, ConfigurationChanged: It cannot be made; nothing was.
+        """
+        if self.keep:
+            for kept in self.keep:
+                record.keep(kept)
+            record.save()
+        write_configuration(self.path, self.before, self.after, private=self.private)
+        if self.forget:
+            for path in self.forget:
+                record.forget(str(self.path), path)
+            record.save()
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def plan_install(files: Sequence[Configuration], place: Location, wish: Wish, record: Record) -> list[Change]:
+    """The changes that make Helmsman a server of the client. None where all is as it should be.
+
+    Args:
+        files: Where to look for entries of ours and of the old server.
+        place: Where a new entry goes, if there is nothing to rewrite; in one of `files`.
+
+    Raises:
+        InvalidInput: The name is taken by something else, or an old entry has options that would be lost.
+    """
+    entries = [entry for file in files for entry in file.entries]
+    if wish.name is not None:
+        chosen = [entry for entry in entries if entry.name == wish.name]
+    else:
+        chosen = [entry for entry in entries if entry.kind is not None]
+    if not chosen:
+        name = wish.name or DEFAULT_NAME
+        chosen = [entry for entry in entries if entry.name == name]  # something else of that name is in the way
+    for entry in chosen:
+        _refuse_what_cannot_be_taken_over(entry)
+    changes = []
+    for file in files:
+        draft = _Draft(file)
+        for entry in chosen:
+            if entry.location in file.locations:
+                _take_over(draft, entry, wish, record)
+        if not chosen and place in file.locations:
+            _add(draft, place, wish.name or DEFAULT_NAME, wish)
+        changes += draft.changes()
+    return changes
+
+
+def _refuse_what_cannot_be_taken_over(entry: Entry) -> None:
+    words = redact(" ".join(words_of(entry.content)))
+    if entry.kind is None:
+        raise InvalidInput(
+            f"{entry.location.path} already has a server {entry.name!r} that is something else"
+            f"{f' ({words})' if words else ''}. Choose another name with --name."
+        )
+    if isinstance(entry.kind, OldServer) and entry.kind.options:
+        raise InvalidInput(
+            f"The server {entry.name!r} in {entry.location.path} runs `{words}`, and its options "
+            f"({redact(' '.join(entry.kind.options))}) would be lost. Put them into Codex's config.toml and take them "
+            f"out of the entry, or leave it alone and add another one: --name {DEFAULT_NAME}."
+        )
+
+
+def _add(draft: _Draft, place: Location, name: str, wish: Wish) -> None:
+    launch = wish.shared_launch if place.shared else wish.launch
+    options = () if wish.tools is None else ("--tools", wish.tools)
+    content: dict[str, Any] = {"type": "stdio"} if place.client.typed else {}
+    content |= {"command": launch[0], "args": [*launch[1:], "serve", *options]}
+    if wish.env:
+        content["env"] = dict(wish.env)
+    content |= _time_limit(place, wish.tools, content)
+    draft.add(place, name, content)
+
+
+def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
+    """Make an entry of ours, or one of the old server, run what is wanted; all its other fields stay."""
+    kind, place = entry.kind, entry.location
+    launch = wish.shared_launch if place.shared else wish.launch
+    env = dict(wish.env)
+    if isinstance(kind, Helmsman):
+        options = kind.options if wish.tools is None else with_tools(kind.options, wish.tools)
+        tools = wish.tools or kind.tools
+    else:
+        assert isinstance(kind, OldServer)
+        tools = wish.tools or "compat"
+        options = ("--tools", tools)
+        if kind.binary is not None and Path(kind.binary).is_file():
+            env = {_CODEX_VARIABLE: kind.binary, **env}  # the old entry chose this Codex
+    content = entry.content
+    fields: dict[tuple[str, ...], Any] = {("command",): launch[0], ("args",): [*launch[1:], "serve", *options]}
+    if isinstance(content.get("env"), Mapping):
+        fields |= {("env", name): value for name, value in env.items()}
+    elif env:
+        fields["env",] = env
+    fields |= {(name,): value for name, value in _time_limit(place, tools, content).items()}
+    kept = record.get(str(draft.file.path), entry.path) if isinstance(kind, Helmsman) else None
+    draft.rewrite(entry, fields, kept)
+
+
+def _time_limit(place: Location, tools: str | None, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The field that lets a call last as long as a turn, where calls do and the entry has no limit of its own."""
+    timeout = place.client.timeout
+    if timeout is None or tools is None or "compat" not in tools.split(",") or timeout[0] in content:
+        return {}
+    return {timeout[0]: BLOCKING_CALL_SECONDS * timeout[1]}
+
+
+# --- uninstalling ----------------------------------------------------------------------------------------------------
+
+
+def plan_uninstall(files: Sequence[Configuration], name: str | None, record: Record) -> list[Change]:
+    """The changes that take Helmsman out again: rewritten entries are put back, all others of ours are removed."""
+    changes = []
+    for file in files:
+        draft = _Draft(file)
+        for entry in reversed(
+            file.entries
+        ):  # as they were added, in reverse: the first one may have made the way for others
+            if isinstance(entry.kind, Helmsman) and name in (None, entry.name):
+                kept = record.get(str(file.path), entry.path)
+                if kept is not None and kept.rewritten:
+                    draft.restore(entry, kept)
+                else:
+                    draft.remove(entry, kept)
+        changes += draft.changes()
+    return changes
+
+
+# --- the file while it is being changed ------------------------------------------------------------------------------
+
+
+class _Draft:
+    """A file on its way to be another. What it is to say is worked out beside its text, and compared in the end."""
+
+    def __init__(self, file: Configuration) -> None:
+        self.file = file
+        self._document: JsonFile | TomlFile = file.document
+        self._expected: dict[str, Any] = copy.deepcopy(file.document.value)
+        self._entries: list[EntryChange] = []
+        self._keep: list[Kept] = []
+        self._forget: list[tuple[str, ...]] = []
+        self._delete = False
+
+    def add(self, place: Location, name: str, content: dict[str, Any]) -> None:
+        path = (*place.servers, name)
+        present = next(n for n in range(len(place.servers), -1, -1) if self._has(path[:n]))
+        empty = value_at(self._expected, path[:present]) == {}
+        self._keep.append(
+            Kept(
+                file=str(self.file.path),
+                path=path,
+                present=present,
+                empty_source=self._document.source(path[:present]) if empty and present else None,
+                new_file=self.file.is_new,
+            )
+        )
+        self._set(path, content)
+        self._entries.append(EntryChange(place, name, "added", content))
+
+    def rewrite(self, entry: Entry, fields: Mapping[tuple[str, ...], Any], earlier: Kept | None) -> None:
+        pieces = []
+        for field_path, value in fields.items():
+            path = (*entry.path, *field_path)
+            if self._has(path) and value_at(self._expected, path) == value:
+                continue
+            pieces.append(Piece(field_path, self._document.source(path), value))
+            self._set(path, value)
+        if not pieces:
+            return
+        if isinstance(entry.kind, OldServer):
+            self._keep.append(Kept(file=str(self.file.path), path=entry.path, pieces=tuple(pieces)))
+        elif earlier is not None and earlier.rewritten:
+            known = {piece.path: piece for piece in earlier.pieces}
+            for piece in pieces:
+                before = known[piece.path].before if piece.path in known else piece.before
+                known[piece.path] = Piece(piece.path, before, piece.after)
+            self._keep.append(Kept(file=earlier.file, path=earlier.path, pieces=tuple(known.values())))
+        action: Action = "rewritten" if isinstance(entry.kind, OldServer) else "updated"
+        self._entries.append(EntryChange(entry.location, entry.name, action, value_at(self._expected, entry.path)))
+
+    def restore(self, entry: Entry, kept: Kept) -> None:
+        for piece in kept.pieces:
+            path = (*entry.path, *piece.path)
+            ours = piece.path in (("command",), ("args",)) or value_at(self._expected, path) == piece.after
+            if not ours or not self._has(path):
+                continue  # somebody has chosen another value since
+            if piece.before is None:
+                self._remove(path)
+            else:
+                self._put_back(path, piece.before)
+        self._forget.append(entry.path)
+        self._entries.append(EntryChange(entry.location, entry.name, "restored", value_at(self._expected, entry.path)))
+
+    def remove(self, entry: Entry, kept: Kept | None) -> None:
+        self._remove(entry.path)
+        if kept is not None:
+            for length in range(len(entry.path) - 1, kept.present, -1):
+                if value_at(self._expected, entry.path[:length]) == {}:
+                    self._remove(entry.path[:length])
+            owner = entry.path[: kept.present]
+            if kept.empty_source is not None and owner and value_at(self._expected, owner) == {}:
+                self._put_back(owner, kept.empty_source)
+            self._delete = kept.new_file
+        self._forget.append(entry.path)
+        self._entries.append(EntryChange(entry.location, entry.name, "removed", None))
+
+    def changes(self) -> list[Change]:
+        """The change, if there is one.
+
+        Raises:
+            ConfigurationUnusable: The file is written in a way that could not be changed without losing something.
+        """
+        if not self._entries:
+            return []
+        try:
+            sound = self._document.value == self._expected
+        except NotReadable:
+            sound = False
+        if not sound:
+            raise ConfigurationUnusable(
+                f"{self.file.path} is written in a way that cannot be changed safely. Change it by hand: "
+                f"{'; '.join(f'{change.name}: {redact_value(change.content)}' for change in self._entries)}."
+            )
+        after = None if self._delete and not self._expected else self._document.text
+        private = all(not location.shared for location in self.file.locations)
+        return [
+            Change(
+                self.file.path,
+                self.file.text,
+                after,
+                tuple(self._entries),
+                private,
+                tuple(self._keep),
+                tuple(self._forget),
+            )
+        ]
+
+    def _has(self, path: Sequence[str]) -> bool:
+        owner = value_at(self._expected, path[:-1])
+        return not path or (isinstance(owner, Mapping) and path[-1] in owner)
+
+    def _set(self, path: Sequence[str], value: Any) -> None:
+        self._document = self._changed(lambda document: document.with_value(path, value))
+        owner = self._expected
+        for key in path[:-1]:
+            owner = owner.setdefault(key, {})
+        owner[path[-1]] = value
+
+    def _put_back(self, path: Sequence[str], source: str) -> None:
+        self._document = self._changed(lambda document: document.with_source(path, source))
+        value_at(self._expected, path[:-1])[path[-1]] = value_at(self._document.value, path)
+
+    def _remove(self, path: Sequence[str]) -> None:
+        self._document = self._changed(lambda document: document.without(path))
+        owner = value_at(self._expected, path[:-1])
+        if isinstance(owner, dict):
+            owner.pop(path[-1], None)
+
+    def _changed(self, change: Callable[[JsonFile | TomlFile], JsonFile | TomlFile]) -> JsonFile | TomlFile:
+        try:
+            return change(self._document)
+        except NotReadable as error:
+            raise ConfigurationUnusable(f"{self.file.path}: {error}. Correct it there; nothing was changed.") from error

@@ -1,0 +1,158 @@
+"""One configuration file of a client: its text, its servers, and how it is written without losing anything."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helmsman.clients.entries import Helmsman, OldServer, recognise
+from helmsman.clients.json_file import JsonFile, NotReadable
+from helmsman.clients.toml_file import TomlFile
+from helmsman.errors import ConfigurationChanged, ConfigurationUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.clients.locations import Format, Location
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One server of a client. `kind` says what it runs."""
+
+    location: Location
+    name: str
+    content: Any
+    kind: Helmsman | OldServer | None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return (*self.location.servers, self.name)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A file and the places in it where servers stand. `text` is None where there is no file."""
+
+    path: Path
+    locations: tuple[Location, ...]
+    text: str | None
+    document: JsonFile | TomlFile
+
+    @property
+    def is_new(self) -> bool:
+        return self.text is None or not self.text.strip("\ufeff \t\r\n")
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All servers in it, in the order of the file."""
+        found = []
+        for location in self.locations:
+            servers = value_at(self.document.value, location.servers)
+            if servers is None:
+                continue
+            if not isinstance(servers, Mapping):
+                raise ConfigurationUnusable(
+                    f"{self.path} has something else than servers under {'.'.join(location.servers)}. Correct it there."
+                )
+            found += [Entry(location, name, content, recognise(content)) for name, content in servers.items()]
+        return found
+
+
+def read_configuration(locations: Sequence[Location]) -> Configuration:
+    """Read the file that these places are in (the same for all).
+
+    Raises:
+        ConfigurationUnusable: It cannot be read, or is not what it should be; the message says where.
+    """
+    path = Path(locations[0].path)
+    text = _read(path)
+    document = _parse(text, locations[0].client.format)
+    try:
+        document.value  # noqa: B018 - it is read to see whether it can be
+    except NotReadable as error:
+        kind = "TOML" if locations[0].client.format == "toml" else "JSON"
+        raise ConfigurationUnusable(
+            f"{path} is not valid {kind}, {error}. Correct it there; nothing was changed."
+        ) from error
+    return Configuration(path, tuple(locations), text, document)
+
+
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    """What stands there, None where nothing does."""
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value
+
+
+def write_configuration(path: Path, before: str | None, after: str | None, *, private: bool) -> None:
+    """Put `after` where `before` is: all of it or nothing, mode and links kept. None is no file.
+
+    Raises:
+        ConfigurationUnusable: It cannot be written.
+        ConfigurationChanged: What is there is no longer `before`.
+    """
+    target = Path(os.path.realpath(path))
+    _must_be(path, before)
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode) if before is not None else None
+        if mode is not None and not (mode & stat.S_IWUSR and os.access(target, os.W_OK)):
+            raise ConfigurationUnusable(
+                f"{target} is read-only. Make it writable (`chmod u+w {target}`) and try again."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if after is None:
+            _must_be(path, before)
+            target.unlink(missing_ok=True)
+            return
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+            with os.fdopen(opened, "wb") as file:
+                file.write(after.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            if mode is not None:
+                temporary.chmod(mode)
+            _must_be(path, before)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigurationUnusable(
+            f"{path} cannot be written: {error.strerror}. Check who may write there; nothing was changed."
+        ) from error
+
+
+def _must_be(path: Path, before: str | None) -> None:
+    if _read(path) != before:
+        raise ConfigurationChanged(f"{path} was changed by somebody else meanwhile; nothing was written. Try again.")
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise ConfigurationUnusable(
+            f"{path} is not UTF-8, at byte {error.start}. Save it as UTF-8 and try again."
+        ) from error
+    except OSError as error:
+        raise ConfigurationUnusable(
+            f"{path} cannot be read: {error.strerror}. Check what it is and who may read it."
+        ) from error
+
+
+def _parse(text: str | None, written_as: Format) -> JsonFile | TomlFile:
+    if written_as == "toml":
+        return TomlFile(text or "")
+    blank = text is None or not text.strip("\ufeff \t\r\n")
+    return JsonFile("{}\n" if text is None or blank else text, comments=written_as == "jsonc")

@@ -1,0 +1,166 @@
+"""What an entry of a client's configuration runs: Helmsman, the old `codex mcp-server`, or something else."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Final
+
+HELMSMAN_NAMES: Final = ("helmsman", "codex-helmsman")
+DISTRIBUTION: Final = "codex-helmsman"
+
+_CODEX_PACKAGE: Final = re.compile(r"@openai/codex(?:@[\w.^~-]+)?")
+_PACKAGE_RUNNERS: Final = {
+    "npx": frozenset[str](),
+    "bunx": frozenset[str](),
+    "pnpx": frozenset[str](),
+    "pnpm": frozenset({"dlx"}),
+    "bun": frozenset({"x"}),
+    "npm": frozenset({"exec"}),
+}
+"""Programs that fetch a package and run it, each with the word it wants first."""
+_RUNNER_FLAGS: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
+_OLD_SERVER: Final = (["mcp-server"], ["mcp"], ["mcp", "serve"])
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
+
+
+@dataclass(frozen=True, slots=True)
+class Helmsman:
+    """An entry that runs `helmsman serve`: the words that start Helmsman, and the options of `serve`."""
+
+    launch: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @property
+    def tools(self) -> str | None:
+        """The toolsets it names, as they are written."""
+        for number, option in enumerate(self.options):
+            if option == "--tools" and number + 1 < len(self.options):
+                return self.options[number + 1]
+            if option.startswith("--tools="):
+                return option.removeprefix("--tools=")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OldServer:
+    """An entry that runs the MCP server which Codex had built in.
+
+    `binary` is the Codex it names by a full path. `options` are given to Codex, and Helmsman has no place for them.
+    """
+
+    binary: str | None = None
+    options: tuple[str, ...] = ()
+
+
+def words_of(entry: object) -> list[str]:
+    """The command and arguments of an entry; empty for one that is not started (an address), or makes no sense."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("command"), str):
+        return []
+    arguments = entry.get("args", [])
+    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
+        return []
+    return [entry["command"], *arguments]
+
+
+def recognise(entry: object) -> Helmsman | OldServer | None:
+    """What an entry runs; None for all that is not ours to touch."""
+    words = _unwrapped(words_of(entry))
+    if not words:
+        return None
+    return _helmsman(words) or _old_server(words)
+
+
+def with_tools(options: tuple[str, ...], tools: str) -> tuple[str, ...]:
+    """The options of `serve` with other toolsets."""
+    kept: list[str] = []
+    skip = False
+    for option in options:
+        if skip:
+            skip = False
+        elif option == "--tools":
+            skip = True
+        elif not option.startswith("--tools="):
+            kept.append(option)
+    return (*kept, "--tools", tools)
+
+
+def _unwrapped(words: list[str]) -> list[str]:
+    """Without a shell around it, where the shell does nothing else."""
+    if len(words) >= 3 and program_name(words[0]) == "cmd" and words[1].lower() == "/c":
+        return words[2:]
+    if len(words) == 3 and program_name(words[0]) in _SHELLS and words[1] in ("-c", "-lc"):
+        try:
+            inner = shlex.split(words[2])
+        except ValueError:
+            return words
+        inner = inner[1:] if inner[:1] == ["exec"] else inner
+        return words if set(words[2]) & set(";&|<>$`(){}\n") else inner
+    return words
+
+
+def _helmsman(words: list[str]) -> Helmsman | None:
+    for number, word in enumerate(words[:-1]):
+        runs = program_name(word) in HELMSMAN_NAMES or re.split(r"[@=\[]", word)[0] == DISTRIBUTION
+        is_module = number > 0 and words[number - 1] == "-m" and word == "helmsman"
+        if (runs or is_module) and words[number + 1] == "serve":
+            return Helmsman(tuple(words[: number + 1]), tuple(words[number + 2 :]))
+    return None
+
+
+def _old_server(words: list[str]) -> OldServer | None:
+    name = program_name(words[0])
+    if name == "codex":
+        return _codex_arguments(words[1:], words[0] if _is_absolute(words[0]) else None)
+    if (
+        name in ("node", "bun")
+        and len(words) > 1
+        and words[1].replace("\\", "/").endswith("/@openai/codex/bin/codex.js")
+    ):
+        return _codex_arguments(words[2:], None)
+    if name not in _PACKAGE_RUNNERS:
+        return None
+    rest = words[1:]
+    for number, word in enumerate(rest):
+        if _CODEX_PACKAGE.fullmatch(word):
+            after = rest[number + 1 :]
+            after = after[1:] if after[:1] in (["codex"], ["--"]) else after
+            return _codex_arguments(after, None)
+        if word not in _RUNNER_FLAGS | _PACKAGE_RUNNERS[name] | {"-p", "--package"}:
+            return None
+    return None
+
+
+def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | None:
+    """Codex's options may stand on either side of its command."""
+    command: list[str] = []
+    options: list[str] = []
+    takes_value = False
+    for argument in arguments:
+        if takes_value or argument.startswith("-"):
+            options.append(argument)
+            takes_value = not takes_value and "=" not in argument and argument in _OPTIONS_WITH_VALUE
+        else:
+            command.append(argument)
+    if command not in _OLD_SERVER:
+        return None
+    return OldServer(binary, tuple(options))
+
+
+_OPTIONS_WITH_VALUE: Final = frozenset(
+    {"-c", "--config", "-m", "--model", "-p", "--profile", "-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"}
+    | {"--enable", "--disable", "-i", "--image", "--add-dir", "--local-provider"}
+)
+
+
+def program_name(command: str) -> str:
+    """`codex` of `/usr/bin/codex` and of `C:\\x\\codex.cmd`."""
+    name = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
+    return re.sub(r"\.(?:exe|cmd|bat|ps1)$", "", name, flags=re.IGNORECASE)
+
+
+def _is_absolute(command: str) -> bool:
+    return PurePosixPath(command).is_absolute() or PureWindowsPath(command).is_absolute()

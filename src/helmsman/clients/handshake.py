@@ -1,0 +1,81 @@
+"""Trying an entry out: its command is started exactly as it stands there, as the client would, and asked for its tools."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.clients.entries import words_of
+from helmsman.errors import HandshakeFailed
+from helmsman.redaction import redact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANDSHAKE_SECONDS: Final = 60.0
+"""Long, because `uvx` may have to fetch the package first."""
+_LAST_WORDS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Who answered, and with which tools."""
+
+    server: str
+    version: str
+    tools: tuple[str, ...]
+
+
+async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: float = HANDSHAKE_SECONDS) -> Answer:
+    """Start the entry's command and ask for its tools. Like a client's, its environment is small: HOME, PATH and the like.
+
+    Raises:
+        HandshakeFailed: It cannot be started, ends, or does not answer in time; the message has its last words.
+    """
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    from mcp import Client
+
+    command, *arguments = words_of(content)
+    env = content.get("env")
+    cwd = content.get("cwd")
+    parameters = StdioServerParameters(
+        command=command,
+        args=arguments,
+        env={name: str(value) for name, value in env.items()} if isinstance(env, Mapping) else None,
+        cwd=cwd if isinstance(cwd, str) else directory,
+    )
+    shown = redact(" ".join([command, *arguments]))
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            with anyio.fail_after(timeout):
+                async with Client(stdio_client(parameters, errlog=said), mode="legacy") as client:
+                    tools = await client.list_tools()
+                    about = client.server_info
+                    name, version = ("", "") if about is None else (about.name, about.version)
+                    return Answer(name, version, tuple(tool.name for tool in tools.tools))
+        except TimeoutError as error:
+            raise HandshakeFailed(
+                f"`{shown}` did not answer within {timeout:g} s.{_last_words(said)} Run it in a terminal to see why."
+            ) from error
+        except FileNotFoundError as error:
+            raise HandshakeFailed(
+                f"`{command}` was not found. Install Helmsman where the client can find it, and install again."
+            ) from error
+        except Exception as error:  # whatever a foreign program does, it is the program that does not work
+            raise HandshakeFailed(
+                f"`{shown}` does not answer as an MCP server.{_last_words(said)} Run it in a terminal to see why."
+            ) from error
+
+
+def _last_words(said: Any) -> str:
+    """What it wrote to its stderr in the end."""
+    said.seek(0, os.SEEK_END)
+    said.seek(max(0, said.tell() - _LAST_WORDS))
+    lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+    return f" It said: {redact(lines[-1]).rstrip('.')}." if lines else ""

@@ -1,0 +1,77 @@
+"""All clients at a glance: which of them run Helmsman or the old `codex mcp-server`, and whether that still works."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.clients.configuration import read_configuration
+from helmsman.clients.entries import Helmsman, OldServer
+from helmsman.clients.locations import CLIENTS
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from helmsman.clients.configuration import Entry
+    from helmsman.clients.locations import Client, Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one client, and what to do where that is not well."""
+
+    client: Client
+    detail: str
+    fix: str = ""
+
+
+def look_at_clients(
+    around: Surroundings, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
+) -> list[Finding]:
+    """One finding for each client whose files say something of Helmsman or Codex, or cannot be read.
+
+    `here` are the ways to start the Helmsman that is running.
+    """
+    return [finding for client in CLIENTS.values() if (finding := _look_at(client, around, here, which)) is not None]
+
+
+def _look_at(
+    client: Client,
+    around: Surroundings,
+    here: Collection[tuple[str, ...]],
+    which: Callable[[str], str | None],
+) -> Finding | None:
+    said: list[str] = []
+    fixes: list[str] = []
+    places = {
+        (place.path, place.servers): place for place in (client.location(scope, around) for scope in client.places)
+    }
+    for place in places.values():
+        scope = place.scope
+        option = "" if scope == "user" else f" --scope {scope}"
+        try:
+            entries = read_configuration([place]).entries
+        except HelmsmanError as error:
+            return Finding(client, error.message, "The client itself may not be able to read it either.")
+        for entry in entries:
+            name = f"{entry.name} ({scope} scope)"
+            if isinstance(entry.kind, OldServer):
+                said.append(f"{name} runs the old `codex mcp-server`, which newer versions of Codex do not have.")
+                fixes.append(f"Run `helmsman install {client.key}{option}`.")
+            elif isinstance(entry.kind, Helmsman) and which(entry.kind.launch[0]) is None:
+                said.append(f"{name} runs {entry.kind.launch[0]}, which is not there.")
+                fixes.append(f"Run `helmsman install {client.key}{option}`.")
+            elif isinstance(entry.kind, Helmsman):
+                said.append(f"{name} {_where(entry, here)}.")
+    if not said:
+        return None
+    if not fixes:
+        said.append(client.limits)
+    return Finding(client, " ".join(said), " ".join(dict.fromkeys(fixes)))
+
+
+def _where(entry: Entry, here: Collection[tuple[str, ...]]) -> str:
+    assert isinstance(entry.kind, Helmsman)
+    return "points here" if entry.kind.launch in here else f"points to {' '.join(entry.kind.launch)}"

@@ -1,0 +1,98 @@
+"""Names for cloud environments: the table `[cloud]` of `helmsman.toml`.
+
+    [cloud]
+    default_environment = "site"          # a name from below, or an id or label as the cloud has it
+
+    [cloud.environments]                  # in your own file only
+    site = "env_0123456789abcdef"
+
+An environment has secrets and network access of its own. A project's file comes with the repository and may be hostile,
+so it can only choose among the names that your own file has; a name that is not there counts for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from helmsman.settings import ConfigFile
+
+_KEYS: Final = ("default_environment", "environments")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """`environments` are ids or labels by the user's own names. `note` tells of a project's choice that did not count."""
+
+    environments: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None
+    note: str | None = None
+
+    def reference(self, asked: str | None = None) -> str | None:
+        """What to name to the cloud for a name, id or label that was asked for, else for the default, else None."""
+        wanted = asked or self.default
+        return None if wanted is None else self.environments.get(wanted, wanted)
+
+    @classmethod
+    def load(cls, files: Iterable[ConfigFile]) -> CloudSettings:
+        """Read the table from `Settings.files`, the file that wins first.
+
+        Raises:
+            InvalidSetting: Something in it makes no sense, or a project's file sets what it may not.
+        """
+        environments: dict[str, str] = {}
+        default: str | None = None
+        note: str | None = None
+        for file in sorted(files, key=lambda file: not file.trusted):  # the user's first: a project's only chooses
+            table = _table(file)
+            choice = table.get("default_environment")
+            if choice is not None and not _is_name(choice):
+                raise _refuse(file, "default_environment", choice, "the name, id or label of an environment")
+            if file.trusted:
+                environments |= _environments(table.get("environments", {}), file)
+                default = choice
+            elif "environments" in table:
+                raise InvalidSetting(
+                    f"{file.path} sets cloud.environments, which a project's file may not: a repository must not choose "
+                    "where your tasks run. Remove it there, and put the names into your own file.",
+                )
+            elif choice in environments:
+                default = choice
+            elif choice is not None:
+                note = (
+                    f"{file.path} asks for the environment {choice!r}, which your own helmsman.toml does not list under "
+                    "[cloud.environments]; add it there to use it."
+                )
+        return cls(environments, default, note)
+
+
+def _table(file: ConfigFile) -> dict[str, Any]:
+    table = file.content.get("cloud", {})
+    if not isinstance(table, dict):
+        raise InvalidSetting(f"cloud in {file.path} is {table!r}. Make it a table: [cloud].")
+    for key in table:
+        if key not in _KEYS:
+            raise InvalidSetting(f"{file.path} has an unknown key cloud.{key}. Use one of: {', '.join(_KEYS)}.")
+    return table
+
+
+def _environments(value: object, file: ConfigFile) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _refuse(file, "environments", value, 'names and ids: site = "env_…"')
+    for name, reference in value.items():
+        if not _is_name(name) or not _is_name(reference):
+            raise _refuse(file, f"environments.{name}", reference, "the id or label of an environment")
+    return value
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def _refuse(file: ConfigFile, key: str, value: object, allowed: str) -> InvalidSetting:
+    return InvalidSetting(f"cloud.{key} in {file.path} is {value!r}, which makes no sense. Set it to {allowed}.")

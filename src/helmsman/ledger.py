@@ -1,0 +1,302 @@
+"""The ledger: every turn of every session is a task, and what happens in it is written into the registry.
+
+A turn is entered before Codex hears of it, so that a process which dies at any moment leaves a trace. What happens then
+comes as events; changes of one task are gathered and written a few times a second at most, an end and a question at once.
+A registry that cannot be written (a full disk, a read-only directory) is told of in the log and stops no work.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from helmsman.errors import EngineStartFailed, RegistryUnavailable
+from helmsman.events import (
+    EngineGone,
+    ItemDelta,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    Usage,
+    UsageReported,
+)
+from helmsman.kept_options import options_to_keep
+from helmsman.sessions.progress import infer_progress
+from helmsman.tasks.model import Owner, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from helmsman.engine import SessionOptions
+    from helmsman.errors import HelmsmanError
+    from helmsman.events import Event
+    from helmsman.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+_INTERVAL: Final = 0.5
+"""Between two writes of what is not urgent."""
+_CLOSE_SECONDS: Final = 5.0
+_START_SECONDS: Final = 60.0
+_START_POLL: Final = 0.05
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(slots=True)
+class _Running:
+    """A task whose turn is running here."""
+
+    id: str
+    session: Session
+    counted: Usage | None = None
+    """What the session had used before this turn, once that is known."""
+    used: Usage = field(default_factory=Usage)
+
+
+class Ledger:
+    """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / REGISTRY_NAME
+        self._registry: Registry | None = None
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self._running: dict[str, _Running] = {}
+        self._changes: dict[str, TaskChanges] = {}
+        self._wake = anyio.Event()
+        self._urgent = anyio.Event()
+
+    async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
+        """Do something with the registry, on a thread.
+
+        Raises:
+            RegistryUnavailable: It cannot be read or written.
+        """
+        return await anyio.to_thread.run_sync(partial(self._with_registry, do), limiter=self._one_at_a_time)
+
+    def _with_registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
+        if self._registry is None:
+            self._registry = Registry(self._path)
+        return do(self._registry)
+
+    # --- turns begin -------------------------------------------------------------------------------------------------
+
+    async def enter(self, draft: TaskDraft) -> Task | None:
+        """Enter a task; where another has its idempotency key already, that one, once its session is known.
+
+        Raises:
+            EngineStartFailed: The other is being started, and that takes too long.
+        """
+        try:
+            while True:
+                task, fresh = await self.registry(lambda registry: registry.add(draft))
+                if fresh:
+                    return None
+                if (begun := await self._with_session(task)) is not None:
+                    return begun
+        except RegistryUnavailable as error:
+            log.warning("task %s is not registered: %s", draft.id, error)
+            return None
+
+    async def _with_session(self, task: Task) -> Task | None:
+        """The task another caller began, perhaps in another process; None when that failed and the key is free."""
+        with anyio.move_on_after(_START_SECONDS):
+            while task.session_id is None:
+                if not task.is_running or task.owner is None or not task.owner.is_alive():
+                    await self.registry(partial(_free_key, task))
+                    return None
+                await anyio.sleep(_START_POLL)
+                task = await self.registry(partial(_again, task))
+            return task
+        raise EngineStartFailed(
+            f"Another process has been starting task {task.id} with this idempotency key for {_START_SECONDS:g} s. Try "
+            "again, or use another key."
+        )
+
+    def begin(self, task_id: str, session: Session, *, engine: str | None) -> None:
+        """The task is the running turn of this session from now on."""
+        self._running[session.id] = _Running(task_id, session)
+        self._note(
+            task_id,
+            {
+                "status": "working",
+                "session_id": session.id,
+                "turn_id": session.state.turn_id,
+                "directory": session.directory,
+                "model": session.model,
+                "engine": engine,
+                "owner": Owner.me(),
+                "last_event_at": _now(),
+            },
+            urgent=True,
+        )
+
+    def fail(self, task_id: str, error: HelmsmanError) -> None:
+        """The task never became a turn."""
+        self._note(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None}, urgent=True)
+
+    def cancel(self, task_id: str, note: str) -> None:
+        """The task was taken back before it became a turn."""
+        self._note(task_id, {"status": "canceled", "note": note}, urgent=True)
+
+    def remark(self, task_id: str, note: str) -> None:
+        """Say why a task is as it is."""
+        self._note(task_id, {"note": note}, urgent=True)
+
+    def running_task(self, session_id: str) -> str | None:
+        """The task that is the running turn of a session."""
+        running = self._running.get(session_id)
+        return running.id if running is not None else None
+
+    def usage_of(self, session_id: str) -> Usage | None:
+        """What the running turn of a session has used."""
+        running = self._running.get(session_id)
+        return running.used if running is not None else None
+
+    # --- turns go on -------------------------------------------------------------------------------------------------
+
+    def on_event(self, session: Session, event: Event) -> None:
+        """Take in what happened in a session."""
+        running = self._running.get(session.id)
+        if running is None or isinstance(event, ItemDelta):
+            return
+        if isinstance(event, UsageReported) and event.agent_id is None:
+            _count(running, event)
+        if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
+            del self._running[session.id]
+            self._note(running.id, _ending(session, running.used), urgent=True)
+            return
+        changes: TaskChanges = {
+            "turn_id": session.state.turn_id,
+            "model": session.model,
+            "last_event_at": _now(),
+            "input_required": bool(session.state.questions),
+            "usage": running.used,
+        }
+        self._note(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
+
+    def _note(self, task_id: str, changes: TaskChanges, *, urgent: bool = False) -> None:
+        self._changes.setdefault(task_id, {}).update(changes)
+        self._wake.set()
+        if urgent:
+            self._urgent.set()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled."""
+        while True:
+            await self._wake.wait()
+            await self.write()
+            with anyio.move_on_after(_INTERVAL):
+                await self._urgent.wait()
+
+    async def write(self) -> None:
+        """Write all that is known by now."""
+        self._wake, self._urgent = anyio.Event(), anyio.Event()
+        changes, self._changes = self._changes, {}
+        if not changes:
+            return
+        for running in self._running.values():
+            if running.id in changes:
+                changes[running.id]["progress"] = _progress(running.session)
+        try:
+            with anyio.CancelScope(shield=True):  # what was taken must be written
+                await self.registry(lambda registry: _write_all(registry, changes))
+        except RegistryUnavailable as error:
+            log.warning("the state of %d task(s) is not registered: %s", len(changes), error)
+
+    async def close(self) -> None:
+        """Write what is left, and let go of the file."""
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            await self.write()
+            if self._registry is not None:
+                await anyio.to_thread.run_sync(self._registry.close)
+                self._registry = None
+
+
+def draft_task(
+    instruction: str, options: SessionOptions, *, session_id: str | None = None, idempotency_key: str | None = None
+) -> tuple[str, TaskDraft]:
+    """A turn as a task that has not begun: its id, and all that is known of it."""
+    task_id = new_task_id("local")
+    return task_id, TaskDraft(
+        id=task_id,
+        instruction=instruction,
+        directory=str(options.cwd) if options.cwd is not None else None,
+        session_id=session_id,
+        idempotency_key=idempotency_key,
+        owner=Owner.me(),
+        model=options.model,
+        metadata={"options": options_to_keep(options)},
+    )
+
+
+def _count(running: _Running, event: UsageReported) -> None:
+    """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off."""
+    if event.total is None:
+        running.used += event.last or Usage()
+        return
+    if running.counted is None:
+        running.counted = event.total - event.last if event.last is not None else Usage()
+    running.used = event.total - running.counted
+
+
+def _ending(session: Session, used: Usage) -> TaskChanges:
+    error = session.error
+    ending: TaskChanges = {
+        "status": task_status_of(session.status),
+        "turn_id": session.state.turn_id,
+        "model": session.model,
+        "last_event_at": _now(),
+        "result": session.result,
+        "usage": used,
+        "progress": None,
+    }
+    if error is not None:
+        ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    return ending
+
+
+def _progress(session: Session) -> dict[str, Any] | None:
+    if not session.state.is_running:
+        return None
+    progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
+    shown = {
+        "text": progress.text,
+        "done": progress.done,
+        "total": progress.total,
+        "unit": progress.unit,
+        "etaSeconds": progress.eta_seconds,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _again(task: Task, registry: Registry) -> Task:
+    return registry.get(task.id) or task
+
+
+def _free_key(task: Task, registry: Registry) -> None:
+    """Nothing came of this task: the next one with its idempotency key is a new one."""
+    if task.is_running:
+        note = "Its process ended before it was known to have begun."
+        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
+    else:
+        registry.update(task.id, idempotency_key=None)
+
+
+def _write_all(registry: Registry, changes: Mapping[str, TaskChanges]) -> None:
+    for task_id, change in changes.items():
+        registry.update(task_id, **change)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,152 @@
+"""One call of `codex` or `codex-reply` while it is in flight: what its client is told, and how its client is asked.
+
+The events of the turn go out as `codex/event` notifications, in order and before the call's result; progress goes to the
+caller's own token, so that its timer does not run out; and an approval is asked for by elicitation on the call's own stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import BaseModel, ConfigDict, Field
+
+from helmsman.mcp.compat_events import Translation
+from helmsman.mcp.compat_questions import answer, elicitation
+from helmsman.mcp.forms import form_answers, form_message, form_schema
+from helmsman.mcp.status import session_status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.events import Event
+    from helmsman.mcp.compat_events import CodexEvent
+    from helmsman.mcp.toolset import Call
+    from helmsman.questions import Question
+    from helmsman.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS: Final = 10.0
+_BACKLOG: Final = 1000
+"""How many notifications may wait for a client that does not read; beyond that, pieces of text are dropped."""
+
+
+class _Notification(BaseModel):
+    method: str = "codex/event"
+    params: dict[str, Any]
+
+
+class _Approval(BaseModel):
+    """An `elicitation/create` whose reply may be the original's `{decision}`.
+
+    The SDK checks a reply against the shape of the request's `method`; under a name that it does not know it leaves that to
+    us. What goes over the wire is `name`.
+    """
+
+    method: ClassVar[str] = "codex/elicitation"
+    name: str = Field("elicitation/create", serialization_alias="method")
+    params: dict[str, Any]
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class CallInFlight:
+    """Tells the caller what happens in the session that its call runs a turn in."""
+
+    def __init__(self, call: Call, *, is_new: bool) -> None:
+        self._call = call
+        self.is_new = is_new
+        self._session_id: str | None = None
+        self._translation: Translation | None = None
+        self._queue: deque[CodexEvent] = deque()
+        self._news = anyio.Event()
+        self._sending = anyio.Lock()
+
+    def follow(self, session: Session) -> None:
+        """Tell of this session from now on."""
+        self._session_id = session.id
+
+    def listen(self, session: Session, event: Event) -> None:
+        """For `Helmsman.listen`. A new session is ours if its questions come to us: its id is not known before it starts."""
+        if self._session_id is None and session.on_question == self.ask:
+            self._session_id = session.id
+        if session.id != self._session_id:
+            return
+        if self._translation is None:
+            name = str(self._call.context.request_id) if self.is_new else None
+            self._translation = Translation(session.id, directory=session.directory, turn_name=name, is_new=self.is_new)
+        for told in self._translation.take(event):
+            if len(self._queue) < _BACKLOG or not told.message["type"].endswith("_delta"):
+                self._queue.append(told)
+        self._news.set()
+
+    async def send_events(self) -> None:
+        """Send what there is to tell, as it comes, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send all that waits."""
+        context = self._call.context
+        async with self._sending:
+            while self._queue:
+                told = self._queue.popleft()
+                meta = {"requestId": context.request_id, "threadId": self._session_id}
+                params = {"_meta": meta, "id": told.id, "msg": told.message}
+                notification = cast("Any", _Notification(params=params))
+                await context.session.send_notification(notification, context.request_id)
+
+    async def tell_progress(self, session: Session) -> None:
+        """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""
+        if "progress_token" not in (self._call.context.meta or {}):
+            return
+        began = time.monotonic()
+        while True:
+            status = session_status(session, output_lines=0)
+            message = status.note or (status.progress.text if status.progress is not None else status.status)
+            await self._call.context.session.report_progress(round(time.monotonic() - began, 3), None, message)
+            with anyio.move_on_after(HEARTBEAT_SECONDS):
+                await session.feed.changed()
+                await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, session: Session, question: Question) -> Sequence[str] | None:
+        """Ask the client's person, as the original did; None where the client cannot be asked, or could not.
+
+        The question then stays open until somebody else answers it or its time is up, and is denied.
+        """
+        context = self._call.context
+        capabilities = context.session.client_capabilities
+        if capabilities is None or capabilities.elicitation is None or not context.session.can_send_request:
+            return None
+        await self.flush()  # what led to the question comes before it
+        try:
+            return await self._elicit(session, question)
+        except MCPError as error:
+            log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
+            return None
+
+    async def _elicit(self, session: Session, question: Question) -> Sequence[str] | None:
+        context = self._call.context
+        call_id = str(context.request_id)
+        item = next((item for item in session.items if item.id == question.item_id), None)
+        event_id = call_id if self.is_new else question.turn_id or call_id
+        params = elicitation(question, item, call_id=call_id, event_id=event_id)
+        if params is None:
+            form = await context.session.elicit_form(form_message(question), form_schema(question), context.request_id)
+            return form_answers(question, form.action, form.content)
+        request = cast("Any", _Approval(params=params))
+        metadata = ServerMessageMetadata(related_request_id=context.request_id)
+        reply = await context.session.send_request(request, _Reply, metadata=metadata)
+        return [answer(question, reply.model_extra or {})]

@@ -1,0 +1,107 @@
+"""Approvals as the removed `codex mcp-server` asked for them, and the replies its clients give. Pure.
+
+The original sent `elicitation/create` with an empty form and the facts in fields of its own (`codex_command`, …), and took
+only `{"decision": "approved"}` for a yes: what the protocol says (`{"action": "accept"}`) it took for a no. Here both are
+understood. Whatever else comes is a no.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.events import FileChange
+from helmsman.mcp.compat_items import Message, changes_by_path, command_words, parsed_command
+from helmsman.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.events import Item
+    from helmsman.questions import Question
+
+_DECISIONS: Final = {
+    "approved": APPROVE,
+    "approved_for_session": APPROVE_SESSION,
+    "approved_execpolicy_amendment": APPROVE_ALWAYS,
+    "denied": DENY,
+    "abort": ABORT,
+}
+
+
+def asked(question: Question, item: Item | None) -> Message | None:
+    """The message that announces an approval; None for questions of other kinds, which the original had no answer for.
+
+    `item` is what the question is about: a patch is shown with it, not with the question.
+    """
+    match question.type:
+        case "command_approval":
+            words = command_words(question.details.get("command") or "")
+            return {
+                "type": "exec_approval_request",
+                "call_id": question.item_id,
+                "command": words,
+                "cwd": question.details.get("directory"),
+                "reason": question.details.get("reason"),
+                "available_decisions": _offered(question),
+                "parsed_cmd": parsed_command(words),
+            }
+        case "patch_approval":
+            changes = changes_by_path(item.changes) if isinstance(item, FileChange) else {}
+            return {"type": "apply_patch_approval_request", "call_id": question.item_id, "changes": changes}
+        case _:
+            return None
+
+
+def elicitation(question: Question, item: Item | None, *, call_id: str, event_id: str) -> Message | None:
+    """The parameters of the `elicitation/create` that asks for an approval; None where an ordinary form is to ask."""
+    message = asked(question, item)
+    if message is None:
+        return None
+    about = {
+        "requestedSchema": {"type": "object", "properties": dict[str, Any]()},
+        "threadId": question.session_id,
+        "codex_mcp_tool_call_id": call_id,
+        "codex_event_id": event_id,
+        "codex_call_id": question.item_id,
+    }
+    if question.type == "command_approval":
+        return {
+            "message": f"Allow Codex to run `{shlex.join(message['command'])}` in `{message['cwd']}`?",
+            "codex_elicitation": "exec-approval",
+            **about,
+            "codex_command": message["command"],
+            "codex_cwd": message["cwd"],
+            "codex_parsed_cmd": message["parsed_cmd"],
+        }
+    reason, root = question.details.get("reason"), question.details.get("grantRoot")
+    return {
+        "message": f"{reason}\n{_ALLOW_CHANGES}" if reason else _ALLOW_CHANGES,
+        "codex_elicitation": "patch-approval",
+        **about,
+        **({"codex_reason": reason} if reason else {}),
+        **({"codex_grant_root": root} if root else {}),
+        "codex_changes": message["changes"],
+    }
+
+
+_ALLOW_CHANGES: Final = "Allow Codex to apply proposed code changes?"
+
+
+def answer(question: Question, reply: Mapping[str, Any]) -> str:
+    """The option that a reply chooses: the original's `{decision}`, or the protocol's `{action, content}`."""
+    content = reply.get("content")
+    decision = reply.get("decision")
+    if decision is None and reply.get("action") == "accept":
+        decision = content.get("decision", "approved") if isinstance(content, dict) else "approved"
+    if isinstance(decision, dict):  # the original's way to say which beginning of a command is always allowed
+        decision = next(iter(decision), None)
+    chosen = _DECISIONS.get(decision, DENY) if isinstance(decision, str) else DENY
+    options = question.prompts[0].options
+    if chosen in options:
+        return chosen
+    return APPROVE if chosen in (APPROVE_SESSION, APPROVE_ALWAYS) else DENY
+
+
+def _offered(question: Question) -> list[str]:
+    return [name for name, option in _DECISIONS.items() if option in question.prompts[0].options]

@@ -1,0 +1,209 @@
+"""The toolset `compat`: `codex` and `codex-reply`, in place of the removed `codex mcp-server`.
+
+The call is the turn: it returns when the turn has ended, and whoever cancels it stops the turn. What the original did and
+how this differs is written in `docs/compat.md`, and tested against the original.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+
+from helmsman.concurrency import background_tasks
+from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, SessionBusy, SessionIdle, SessionNotFound
+from helmsman.mcp.compat_call import CallInFlight
+from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_codex, read_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from helmsman.mcp.compat_schema import CodexArguments
+    from helmsman.mcp.toolset import Call, CallOutcome
+    from helmsman.sessions.session import Session
+
+_STOP_SECONDS: Final = 15.0
+"""How long a cancelled call may take to stop its turn."""
+_END_SECONDS: Final = 5.0
+"""How long the end of a turn may be on its way when Codex says that there is none to say something into."""
+
+
+class CompatTool:
+    """A tool whose listing is given, and whose results and errors have the original's shape."""
+
+    def __init__(self, listing: types.Tool, run: Callable[[Call], Awaitable[CallOutcome]]) -> None:
+        self._listing = listing
+        self._run = run
+
+    @property
+    def name(self) -> str:
+        return self._listing.name
+
+    def listed(self) -> types.Tool:
+        return self._listing
+
+    async def called(self, call: Call) -> CallOutcome:
+        try:
+            return await self._run(call)
+        except BadArguments as error:
+            return _failed(str(error))
+        except HelmsmanError as error:
+            return _failed(error.message)
+
+
+def compat_tools() -> Sequence[CompatTool]:
+    """The two tools of one server."""
+    calls = _Calls()
+    return (CompatTool(CODEX, calls.codex), CompatTool(CODEX_REPLY, calls.reply))
+
+
+class _Calls:
+    """The calls of one server, and which sessions they wait for."""
+
+    def __init__(self) -> None:
+        self._waiting = Counter[str]()
+
+    async def codex(self, call: Call) -> CallOutcome:
+        arguments = read_codex(call.params.arguments)
+        if call.params.request_state is not None:
+            return await self._second_leg(call, call.params.request_state)
+        in_flight = CallInFlight(call, is_new=True)
+        with _listening(call, in_flight):
+            async with background_tasks() as tasks:
+                tasks.start_soon(in_flight.send_events)
+                session = await _start(call, in_flight, arguments)
+                return await self._until_ended(call, session, in_flight)
+
+    async def reply(self, call: Call) -> CallOutcome:
+        arguments = read_reply(call.params.arguments)
+        if call.params.request_state is not None:
+            return await self._second_leg(call, call.params.request_state)
+        try:
+            session = await call.helm.session(arguments.thread_id)
+        except SessionNotFound:
+            return _failed(
+                f"Session not found for thread_id: {arguments.thread_id}. Use the threadId that codex returned.",
+                arguments.thread_id,
+            )
+        in_flight = CallInFlight(call, is_new=False)
+        with _listening(call, in_flight):
+            async with background_tasks() as tasks:
+                tasks.start_soon(in_flight.send_events)
+                await _say(session, arguments.prompt, in_flight)
+                return await self._until_ended(call, session, in_flight)
+
+    async def _second_leg(self, call: Call, session_id: str) -> CallOutcome:
+        """A client of 2026-07-28 comes back with what its person answered; the turn it asked for has been waiting."""
+        session = await call.helm.session(session_id)
+        in_flight = CallInFlight(call, is_new=False)
+        in_flight.follow(session)
+        await call.doors.take_responses(call.params.input_responses, session)
+        with _listening(call, in_flight):
+            async with background_tasks() as tasks:
+                tasks.start_soon(in_flight.send_events)
+                return await self._until_ended(call, session, in_flight)
+
+    async def _until_ended(self, call: Call, session: Session, in_flight: CallInFlight) -> CallOutcome:
+        self._waiting[session.id] += 1
+        try:
+            async with background_tasks() as tasks:
+                tasks.start_soon(in_flight.tell_progress, session)
+                required = await _wait(call, session)
+        except anyio.get_cancelled_exc_class():
+            if self._waiting[session.id] == 1:  # another call may wait for the same turn, and wants it to go on
+                with anyio.move_on_after(_STOP_SECONDS, shield=True):
+                    await call.helm.interrupt(session.id)
+                    await in_flight.flush()
+            raise
+        finally:
+            self._waiting[session.id] -= 1
+        await in_flight.flush()
+        return required or _result(session, session.notes if in_flight.is_new else ())
+
+
+@contextmanager
+def _listening(call: Call, in_flight: CallInFlight) -> Iterator[None]:
+    stop = call.helm.listen(in_flight.listen)
+    try:
+        yield
+    finally:
+        stop()
+
+
+async def _start(call: Call, in_flight: CallInFlight, arguments: CodexArguments) -> Session:
+    return await call.helm.start(
+        arguments.prompt,
+        cwd=arguments.cwd,
+        on_question=in_flight.ask,
+        model=arguments.model,
+        approval_policy=arguments.approval_policy,
+        sandbox=arguments.sandbox,
+        profile=arguments.profile,
+        config=arguments.config,
+        base_instructions=arguments.base_instructions,
+        developer_instructions=arguments.developer_instructions,
+    )
+
+
+async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
+    """A new turn; or, while one is running, into that one: its result is then the reply's too.
+
+    The original did the latter as well, and never answered the call.
+    """
+    while True:
+        if not session.state.is_running:
+            session.on_question = in_flight.ask
+            in_flight.follow(session)
+            try:
+                await session.say(prompt)
+            except SessionBusy:
+                continue
+            return
+        await session.begun.wait()
+        try:
+            await session.steer(prompt)
+        except (SessionIdle, CodexUnsupported):
+            await session.wait(until="end")  # it is over by now, or this Codex takes nothing in: the next turn then
+        except EngineRefused:
+            if not await session.wait(until="end", timeout=_END_SECONDS):
+                raise  # the turn goes on, so it was not its end that Codex spoke of
+        else:
+            return
+
+
+async def _wait(call: Call, session: Session) -> types.InputRequiredResult | None:
+    """Until the turn has ended, or the client is to ask its person and call again."""
+    while session.state.is_running:
+        for question in session.questions:
+            required = call.doors.input_required(call.context, question)
+            if required is not None:
+                return required.model_copy(update={"request_state": session.id})
+        await session.feed.changed()
+    return None
+
+
+def _result(session: Session, remarks: Sequence[str]) -> types.CallToolResult:
+    if session.status == "interrupted":
+        return _failed("The turn was interrupted. Use codex-reply to go on.", session.id)
+    if session.error is not None:
+        return _failed(session.error.message, session.id)
+    text = session.result or ""
+    notes = [types.TextContent(type="text", text=remark) for remark in remarks]
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text), *notes], structured_content=_structured(session.id, text)
+    )
+
+
+def _failed(text: str, thread_id: str | None = None) -> types.CallToolResult:
+    return types.CallToolResult(
+        is_error=True,
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=_structured(thread_id, text) if thread_id is not None else None,
+    )
+
+
+def _structured(thread_id: str, content: str) -> dict[str, Any]:
+    return {"threadId": thread_id, "content": content}

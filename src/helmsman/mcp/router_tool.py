@@ -1,0 +1,305 @@
+"""The tool `codex` of the toolset `router`: one request in plain words, one answer of one shape.
+
+`helmsman.router` decides what is meant; this does it, through the same functions as the primitives, and says what it did.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import HelmsmanError
+from helmsman.inputs import directory
+from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
+from helmsman.mcp.task_answers import question_of, result_summary, task_output
+from helmsman.mcp.task_contract import (
+    ChoiceOutput,
+    CodexInput,
+    CodexOutput,
+    ConfirmationOutput,
+    RouterError,
+    WaitAnswer,
+)
+from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.repositories import repository_root
+from helmsman.router.confirmation import LIFETIME, Plan, check, seal
+from helmsman.router.intent import Hints, parse
+from helmsman.router.route import Place, route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.mcp.contract import PendingQuestion
+    from helmsman.mcp.primitives import Instead
+    from helmsman.mcp.toolset import Call, Offered
+    from helmsman.router.intent import Intent
+    from helmsman.router.route import Choice, Route
+    from helmsman.tasks.model import Task
+
+WAIT_SECONDS: Final = 25.0
+_CANDIDATES: Final = 50
+_RETRY_MS: Final = 5000
+
+_DESCRIPTION: Final = """\
+Codex, OpenAI's coding agent, by one tool: say in plain words what you want. Work ("fix the failing test in \
+tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the \
+background. Then ask about it: "check my task", "wait for it", "show the results", "cancel it"; name it by id or alias when \
+there are several. "Set up GitHub for this repository" makes a guide for the Codex cloud. Use hints when you know exactly \
+what you want, dryRun to see what would be done, explain to see why."""
+
+
+class Router:
+    """Keeps what the next request may refer to: the choices offered last, and the key of confirmations."""
+
+    def __init__(self) -> None:
+        self._offered: tuple[str, ...] = ()
+        self._key = secrets.token_bytes(32)
+
+    async def called(self, call: Call, args: CodexInput) -> CodexOutput | Instead:
+        place = directory("context.working_dir", args.context.working_dir or args.context.repo_root or ".")
+        hints = args.hints
+        intent = parse(
+            args.request,
+            Hints(
+                operation=hints.operation,
+                mode=hints.mode,
+                task_id=hints.task_id,
+                timeout_ms=hints.timeout_ms,
+                poll_frequency_ms=hints.poll_frequency_ms,
+            ),
+        )
+        tasks = await _candidates(call, intent)
+        found = Place(
+            repository=repository_root(place) is not None,
+            cloud_environment=call.helm.tasks.cloud.settings.reference(),
+        )
+        planned = route(intent, tasks, datetime.now(UTC), found, offered=self._offered)
+        done = await self._done(call, args, planned, place)
+        if isinstance(done, CodexOutput):
+            if args.explain:
+                done.decision_trace = list(planned.trace)
+            done.alternatives = _choices(planned.alternatives)
+        return done
+
+    async def _done(self, call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
+        if planned.error is not None:
+            return _failed(planned, planned.error.code, planned.error.message, choices=_choices(planned.choices))
+        if planned.choices:
+            self._offered = tuple(choice.id for choice in planned.choices)
+            return _choose(planned)
+        if planned.action == "none":
+            return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
+        would_do = _in_words(planned, place)
+        if args.dry_run:
+            return _output(planned, f"Would {would_do}. Nothing was done.")
+        if args.safety.require_confirmation or args.safety.confirmation_token is not None:
+            plan = Plan(
+                action=planned.action,
+                task_id=planned.task_id,
+                instruction=planned.instruction,
+                mode=planned.mode,
+                directory=str(place),
+            )
+            now = datetime.now(UTC)
+            if args.safety.confirmation_token is None:
+                return _confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
+            check(args.safety.confirmation_token, plan, self._key, now)
+        try:
+            return await _do(call, args, planned, place)
+        except HelmsmanError as error:
+            return _failed(planned, error.code, error.message, retry=error.retryable)
+
+
+async def _candidates(call: Call, intent: Intent) -> Sequence[Task]:
+    if intent.action in ("none", "setup") or (intent.action == "run" and intent.reference is None):
+        return ()
+    tasks, _ = await call.helm.tasks.list(limit=_CANDIDATES)
+    if intent.reference is not None and intent.reference.kind in ("id", "alias"):
+        try:
+            named = await call.helm.tasks.find(intent.reference.value)
+        except HelmsmanError:
+            return tasks
+        return tasks if any(task.id == named.id for task in tasks) else [*tasks, named]
+    return tasks
+
+
+# --- doing it --------------------------------------------------------------------------------------------------------
+
+
+async def _do(call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
+    tasks = call.helm.tasks
+    match planned.action:
+        case "run":
+            return await _run(call, args, planned, place)
+        case "setup":
+            guide = await setup_guide(call, place)
+            return _output(planned, guide.guide)
+    task = await tasks.find(planned.task_id or "")
+    match planned.action:
+        case "check":
+            return _told(call, planned, await tasks.get(task.id))
+        case "wait":
+            seconds = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
+            every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
+            waited = await wait_for_task(call, task, seconds=seconds, **every)
+            if not isinstance(waited, WaitAnswer):
+                return waited
+            return await _with_results(call, planned, await tasks.find(task.id))
+        case "cancel":
+            task, message = await tasks.cancel(task)
+            return _told(call, planned, task, message)
+        case _:
+            return await _with_results(call, planned, task)
+
+
+async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput:
+    tasks = call.helm.tasks
+    ask = call.doors.handler(call.context)
+    limit = args.safety.max_cost_usd
+    if planned.mode == "cloud":
+        if limit is not None:
+            message = "The cloud does not tell what a task costs, so max_cost_usd cannot be kept there. Leave it out."
+            return _failed(planned, "invalid_input", message)
+        task_id = await tasks.cloud.submit(planned.instruction, directory=place)
+    elif planned.task_id is not None:
+        named = await tasks.find(planned.task_id)
+        if named.session_id is None:
+            return _failed(planned, "session_not_found", f"Task {named.id} has no session to go on with. Start anew.")
+        task_id = await tasks.local.follow_up(
+            named.session_id, planned.instruction, on_question=ask, max_cost_usd=limit
+        )
+    else:
+        task_id = await tasks.local.run(planned.instruction, cwd=place, on_question=ask, max_cost_usd=limit)
+    task = await tasks.find(task_id)
+    where = "in the cloud" if task.origin == "cloud" else f"in {place}"
+    return _told(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
+
+
+async def _with_results(call: Call, planned: Route, task: Task) -> CodexOutput:
+    results = await call.helm.tasks.results(task)
+    told = _told(call, planned, results.task)
+    if not results.task.is_running:
+        told.result_summary = result_summary(results)
+        if results.task.result:
+            told.user_message += f"\n{results.task.result}"
+        if results.cloud is not None and results.cloud.note:
+            told.user_message += f"\n{results.cloud.note}"
+    return told
+
+
+# --- saying it -------------------------------------------------------------------------------------------------------
+
+
+def _told(call: Call, planned: Route, task: Task, message: str | None = None) -> CodexOutput:
+    question = question_of(call.helm, task)
+    told = _output(planned, message or _standing(task, question))
+    told.task = task_output(task)
+    told.pending_question = question
+    told.next_action = "answer" if task.input_required else "await" if task.is_running else "none"
+    told.next_actions = _next_actions(task)
+    return told
+
+
+def _standing(task: Task, question: PendingQuestion | None) -> str:
+    name = f"{task.id} ({task.alias})"
+    if task.input_required:
+        asked = f": {question.questions[0].question}" if question is not None and question.questions else ""
+        return f"{name} waits for an answer{asked}"
+    progress = f": {task.progress['text']}" if task.is_running and task.progress and "text" in task.progress else ""
+    why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
+    return f"{name} is {task.status}{progress}.{why}"
+
+
+def _next_actions(task: Task) -> list[str]:
+    if task.input_required:
+        return [f"Answer with codex_respond in session {task.session_id}", f"wait for {task.id}", f"cancel {task.id}"]
+    if task.is_running:
+        return [f"wait for {task.id}", f"check {task.id}", f"cancel {task.id}"]
+    return [f"show the results of {task.id}"]
+
+
+def _choose(planned: Route) -> CodexOutput:
+    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in planned.choices]
+    verb = {"results": "show the results of"}.get(planned.action, planned.action)
+    output = _output(planned, "\n".join(["Which task do you mean?", *lines]), acknowledged=False)
+    output.choices = _choices(planned.choices)
+    output.next_action = "choose"
+    output.next_actions = [f"{verb} {one.id}" for one in planned.choices]
+    return output
+
+
+def _confirm(planned: Route, would_do: str, token: str, expires_at: datetime) -> CodexOutput:
+    output = _output(planned, f"This would {would_do}. Send the same request with the token to do it.")
+    output.confirmation = ConfirmationOutput(token=token, would_do=would_do, expires_at=expires_at.isoformat())
+    output.next_action = "confirm"
+    output.next_actions = ["The same request again, with safety.confirmation_token"]
+    return output
+
+
+def _failed(
+    planned: Route, code: str, message: str, *, retry: bool = False, choices: list[ChoiceOutput] | None = None
+) -> CodexOutput:
+    output = _output(planned, message, acknowledged=False)
+    output.error = RouterError(code=code, message=message, retry_after_ms=_RETRY_MS if retry else None)
+    output.choices = choices
+    return output
+
+
+def _output(planned: Route, message: str, *, acknowledged: bool = True) -> CodexOutput:
+    return CodexOutput(
+        acknowledged=acknowledged,
+        action=planned.action,
+        next_action="none",
+        user_message=message,
+        next_actions=[],
+    )
+
+
+def _choices(choices: Sequence[Choice]) -> list[ChoiceOutput] | None:
+    shown = [
+        ChoiceOutput(number=one.number, id=one.id, alias=one.alias, status=one.status, instruction=one.instruction)
+        for one in choices
+    ]
+    return shown or None
+
+
+def _in_words(planned: Route, place: Path) -> str:
+    """What a route means, after "would"."""
+    match planned.action:
+        case "run" if planned.mode == "cloud":
+            return f"hand this to the Codex cloud: {_short(planned.instruction)}"
+        case "run":
+            follow = f" (following up on {planned.task_id})" if planned.task_id else ""
+            return f"run this in {place}{follow}: {_short(planned.instruction)}"
+        case "check":
+            return f"look at {planned.task_id}"
+        case "wait":
+            return f"wait for {planned.task_id}"
+        case "cancel":
+            return f"cancel {planned.task_id}"
+        case "results":
+            return f"show the results of {planned.task_id}"
+        case _:
+            return f"make a GitHub guide for {place}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text[:1000].split())
+    return line if len(line) <= 200 else line[:199] + "…"
+
+
+def router_tools(*, expose_primitives: bool) -> list[Offered]:
+    """The tool `codex`, and its primitives where they are to be seen."""
+    codex: Tool[Any] = Tool(
+        name="codex",
+        title="Codex, in plain words",
+        description=_DESCRIPTION,
+        takes=CodexInput,
+        gives=CodexOutput,
+        annotations=ACTS,
+        run=Router().called,
+        in_words=lambda output: output.user_message,
+    )
+    return [codex, *PRIMITIVES] if expose_primitives else [codex]

@@ -1,0 +1,152 @@
+"""A task as the tools of the router show it: how it stands, what it asks, what one can do next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from helmsman.mcp.contract import ErrorOutput, ProgressOutput
+from helmsman.mcp.status import pending_question, usage_output
+from helmsman.mcp.task_contract import ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
+
+if TYPE_CHECKING:
+    from helmsman.all_tasks import TaskResults
+    from helmsman.mcp.contract import PendingQuestion
+    from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
+
+AnswerT = TypeVar("AnswerT", bound=TaskAnswer)
+
+
+def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> AnswerT:
+    """How a task stands, as one of the primitives' answers."""
+    return kind(
+        task_id=task.id,
+        alias=task.alias,
+        status=task.status,
+        progress=_progress(task),
+        input_required=task.input_required,
+        pending_question=question_of(helm, task),
+        thread_id=task.session_id,
+        external_id=task.external_id,
+        url=_url(task),
+        poll_frequency_ms=0 if task.has_ended else task.poll_ms,
+        keep_alive_until=_time(task.expires_at),
+        last_event_at=_time(task.last_event_at),
+        note=task.note,
+        error=_error(task),
+        next_actions=primitive_actions(task),
+        **more,
+    )
+
+
+def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> ResultsAnswer:
+    """What a task gave, as the primitives' answer."""
+    task, cloud = results.task, results.cloud
+    if cloud is not None:
+        more |= {"attempt": cloud.attempt, "attempts": cloud.attempts}
+        if cloud.note:
+            more.setdefault("result", None)
+    shown = answer(
+        ResultsAnswer,
+        helm,
+        task,
+        **{
+            "result": task.result,
+            "diff": results.diff,
+            "usage": usage_output(task.usage) if task.usage is not None else None,
+            "cost_usd": results.cost_usd,
+            "duration_ms": duration_ms(task),
+            **more,
+        },
+    )
+    if cloud is not None and cloud.note:
+        shown.note = " ".join(filter(None, (shown.note, cloud.note)))
+    return shown
+
+
+def result_summary(results: TaskResults) -> ResultSummary:
+    """What a task gave, as the answer of `codex`."""
+    task = results.task
+    return ResultSummary(
+        text=task.result,
+        diff=results.diff,
+        duration_ms=duration_ms(task),
+        usage=usage_output(task.usage) if task.usage is not None else None,
+        cost_usd=results.cost_usd,
+        error=_error(task),
+        url=_url(task),
+    )
+
+
+def task_output(task: Task) -> TaskOutput:
+    """How a task stands, in the answer of `codex`."""
+    left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
+    return TaskOutput(
+        id=task.id,
+        alias=task.alias,
+        mode=task.origin,
+        status=task.status,
+        progress=_progress(task),
+        input_required=task.input_required,
+        session_id=task.session_id,
+        created_at=task.created_at.isoformat(),
+        updated_at=task.updated_at.isoformat(),
+        ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),
+        recommended_poll_ms=0 if task.has_ended else task.poll_ms,
+        note=task.note,
+    )
+
+
+def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
+    """What the task asks, where this process has its session."""
+    session = helm.tasks.local.session_of(task)
+    questions = session.questions if session is not None else []
+    return pending_question(questions[0]) if questions else None
+
+
+def primitive_actions(task: Task) -> list[str]:
+    """What one can do with the task now, in calls."""
+    if task.input_required:
+        return [f"Answer its question with codex_respond in session {task.session_id}, then wait again."]
+    match task.status:
+        case "pending" | "working":
+            return [
+                f"Wait for it: _codex_{task.origin}_wait with task_id {task.id}",
+                f"Stop it: _codex_{task.origin}_cancel with task_id {task.id}",
+            ]
+        case "unknown":
+            return [f"Read the note, then look at thread {task.session_id}." if task.session_id else "Read the note."]
+        case _:
+            follow = [f"Go on: _codex_local_resume with thread_id {task.session_id}"] if task.session_id else []
+            return [f"Read all: _codex_{task.origin}_results with task_id {task.id}", *follow]
+
+
+def duration_ms(task: Task) -> int | None:
+    if task.completed_at is None:
+        return None
+    return int((task.completed_at - task.created_at).total_seconds() * 1000)
+
+
+def _progress(task: Task) -> ProgressOutput | None:
+    known = task.progress
+    return None if known is None or "text" not in known else ProgressOutput.model_validate(known)
+
+
+def _error(task: Task) -> ErrorOutput | None:
+    if task.error is None:
+        return None
+    return ErrorOutput(
+        code=str(task.error.get("code", "unknown")),
+        message=str(task.error.get("message", "")),
+        retryable=bool(task.error.get("retryable")),
+    )
+
+
+def _url(task: Task) -> str | None:
+    url = task.metadata.get("url")
+    return url if isinstance(url, str) else None
+
+
+def _time(time: datetime | None) -> str | None:
+    return time.isoformat() if time is not None else None

@@ -1,0 +1,78 @@
+"""Waiting for a session on behalf of a client: progress on its token, questions to its person, or a task instead."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.concurrency import background_tasks
+from helmsman.mcp.status import session_status
+from helmsman.mcp.tasks import task_handle
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Literal
+
+    import mcp_types as types
+
+    from helmsman.mcp.toolset import Call
+    from helmsman.sessions.session import Session
+
+HEARTBEAT_SECONDS: Final = 10.0
+"""How often a waiting client hears something: enough to keep every known client's timer from running out."""
+
+
+async def wait_for_session(
+    call: Call,
+    session: Session,
+    *,
+    seconds: float,
+    until: Literal["attention", "change"] = "attention",
+    every: float = HEARTBEAT_SECONDS,
+) -> types.InputRequiredResult | dict[str, Any] | None:
+    """Wait until the session ends its turn or asks, or the time is up.
+
+    None when that is so; else what the client must be told instead of an answer: that input is required, or a task.
+    """
+    await call.doors.take_responses(call.params.input_responses, session)
+    task = await task_handle(call, session)
+    if task is not None:
+        return task
+    with anyio.move_on_after(seconds):
+        async with background_tasks() as tasks:
+            tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed, every)
+            changed = False
+            while True:
+                for question in session.questions:
+                    required = call.doors.input_required(call.context, question)
+                    if required is not None:
+                        return required
+                    await call.doors.ask_now(call.context, session, question)
+                if changed or not session.state.is_running or (until == "attention" and session.questions):
+                    break
+                await session.wait(until=until)
+                changed = until == "change"
+    return None
+
+
+async def tell_progress(
+    call: Call,
+    now: Callable[[], str],
+    changed: Callable[[], Awaitable[None]] = anyio.sleep_forever,
+    every: float = HEARTBEAT_SECONDS,
+) -> None:
+    """Progress on the caller's own token: whenever something happens, and now and then when nothing does."""
+    began = time.monotonic()
+    while True:
+        await call.context.session.report_progress(round(time.monotonic() - began, 3), None, now())
+        with anyio.move_on_after(every):
+            await changed()
+            await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
+
+
+def session_progress(session: Session) -> str:
+    """How far a session has come, in a sentence."""
+    status = session_status(session, output_lines=0)
+    return status.note or (status.progress.text if status.progress is not None else status.status)

@@ -1,0 +1,109 @@
+"""What is known of a session that this process has not seen: from the disk, the registry and Codex's own record.
+
+A session outlives the processes that use it. Whoever asks for one by its id gets it as it is now: the options its caller
+gave, its tasks, how its last turn ended, and, while a detached engine runs it, the engine to attach to.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.errors import RegistryUnavailable
+from helmsman.events import AgentMessage, ItemEnded, TurnEnded, TurnStarted, UsageReported
+from helmsman.inputs import session_options
+from helmsman.kept_options import kept_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.engine import SessionOptions
+    from helmsman.events import Event
+    from helmsman.ledger import Ledger
+    from helmsman.task_truth import TaskTruth
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.reconcile import TurnTruth
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A session as others left it. `running` is its running task, where some process or engine is still at it."""
+
+    options: SessionOptions
+    directory: str | None
+    model: str | None
+    name: str | None
+    task_ids: tuple[str, ...]
+    running: Task | None
+    past: tuple[Event, ...]
+
+
+class Memory:
+    """Remembers sessions."""
+
+    def __init__(self, truth: TaskTruth, ledger: Ledger, allowed_roots: Sequence[Path]) -> None:
+        self._truth = truth
+        self._ledger = ledger
+        self._allowed_roots = allowed_roots
+
+    async def of(self, session_id: str) -> Remembered | None:
+        """What is known of a session; None if there is none.
+
+        Raises:
+            InvalidInput: It works outside the allowed roots.
+        """
+        info = await self._truth.find(session_id)
+        tasks = await self._tasks(session_id)
+        if info is None and not tasks:
+            return None
+        directory = info.directory if info is not None else tasks[0].directory
+        running = tasks[0] if tasks and tasks[0].is_running else None
+        if running is not None:
+            changes = await self._truth.changes(running)
+            running = running if changes is None or changes.get("status") == "working" else None
+        turn = await self._truth.turn(session_id) if running is None else None
+        return Remembered(
+            options=self._options(directory, tasks),
+            directory=directory,
+            model=info.model if info is not None else tasks[0].model,
+            name=info.name if info is not None else None,
+            task_ids=tuple(task.id for task in reversed(tasks)),
+            running=running,
+            past=() if turn is None else _as_events(session_id, turn),
+        )
+
+    async def _tasks(self, session_id: str) -> tuple[Task, ...]:
+        try:
+            return await self._ledger.registry(lambda registry: registry.tasks_of_session(session_id))
+        except RegistryUnavailable as error:
+            log.warning("the tasks of session %s are not known: %s", session_id, error)
+            return ()
+
+    def _options(self, directory: str | None, tasks: Sequence[Task]) -> SessionOptions:
+        place = directory if directory is not None and Path(directory).is_dir() else None
+        checked = session_options(place, {}, self._allowed_roots)
+        kept = tasks[0].metadata.get("options") if tasks else None
+        if not isinstance(kept, dict):
+            return checked
+        options = kept_options(kept, checked.cwd)
+        roots = self._allowed_roots  # which may be narrower now than they were
+        inside = (root for root in options.writable_roots if not roots or any(map(root.is_relative_to, roots)))
+        return replace(options, writable_roots=tuple(inside))
+
+
+def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:
+    """A turn that is over, as what happened in it, as far as that is worth knowing. One that has no end says nothing."""
+    if turn.outcome == "open":
+        return ()
+    events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]
+    if turn.message is not None:
+        message = AgentMessage(id="final", text=turn.message)
+        events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
+    if turn.usage is not None:
+        events.append(UsageReported(session_id=session_id, turn_id=turn.turn_id, last=turn.usage))
+    ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
+    return (*events, ending)

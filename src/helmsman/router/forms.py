@@ -1,0 +1,134 @@
+"""The forms a command may have, one function each. A request is a command only when the whole of it fills a form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helmsman.router import vocabulary as v
+from helmsman.router.words import DURATION, ID, REFERENCES, SLUG
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from helmsman.router.words import Words
+
+
+def _only(said: list[str], allowed: AbstractSet[str]) -> bool:
+    return all(word in allowed or word in REFERENCES for word in said) and sum(word == SLUG for word in said) <= 1
+
+
+def _names_task(said: list[str]) -> bool:
+    return any(word in REFERENCES or word in v.PRONOUNS or word in v.TASK_NOUNS for word in said)
+
+
+def is_setup(said: list[str]) -> bool:
+    for opener in v.SETUP_OPENERS.get(said[0], ()):
+        if tuple(said[: len(opener)]) == opener:
+            said = said[len(opener) :]
+            break
+    if not all(word in v.SETUP_REST or word in v.SETUP_LEADS for word in said):
+        return False
+    if said == ["setup"] or said == ["github"]:
+        return True
+    about = any(word in v.SETUP_THINGS for word in said)
+    return about and (said[0] in v.SETUP_LEADS or said[-1] in ("setup", "integration"))
+
+
+def is_cancel(words: Words) -> bool:
+    said = words.words
+    if said[0] in v.CANCEL_VERBS:
+        rest = said[1:]
+        if _only(rest, v.CANCEL_REST):
+            return said[0] in v.CANCEL_ALONE or _names_task(rest)
+        return _is_cancel_with_reason(words)
+    if said[-1] in v.CANCEL_ALONE and ID in said:  # "T-local-…: stop"
+        return _only(said[:-1], v.TASK_NOUNS | {"the", "my"})
+    wanted = said[0] == "i" and said[1:2] in (["want"], ["need"]) and said[-1] in v.CANCELLED
+    return wanted and _names_task(said[2:-1]) and _only(said[2:-1], v.NAMING | {"to", "be"})
+
+
+def _is_cancel_with_reason(words: Words) -> bool:
+    """ "Cancel it, I changed my mind": the order is complete before the reason, and the reason is one of the usual ones."""
+    said = words.words
+    ends = next(
+        (place for place, word in enumerate(said) if place and word not in v.CANCEL_REST and word not in REFERENCES), 0
+    )
+    for begin in range(ends, 0, -1):
+        order, reason = said[1:begin], said[begin:]
+        if reason[0] not in v.REASON_LEADS or not (begin in words.clauses or reason[0] in ("because", "since")):
+            continue
+        return all(word in v.REASON_REST for word in reason) and _names_task(order) and _only(order, v.CANCEL_REST)
+    return False
+
+
+def is_refused_cancel(said: list[str]) -> bool:
+    order = said[2:] if said[:2] == ["do", "not"] else said[1:]
+    refused = said[0] in v.NEGATIONS or said[:2] == ["do", "not"]
+    return refused and bool(order) and order[0] in v.CANCEL_ALONE and _only(order, v.CANCEL_REST)
+
+
+def is_wait(said: list[str]) -> bool:
+    allowed = v.WAIT_REST | {DURATION}
+    if said[0] in v.WAIT_LEADS or (said[0] in ("hold", "block") and said[1:2] in (["until"], ["till"])):
+        return _only(said[1:], allowed)
+    if said[:2] == ["keep", "waiting"]:
+        return _only(said[2:], allowed)
+    if said[0] in v.TELL_LEADS and said[1:2] == ["me"]:
+        until = any(word in v.WHENS for word in said) and any(word in v.STATES or word in v.ENDINGS for word in said)
+        return until and _only(said[1:], allowed)
+    return said[-1] in v.WAIT_LEADS and ID in said and _only(said[:-1], v.TASK_NOUNS | {"the", "my"})
+
+
+def is_results(said: list[str]) -> bool:
+    first, rest = said[0], said[1:]
+    if any(word in v.STATUS_NOUNS for word in said) or not _only(rest, v.RESULTS_REST):
+        return False
+    nouns = any(word in v.RESULT_NOUNS for word in said)
+    logs = any(word in v.LOGS for word in said) and _names_task(rest)
+    if first in v.ASKING_LEADS:
+        return nouns or logs or _is_what_was_done(rest) or (first == "show" and _is_a_task_to_show(rest))
+    if first in ("what", "what's"):
+        return nouns or said in (["what", "changed"], ["what", "happened"]) or _asks_of_deeds(said)
+    return (nouns or logs) and first in v.RESULTS_REST | REFERENCES
+
+
+def _is_what_was_done(shown: list[str]) -> bool:
+    return "what" in shown and any(word in v.DEEDS for word in shown)
+
+
+def _is_a_task_to_show(shown: list[str]) -> bool:
+    if any(word in v.PLURALS for word in shown):
+        return False
+    return shown == ["me"] or any(word in REFERENCES or word in ("it", "task") for word in shown)
+
+
+def _asks_of_deeds(said: list[str]) -> bool:
+    """ "What did it change", "what it did"."""
+    doer = _names_task(said) or "you" in said or "codex" in said
+    asked = said[1:2] and (said[1] in ("did", "has", "have", "came") or said[-1] in v.DEEDS - {"do", "done"})
+    return bool(asked) and doer and any(word in v.DEEDS for word in said)
+
+
+def is_check(said: list[str]) -> bool:
+    first, rest = said[0], said[1:]
+    if first in v.CHECK_LEADS:
+        return _only(rest, v.QUESTION_REST) and rest[:1] != ["out"]
+    if first in v.ASKING_LEADS:
+        subject = any(word in v.STATUS_NOUNS or word in v.PLURALS for word in rest)
+        return _only(rest, v.QUESTION_REST) and (subject or said == ["list"])
+    if first == "update":
+        return not rest or (rest[0] in ("me", "on", "about", "for") and _only(rest, v.NOUN_PHRASE))
+    if first in v.STATE_LEADS and _only(rest, v.STATES | v.NAMING):
+        return True
+    if _only(said, v.NOUN_PHRASE) and any(
+        word in v.STATUS_NOUNS or word in REFERENCES or word in ("task", "tasks", "jobs") for word in said
+    ):
+        return True
+    if first in v.QUESTION_LEADS and _only(rest, v.QUESTION_REST):
+        asks = v.STATES | v.STATUS_NOUNS | {"long"}
+        if first in ("did", "was", "has", "is"):
+            asks = asks | v.CANCEL_ALONE | {"work"}
+        elif first in ("how", "how's"):
+            asks = asks | REFERENCES | {"things", "everything"}
+        return any(word in asks for word in rest) or said[:3] == ["where", "are", "we"]
+    return False

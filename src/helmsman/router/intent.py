@@ -1,0 +1,282 @@
+"""What a request asks for, decided by rules alone: pure, deterministic, well under a millisecond.
+
+The order: hints; "run: …" and "in the cloud: …", which say that work follows; then the commands, each a form that the whole
+request must fill (set up, cancel, wait, results, check); then the looser rules for a request that names a task by its
+id; else it is work to run.
+
+The mistakes are not equally bad. A check that should have been work is a question asked twice; a job taken for a cancel
+throws away somebody's work. So a cancel is only a request that can be nothing else: an imperative, what it is done to,
+at most a usual reason, and not one word more. Whatever is in doubt is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
+
+from helmsman.errors import InvalidInput
+from helmsman.router import forms
+from helmsman.router import vocabulary as v
+from helmsman.router.markers import Mode, read_marker, where_to_run
+from helmsman.router.words import REFERENCES, is_task_id, read, task_ids
+
+if TYPE_CHECKING:
+    from helmsman.router.words import Words
+
+Action = Literal["run", "check", "wait", "cancel", "results", "setup", "none"]
+ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
+
+OPERATIONS: Final = tuple(action for action in get_args(Action) if action != "none")
+"""What a hint may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """How a request names a task.
+
+    `value` is the id, the alias, the number (1 is the first choice), the describing words, or several ids separated by
+    spaces; it is empty for `last` and `running`. `sure` is False where the words may as well be a job: when no task
+    answers to them, the request is work after all.
+    """
+
+    kind: ReferenceKind
+    value: str = ""
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What the caller said beside the words; it wins over them. `mode` may be `auto`, the same as leaving it out."""
+
+    operation: str | None = None
+    mode: str | None = None
+    task_id: str | None = None
+    timeout_ms: int | None = None
+    poll_frequency_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What is asked for. `instruction` is the work to do, without a marker meant for the router ("in the cloud: …").
+
+    `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run.
+    """
+
+    action: Action
+    reference: Reference | None = None
+    instruction: str = ""
+    mode: Mode | None = None
+    timeout_ms: int | None = None
+    poll_frequency_ms: int | None = None
+    trace: tuple[str, ...] = ()
+
+
+NO_HINTS: Final = Hints()
+
+
+def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
+    """Read a request.
+
+    Raises:
+        InvalidInput: A hint has a value that is not allowed.
+    """
+    _check(hints)
+    found = _read_words(request)
+    trace = found.trace
+    if hints.operation is not None:
+        action = cast("Action", hints.operation)
+        trace = (f"The hint asks for {action}.",)
+        if action == "run" and found.action != "run":
+            found = Intent(action="run", mode=where_to_run(request))
+        elif action != "run":
+            found = replace(found, action=action, reference=found.reference or _first_id(request))
+    if hints.task_id is not None:
+        found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
+    if found.action == "run" and (not request or request.isspace()):
+        found = replace(found, action="none", reference=None)
+        trace = (*trace, "There is no work in the request.")
+    mode = found.mode
+    if hints.mode in ("local", "cloud"):
+        mode = cast("Mode", hints.mode)
+        trace = (*trace, f"The hint asks for {mode}.")
+    return replace(
+        found,
+        mode=mode,
+        instruction=(found.instruction or request) if found.action == "run" or _may_be_work(found) else "",
+        timeout_ms=hints.timeout_ms or found.timeout_ms,
+        poll_frequency_ms=hints.poll_frequency_ms,
+        trace=trace,
+    )
+
+
+def _may_be_work(found: Intent) -> bool:
+    return found.reference is not None and not found.reference.sure
+
+
+def _check(hints: Hints) -> None:
+    if hints.operation is not None and hints.operation not in OPERATIONS:
+        raise InvalidInput(
+            f"hints.operation is {hints.operation!r}. Use one of {', '.join(OPERATIONS)}, or leave it out."
+        )
+    if hints.mode not in (None, "auto", "local", "cloud"):
+        raise InvalidInput(f"hints.mode is {hints.mode!r}. Use auto, local or cloud, or leave it out.")
+    if hints.task_id is not None and not hints.task_id.strip():
+        raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
+    for name, value in (("timeoutMs", hints.timeout_ms), ("pollFrequencyMs", hints.poll_frequency_ms)):
+        if value is not None and value <= 0:
+            raise InvalidInput(f"hints.{name} is {value}. Give a number of milliseconds above 0, or leave it out.")
+
+
+def _with_task_hint(
+    found: Intent, task_id: str, *, asked: bool, trace: tuple[str, ...]
+) -> tuple[Intent, tuple[str, ...]]:
+    task_id = task_id.strip()
+    named = Reference("id" if is_task_id(task_id) else "alias", task_id)
+    trace = (*trace, f"The hint names the task {named.value}.")
+    if found.action == "none" and not asked:
+        return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
+    return replace(found, reference=named), trace
+
+
+def _first_id(request: str) -> Reference | None:
+    return _reference_of_ids(task_ids(request))
+
+
+def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
+    if not ids:
+        return None
+    return Reference("id", ids[0]) if len(ids) == 1 else Reference("several", " ".join(ids))
+
+
+# --- the commands ----------------------------------------------------------------------------------------------------
+
+
+def _read_words(request: str) -> Intent:
+    if marked := read_marker(request):
+        said = "The request says that work follows." if marked.mode is None else f"The request asks for {marked.mode}."
+        return Intent(action="run", mode=marked.mode, instruction=marked.instruction, trace=(said,))
+    words = read(request)
+    if words is None:
+        return _work(request, "The request is too long to be a command, so it is work.")
+    if not words.words:
+        if words.material:
+            return _work(request, "There is only pasted text, so it is work.")
+        return Intent(action="none", trace=("The request asks for nothing.",))
+    if words.mind:
+        words.words[0] = v.GERUNDS.get(words.words[0], words.words[0])
+    if words.material and not words.ids:
+        return _work(request, "The request brings text to work on, so it is work.")
+    command = _command(words) or (_about_an_id(words) if words.ids else None)
+    if command is None:
+        return _work(request, "The request is no command from beginning to end, so it is work.")
+    return command
+
+
+def _work(request: str, why: str) -> Intent:
+    mode = where_to_run(request)
+    return Intent(action="run", mode=mode, trace=(why,) if mode is None else (why, f"It plainly asks for {mode}."))
+
+
+def _command(words: Words) -> Intent | None:
+    said = words.words
+    if forms.is_setup(said):
+        return Intent(action="setup", trace=("The whole request is about setting up GitHub or the cloud.",))
+    if forms.is_cancel(words):
+        return _of_task("cancel", words, "The whole request is an order to cancel.")
+    if forms.is_refused_cancel(said):
+        return _of_task("check", words, "The request says not to cancel, so nothing is done but a look.")
+    if forms.is_wait(said):
+        intent = _of_task("wait", words, "The whole request is about waiting.")
+        return replace(intent, timeout_ms=words.duration_ms)
+    if forms.is_results(said):
+        return _of_task("results", words, "The whole request asks for results.")
+    if forms.is_check(said):
+        return _of_task("check", words, "The whole request asks how a task is.")
+    return _described(words)
+
+
+def _of_task(action: Action, words: Words, why: str) -> Intent:
+    reference = _reference(words)
+    place = next((v.PLACES[word] for word in words.words if word in v.PLACES), None)
+    trace = (
+        (why,) if reference is None else (why, f"It names a task: {reference.kind} {reference.value}".rstrip() + ".")
+    )
+    return Intent(action=action, reference=reference, mode=cast("Mode | None", place), trace=trace)
+
+
+def _reference(words: Words) -> Reference | None:
+    if words.ids:
+        return _reference_of_ids(tuple(dict.fromkeys(words.ids)))
+    if words.slugs:
+        slug = words.slugs[0]
+        like_an_id = slug.startswith("t-") and any(char.isdigit() for char in slug)
+        return Reference("id", slug) if like_an_id else Reference("alias", slug, sure=False)
+    if words.numbers:
+        return Reference("number", words.numbers[0])
+    said = set(words.words)
+    if said & v.SEVERAL:
+        return Reference("several")
+    if said & v.LAST:
+        return Reference("last")
+    return Reference("running") if said & {"current", "ongoing", "active"} else None
+
+
+_GOING: Final = frozenset(["going", "doing", "along", "progressing"])
+_DONE: Final = frozenset(["done", "finished", "ready", "complete", "completed", "finish"])
+_LONGEST_DESCRIPTION: Final = 6
+
+
+def _described(words: Words) -> Intent | None:
+    """A question about a task that is named by what it does: "how is the login fix going?"."""
+    said = words.words
+    sure = False
+    if said[0] in ("how", "how's") and said[-1] in _GOING:
+        begin = 1 if said[0] == "how's" else 2
+        end = len(said) - (2 if said[-2:] == ["coming", "along"] else 1)
+        sure = True
+    elif said[0] in ("is", "are", "has", "did") and said[-1] in _DONE:
+        begin, end = 1, len(said) - 1
+    elif said[0] in ("status", "progress") and said[1:2] in (["of"], ["on"], ["for"]):
+        begin, end = 2, len(said)
+    else:
+        return None
+    description = [word for word in said[begin:end] if word not in ("the", "my", "a", "our")]
+    if not 1 <= len(description) <= _LONGEST_DESCRIPTION or any(word in REFERENCES for word in description):
+        return None
+    reference = Reference("description", " ".join(description), sure=sure)
+    return Intent(
+        action="check", reference=reference, trace=(f"The request asks how something is: {reference.value}.",)
+    )
+
+
+# --- requests that name a task by its id -----------------------------------------------------------------------------
+
+_SHORT: Final = 6
+_MEDIUM: Final = 14
+
+
+def _about_an_id(words: Words) -> Intent | None:
+    """No command from end to end, but it names a task: a question about it, or work in which it is mentioned."""
+    said = words.words
+    if any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said)) or len(said) > _MEDIUM:
+        return None
+    if any(said[place] in ("and", "then", "to") and said[place + 1] in v.WORK_VERBS for place in range(len(said) - 1)):
+        return None
+    first = said[0]
+    if first in v.NEGATIONS:
+        return _of_task("check", words, "The request says not to, so nothing is done but a look.")
+    if first in v.CANCEL_VERBS:
+        return None
+    if first in v.QUESTION_LEADS:
+        if first in ("what", "what's") and any(word in v.DEEDS or word in v.RESULT_NOUNS for word in said):
+            return _of_task("results", words, "The request asks what the task it names has done.")
+        return _of_task("check", words, "The request is a question about the task it names.")
+    if first in v.WAIT_LEADS or (first in v.TELL_LEADS and any(word in v.WHENS for word in said)):
+        return replace(
+            _of_task("wait", words, "The request asks to wait for the task it names."), timeout_ms=words.duration_ms
+        )
+    if len(said) > _SHORT or any(word in v.WORK_VERBS for word in said):
+        return None
+    if any(word in v.RESULT_NOUNS for word in said) or first == "show":
+        return _of_task("results", words, "The request names a task and asks for its results.")
+    return _of_task("check", words, "The request names a task and orders nothing else.")

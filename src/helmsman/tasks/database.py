@@ -1,0 +1,201 @@
+"""The file under the registry: opened when first needed, shared by many processes, and never in anybody's way.
+
+`Database.read` and `Database.write` run a function on the connection, `write` as one transaction. They wait while
+another process writes, open the file again when somebody removed it, put it aside when it is damaged, and turn
+whatever else SQLite says into `RegistryUnavailable`. Functions may be run again, so they do nothing but SQL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from helmsman.errors import RegistryUnavailable
+from helmsman.file_lock import file_lock
+from helmsman.settings import ensure_state_dir
+from helmsman.tasks.migrations import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BUSY_SECONDS: Final = 5.0
+"""How long SQLite itself waits for another process. Some of its steps do not wait at all: those are tried again here."""
+_PATIENCE_SECONDS: Final = 20.0
+"""Transactions take a millisecond: whoever holds the file for this long is stuck."""
+_RETRY_SECONDS: Final = 0.02
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "Make room on its disk.",
+    sqlite3.SQLITE_IOERR: "Make room on its disk, or check the disk.",
+    sqlite3.SQLITE_READONLY: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
+    sqlite3.SQLITE_PERM: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
+    sqlite3.SQLITE_CANTOPEN: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
+}
+_COMPANIONS: Final = ("", "-wal", "-shm")
+"""A database in WAL mode is up to three files."""
+
+
+class Database:
+    """One connection that the threads of this process take turns with."""
+
+    def __init__(self, path: Path, *, on_open: Callable[[sqlite3.Connection], None] | None = None) -> None:
+        """`on_open` is run whenever the file was opened."""
+        self.path = path
+        self._on_open = on_open
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._times_opened = 0
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` finds.
+
+        Raises:
+            RegistryUnavailable: The file cannot be read.
+        """
+        return self._run(work)
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns; all it wrote is there, for every process, or nothing.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        return self._run(lambda connection: transaction(connection, work))
+
+    def version(self) -> tuple[int, int, int]:
+        """Different whenever anything may have changed since, in this process or another. Costs microseconds."""
+
+        def work(connection: sqlite3.Connection) -> tuple[int, int, int]:
+            by_others = int(connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._times_opened, by_others, connection.total_changes
+
+        return self._run(work)
+
+    def close(self) -> None:
+        """Let go of the file. A later call opens it again."""
+        with self._lock:
+            self._disconnect()
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        if not self._lock.acquire(timeout=_PATIENCE_SECONDS):
+            raise self._unavailable("it is busy", "Try again in a moment.")
+        try:
+            damage: sqlite3.Error | None = None
+            is_aside = False
+            while True:
+                try:
+                    if damage is not None and not is_aside:
+                        self._put_aside(damage)
+                        is_aside = True
+                    return work(self._connected())
+                except sqlite3.Error as error:
+                    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+                    if code in _BUSY and time.monotonic() < deadline:
+                        time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
+                    elif code in _DAMAGED and damage is None:
+                        damage = error
+                    else:
+                        advice = "Try again in a moment." if code in _BUSY else _ADVICE.get(code, "Check its disk.")
+                        raise self._unavailable(str(error), advice) from error
+                except TimeoutError as error:
+                    raise self._unavailable("another process holds it", "Try again in a moment.") from error
+                except OSError as error:
+                    advice = _ADVICE[sqlite3.SQLITE_CANTOPEN]
+                    raise self._unavailable(error.strerror or str(error), advice) from error
+        finally:
+            self._lock.release()
+
+    def _unavailable(self, reason: str, advice: str) -> RegistryUnavailable:
+        return RegistryUnavailable(f"The task registry {self.path} cannot be used: {reason}. {advice}")
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and self._identity == _identity(self.path):
+            return self._connection
+        self._disconnect()  # the file is not there any more, or another one is
+        ensure_state_dir(self.path.parent)
+        with self._opening():
+            return self._open()
+
+    def _opening(self) -> AbstractContextManager[None]:
+        """One process at a time opens the file or moves it: the companions of a file that is being replaced would ruin
+        the new one.
+        """
+        return file_lock(self.path.with_name(f"{self.path.name}.lock"), timeout=_PATIENCE_SECONDS)
+
+    def _open(self) -> sqlite3.Connection:
+        # Made here because SQLite would let others read it; its companions get the same mode.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self.path.chmod(0o600)
+        self._identity = _identity(self.path)
+        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")  # a killed process loses nothing
+            migrate(connection)
+            if self._on_open is not None:
+                self._on_open(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._times_opened += 1
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+        self._connection = None
+
+    def _put_aside(self, error: sqlite3.Error) -> None:
+        """Move a damaged file out of the way, once, however many processes find it damaged at the same time."""
+        self._disconnect()
+        with self._opening():
+            if _identity(self.path) != self._identity:
+                return
+            name = f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+            log.error("The task registry %s is damaged (%s): kept as %s, and a new one begun.", self.path, error, name)
+            for companion in _COMPANIONS:
+                with suppress(FileNotFoundError):
+                    self.path.with_name(self.path.name + companion).rename(self.path.with_name(name + companion))
+
+
+def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Run `work` with everybody else kept from writing: what it reads is what it changes."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.rollback()
+        raise
+    return result
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

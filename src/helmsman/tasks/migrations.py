@@ -1,0 +1,100 @@
+"""The schema of the registry and how it came to be: one step per version, applied in order.
+
+`PRAGMA user_version` says which steps a file has had. A step is never changed once it was released: a new one is added,
+and `tests/tasks/schemas` gets a dump of the version before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import RegistryTooNew
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_FIRST: Final = (
+    """
+    CREATE TABLE tasks (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        origin TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        status TEXT NOT NULL,
+        note TEXT,
+        instruction TEXT NOT NULL,
+        directory TEXT,
+        session_id TEXT,
+        turn_id TEXT,
+        external_id TEXT,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        completed_at INTEGER,
+        last_event_at INTEGER,
+        progress TEXT,
+        input_required INTEGER NOT NULL DEFAULT 0,
+        poll_ms INTEGER NOT NULL,
+        expires_at INTEGER,
+        idempotency_key TEXT UNIQUE,
+        owner_pid INTEGER,
+        owner_started TEXT,
+        result TEXT,
+        error TEXT,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        result_compacted INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    "CREATE INDEX tasks_by_alias ON tasks (alias)",
+    "CREATE INDEX tasks_by_status ON tasks (status)",
+    "CREATE INDEX tasks_by_session ON tasks (session_id, turn_id)",
+    "CREATE INDEX tasks_by_creation ON tasks (created_at)",
+)
+
+_ENGINES_AND_USAGE: Final = (
+    "ALTER TABLE tasks ADD COLUMN engine TEXT",
+    "ALTER TABLE tasks ADD COLUMN model TEXT",
+    "ALTER TABLE tasks ADD COLUMN input_tokens INTEGER",
+    "ALTER TABLE tasks ADD COLUMN cached_input_tokens INTEGER",
+    "ALTER TABLE tasks ADD COLUMN output_tokens INTEGER",
+    "ALTER TABLE tasks ADD COLUMN reasoning_output_tokens INTEGER",
+)
+
+_REVISIONS: Final = (
+    "ALTER TABLE tasks ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
+)
+
+MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS)
+"""The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
+
+CURRENT: Final = len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to the current version. Several processes may do this at once: one does, the others find it done.
+
+    Raises:
+        RegistryTooNew: A newer Helmsman has made this file.
+    """
+    if _version(connection) == CURRENT:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statements in MIGRATIONS[_version(connection) :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {CURRENT}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > CURRENT:
+        raise RegistryTooNew(
+            f"The task registry was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
+            "Upgrade this Helmsman, or give it a state directory of its own with HELMSMAN_STATE_DIR."
+        )
+    return version

@@ -1,0 +1,128 @@
+"""Whether what the registry says of a task is still true, and what is true instead.
+
+A task says `working` because the process that follows it said so. When that process is gone, three witnesses are left:
+the detached engine, which may still be at it; Codex's own storage, which has the end of every turn that came to one;
+and the time since anything was heard. `reconcile` draws the conclusion. It is pure: the caller asks the witnesses.
+
+The rule above all: nothing stays `working` for ever, and nothing is called `failed` that may still come to an end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.tasks.model import TaskChanges
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from helmsman.events import Failure, Usage
+    from helmsman.tasks.model import Task
+
+GRACE: Final = timedelta(seconds=10)
+"""A Codex whose parent has died records the end of its turn a moment later; some versions finish the turn first."""
+
+CLOCK_SKEW: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTruth:
+    """What Codex's storage says of a turn: the one the task names or, where one of both names none, the likeliest."""
+
+    outcome: Literal["completed", "failed", "interrupted", "open"]
+    message: str | None = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    turn_id: str | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    last_written_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What the witnesses say. `engine_alive` is None for a task without a detached engine."""
+
+    owner_alive: bool
+    engine_alive: bool | None = None
+    turn: TurnTruth | None = None
+
+
+def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
+    """What to change in the task, for `Registry.update`, or None if it is right as it is.
+
+    Cloud tasks are left alone: only the cloud knows about them.
+    """
+    if task.origin == "cloud" or task.has_ended or truth.owner_alive:
+        return None
+    turn = _own_turn(task, truth.turn)
+    if turn is not None and turn.outcome != "open":
+        return _ended(turn, now)
+    if truth.engine_alive and (turn is not None or task.turn_id is not None):
+        return None if task.status == "working" else TaskChanges(status="working")
+    if task.is_running and truth.engine_alive is None and now - _last_sign_of(task, turn) < GRACE:
+        return None
+    if turn is not None:
+        return _lost(task)
+    if task.status == "unknown":
+        return None
+    return TaskChanges(status="unknown", note=_what_is_known(task))
+
+
+def _own_turn(task: Task, turn: TurnTruth | None) -> TurnTruth | None:
+    """A turn that is not known by its id is this task's only if it did not begin before the task did."""
+    if turn is None or (task.turn_id is not None and turn.turn_id is not None):
+        return turn
+    began = turn.began_at is not None and turn.began_at >= task.created_at - CLOCK_SKEW
+    return turn if began else None
+
+
+def _ended(turn: TurnTruth, now: datetime) -> TaskChanges:
+    changes = TaskChanges(completed_at=turn.ended_at or now)
+    if turn.message is not None:
+        changes["result"] = turn.message
+    if turn.usage is not None:
+        changes["usage"] = turn.usage
+    if turn.model is not None:
+        changes["model"] = turn.model
+    if turn.turn_id is not None:
+        changes["turn_id"] = turn.turn_id
+    if turn.outcome == "completed":
+        changes["status"] = "completed"
+    elif turn.outcome == "interrupted":
+        changes["status"] = "canceled"
+        changes["note"] = "The turn was interrupted. Send the session a message to go on."
+    else:
+        error = turn.error
+        changes["status"] = "failed"
+        changes["error"] = {
+            "code": "turn_failed" if error is None else error.code,
+            "message": "Codex ended the turn as failed and did not say why." if error is None else error.message,
+            "retryable": error is not None and error.retryable,
+        }
+    return changes
+
+
+def _lost(task: Task) -> TaskChanges:
+    message = "Codex was stopped in the middle of this turn, and nothing is left that could finish it. "
+    message += f"Send the session {task.session_id or ''} a message such as “continue” to go on.".replace("  ", " ")
+    return TaskChanges(status="failed", error={"code": "engine_lost", "message": message, "retryable": True})
+
+
+def _what_is_known(task: Task) -> str:
+    owner = "The process that followed this task has ended"
+    if task.session_id is None:
+        return f"{owner} before a session had begun, so it probably never ran. Start it again if it is still wanted."
+    if task.turn_id is None:
+        return f"{owner} before Codex had begun the turn. Look at session {task.session_id} before starting it again."
+    return (
+        f"{owner}, and Codex's storage does not tell of its turn. Look at session {task.session_id} for what was done."
+    )
+
+
+def _last_sign_of(task: Task, turn: TurnTruth | None) -> datetime:
+    written = None if turn is None else turn.last_written_at
+    return max(time for time in (task.updated_at, task.last_event_at, written) if time is not None)

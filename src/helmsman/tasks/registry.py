@@ -1,0 +1,302 @@
+"""The registry: every task, in one SQLite file that all Helmsman processes of a user share.
+
+Calls are synchronous, take about a millisecond, and may come from any thread. What they change is one transaction. What
+they tell is what is written down; whether that is still true of a task whose owner is gone, `reconcile` works out.
+"""
+
+# ruff: noqa: S608 - what is put together here are names of columns and placeholders, never values
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
+
+from helmsman.errors import InvalidInput
+from helmsman.events import Usage
+from helmsman.redaction import REDACTED
+from helmsman.tasks.aliases import alias_stem, make_alias
+from helmsman.tasks.database import Database, transaction
+from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
+from helmsman.tasks.rows import clean, clean_key, columns_of, microseconds, task_of
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
+
+REGISTRY_NAME: Final = "registry.sqlite3"
+LIST_LIMIT: Final = 50
+
+_ROWS_KEPT: Final = timedelta(days=365)
+"""How long the row of a task outlives its result: it still counts for the usage of the year."""
+_COMPACT_EVERY: Final = 3600.0
+
+UsageGroup = Literal["day", "model", "directory", "session"]
+_GROUPS: Final[Mapping[UsageGroup, str]] = {
+    "day": "date(created_at / 1000000, 'unixepoch', 'localtime')",
+    "model": "model",
+    "directory": "directory",
+    "session": "session_id",
+}
+
+Tasks: TypeAlias = "tuple[Task, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotal:
+    """What the tasks of one day, model, directory or session spent; `key` is None for those that have none."""
+
+    key: str | None
+    tasks: int
+    usage: Usage
+
+
+class Registry:
+    """The tasks in one file."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], datetime] | None = None) -> None:
+        """The file is opened, and made, when it is first needed."""
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._database = Database(path, on_open=self._compact_if_needed)
+        self._compacted = time.monotonic()
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    def close(self) -> None:
+        """Let go of the file. A later call opens it again."""
+        self._database.close()
+
+    def version(self) -> tuple[int, int, int]:
+        """A token that is different whenever a task may have changed, here or in another process. Costs microseconds."""
+        return self._database.version()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def add(self, draft: TaskDraft) -> tuple[Task, bool]:
+        """Register a task. False with the task that has the draft's idempotency key already, if one has.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        now = self._clock()
+        values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
+        values["id"] = values["id"] or new_task_id(draft.origin)
+        key, stem = values["idempotency_key"], alias_stem(values["instruction"])
+
+        def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
+            if key is not None:
+                if (same := self._with_key(connection, key, now)) is not None:
+                    return same, False
+                connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
+            taken = connection.execute(  # all that begin with the stem: "." comes right after "-"
+                "SELECT alias FROM tasks WHERE alias >= ? AND alias < ? AND result_compacted = 0", (stem, f"{stem}.")
+            )
+            alias = make_alias(values["instruction"], {row["alias"] for row in taken})
+            task = Task(**values, alias=alias, created_at=now, updated_at=now)
+            columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
+            connection.execute(
+                f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+                tuple(columns.values()),
+            )
+            return task, True
+
+        added = self._database.write(work)
+        if time.monotonic() - self._compacted > _COMPACT_EVERY:
+            self.compact()
+        return added
+
+    def _with_key(self, connection: sqlite3.Connection, key: str, now: datetime) -> Task | None:
+        task = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (key,)))
+        expired = task is not None and not task.is_running and task.expires_at is not None and task.expires_at <= now
+        return None if expired else task
+
+    def update(self, task_id: str, *, if_revision: int | None = None, **changes: Unpack[TaskChanges]) -> Task | None:
+        """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
+
+        With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        now = self._clock()
+        cleaned: Any = clean(changes)
+
+        def work(connection: sqlite3.Connection) -> Task | None:
+            task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
+            if task is None or (if_revision is not None and task.revision != if_revision):
+                return task
+            new = changed(task, cleaned, now)
+            different = {
+                field.name: value
+                for field in fields(new)
+                if (value := getattr(new, field.name)) != getattr(task, field.name)
+            }
+            if different:
+                columns = columns_of(different)
+                connection.execute(
+                    f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
+                    (*columns.values(), task_id),
+                )
+            return new
+
+        return self._database.write(work)
+
+    def compact(self, now: datetime | None = None) -> None:
+        """Drop results that have expired, and rows long after that. Cheap when there is nothing to drop.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        self._compacted = time.monotonic()
+        self._database.read(lambda connection: self._compact_if_needed(connection, now))
+
+    def _compact_if_needed(self, connection: sqlite3.Connection, now: datetime | None = None) -> None:
+        now = now or self._clock()
+        running = ", ".join(f"'{status}'" for status in sorted(RUNNING))
+        expired = f"expires_at <= ? AND status NOT IN ({running})"
+        times = (microseconds(now), microseconds(now - _ROWS_KEPT))
+        due = f"SELECT 1 FROM tasks WHERE {expired} AND (result_compacted = 0 OR expires_at <= ?) LIMIT 1"
+        if connection.execute(due, times).fetchone() is None:
+            return
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE tasks SET result = NULL, progress = NULL, metadata = '{}', idempotency_key = NULL, "
+                f"result_compacted = 1, revision = revision + 1 WHERE {expired} AND result_compacted = 0",
+                times[:1],
+            )
+            connection.execute(f"DELETE FROM tasks WHERE {expired}", times[1:])
+
+        transaction(connection, work)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, task_id: str) -> Task | None:
+        """The task with exactly this id."""
+        return self._one("WHERE id = ?", task_id)
+
+    def find(self, ref: str) -> Task | None:
+        """The task with this id, else the newest with this alias."""
+        return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
+
+    def with_key(self, idempotency_key: str) -> Task | None:
+        """The task that has this idempotency key, unless it has expired."""
+        key, now = clean_key(idempotency_key), self._clock()
+        return self._database.read(lambda connection: self._with_key(connection, key, now))
+
+    def list(
+        self,
+        *,
+        status: TaskStatus | Collection[TaskStatus] | None = None,
+        origin: TaskOrigin | None = None,
+        directory: str | Path | None = None,
+        since: datetime | None = None,
+        limit: int = LIST_LIMIT,
+        cursor: str | None = None,
+    ) -> tuple[Tasks, str | None]:
+        """One page of tasks, newest first, and the cursor of the next page if there is one.
+
+        Args:
+            status: Only tasks in this status, or one of these.
+            origin: Only local ones, or those in the cloud.
+            directory: Only those that work in this directory.
+            since: Only those created at this time or later.
+            limit: How many at most.
+            cursor: Where the page before ended.
+
+        Raises:
+            InvalidInput: The limit or the cursor makes no sense.
+            RegistryUnavailable: The file cannot be read.
+        """
+        if limit < 1:
+            raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
+        conditions: dict[str, tuple[Any, ...]] = {}
+        if status is not None:
+            statuses = (status,) if isinstance(status, str) else tuple(status)
+            conditions[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
+        if origin is not None:
+            conditions["origin = ?"] = (origin,)
+        if directory is not None:
+            conditions["directory = ?"] = (str(directory),)
+        if since is not None:
+            conditions["created_at >= ?"] = (microseconds(since),)
+        if cursor is not None:
+            conditions["number < ?"] = (_read_cursor(cursor),)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = [value for condition in conditions.values() for value in condition]
+        sql = f"SELECT * FROM tasks {where} ORDER BY number DESC LIMIT ?"
+        rows = self._database.read(lambda connection: connection.execute(sql, (*values, limit + 1)).fetchall())
+        page = tuple(task_of(row) for row in rows[:limit])
+        return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
+
+    def recent(self, seconds: float) -> Tasks:
+        """The tasks created in the last so many seconds, newest first."""
+        return self._many("WHERE created_at >= ?", microseconds(self._clock() - timedelta(seconds=seconds)))
+
+    def running(self) -> Tasks:
+        """The tasks that are pending or working, newest first."""
+        return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
+
+    def tasks_of_session(self, session_id: str) -> Tasks:
+        """The turns of a session, newest first."""
+        return self._many("WHERE session_id = ?", session_id)
+
+    def by_turn(self, session_id: str, turn_id: str) -> Task | None:
+        """The task that is this turn of a session; the newest, as old versions of Codex number turns anew."""
+        return self._one("WHERE session_id = ? AND turn_id = ? ORDER BY number DESC LIMIT 1", session_id, turn_id)
+
+    def options_of_session(self, session_id: str) -> Mapping[str, Any] | None:
+        """The `options` in the metadata of the session's newest task, without those that were redacted."""
+        task = self._one("WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
+        options = None if task is None else task.metadata.get("options")
+        return _without_redacted(options) if isinstance(options, dict) else None
+
+    def usage(self, *, since: datetime | None = None, group_by: UsageGroup = "day") -> tuple[UsageTotal, ...]:
+        """The tokens of the tasks created since then. Days are those of the local time, oldest first; the others come
+        in the order of what they spent, most first.
+        """
+        names = tuple(field.name for field in fields(Usage))
+        sums = ", ".join(f"SUM({name}) AS {name}" for name in names)
+        order = "key" if group_by == "day" else "SUM(input_tokens) + SUM(output_tokens) DESC, key"
+        sql = (
+            f"SELECT {_GROUPS[group_by]} AS key, COUNT(*) AS tasks, {sums} "
+            f"FROM tasks WHERE input_tokens IS NOT NULL AND created_at >= ? GROUP BY 1 ORDER BY {order}"
+        )
+        begin = 0 if since is None else microseconds(since)
+        rows = self._database.read(lambda connection: connection.execute(sql, (begin,)).fetchall())
+        return tuple(
+            UsageTotal(key=row["key"], tasks=row["tasks"], usage=Usage(*(row[name] for name in names))) for row in rows
+        )
+
+    def _one(self, condition: str, *values: Any) -> Task | None:
+        sql = f"SELECT * FROM tasks {condition}"
+        return self._database.read(lambda connection: _one(connection.execute(sql, values)))
+
+    def _many(self, condition: str, *values: Any) -> Tasks:
+        sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
+        rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        return tuple(task_of(row) for row in rows)
+
+
+def _one(cursor: sqlite3.Cursor) -> Task | None:
+    row = cursor.fetchone()
+    return None if row is None else task_of(row)
+
+
+def _read_cursor(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
+    return int(cursor)
+
+
+def _without_redacted(value: Any) -> Any:
+    """What was redacted cannot be used again: better to leave it out than to hand on a placeholder."""
+    if isinstance(value, dict):
+        return {name: _without_redacted(item) for name, item in value.items() if item != REDACTED}
+    return value

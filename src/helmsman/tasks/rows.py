@@ -1,0 +1,126 @@
+"""How a task lies in the table, and what is done to everything before it gets there.
+
+Whatever is stored passes `clean`: secrets are redacted, texts are bounded, other data is made plain JSON. Reading is
+tolerant: a value that makes no sense counts as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from helmsman.events import Usage
+from helmsman.redaction import redact, redact_value
+from helmsman.tasks.model import Owner, Task, TaskOrigin, TaskStatus
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+
+INSTRUCTION_LIMIT: Final = 20_000
+RESULT_LIMIT: Final = 1_000_000
+"""Codex's own storage has the whole texts; the registry keeps what a listing and an answer need."""
+
+_SHORT_LIMIT: Final = 10_000
+_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT}
+_LONGEST_SECRET: Final = 8192
+_JSON: Final = ("progress", "error", "metadata")
+_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
+_TOKENS: Final = tuple(field.name for field in fields(Usage))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# --- before anything is stored ---------------------------------------------------------------------------------------
+
+
+def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields of a task, fit to be stored."""
+    return {name: _clean(name, value) for name, value in values.items()}
+
+
+def _clean(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _JSON:
+        return json.loads(json.dumps(redact_value(value), default=str, skipkeys=True))
+    if name == "idempotency_key":
+        return clean_key(value)
+    if isinstance(value, str):
+        return _encodable(_redacted(value, _LIMITS[name]) if name in _LIMITS else value)
+    return value
+
+
+def clean_key(key: str) -> str:
+    """A key that would be redacted is stored as its digest: it stays as good for telling keys apart."""
+    if redact(key) == key and len(key) <= _SHORT_LIMIT:
+        return _encodable(key)
+    return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _redacted(text: str, limit: int) -> str:
+    """At most `limit` characters. The cut comes after the redaction: of half a secret one could not tell what it is."""
+    if len(text) <= limit:
+        return redact(text)
+    begin = redact(text[: limit + _LONGEST_SECRET])
+    return begin[: min(limit, len(begin) - _LONGEST_SECRET)] + "…"
+
+
+def _encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON can spell, cannot be stored as text."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+# --- to and from columns ---------------------------------------------------------------------------------------------
+
+
+def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a task as columns of the table."""
+    columns: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "usage":
+            columns.update({token: None if value is None else getattr(value, token) for token in _TOKENS})
+        elif name == "owner":
+            columns["owner_pid"] = None if value is None else value.pid
+            columns["owner_started"] = None if value is None else value.started
+        elif value is None:
+            columns[name] = None
+        elif name in _TIMES:
+            columns[name] = microseconds(value)
+        else:
+            columns[name] = json.dumps(value) if name in _JSON else value
+    return columns
+
+
+def task_of(row: sqlite3.Row) -> Task:
+    """The task in a row."""
+    values: dict[str, Any] = dict(row)
+    del values["number"]
+    pid, started = values.pop("owner_pid"), values.pop("owner_started")
+    tokens = [values.pop(name) for name in _TOKENS]
+    values["owner"] = None if pid is None else Owner(pid=pid, started=started or "")
+    values["usage"] = None if all(count is None for count in tokens) else Usage(*(count or 0 for count in tokens))
+    for name in _TIMES:
+        values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
+    for name in _JSON:
+        values[name] = _mapping(values[name])
+    values["metadata"] = values["metadata"] or {}
+    values["input_required"] = bool(values["input_required"])
+    values["result_compacted"] = bool(values["result_compacted"])
+    values["status"] = values["status"] if values["status"] in get_args(TaskStatus) else "unknown"
+    values["origin"] = values["origin"] if values["origin"] in get_args(TaskOrigin) else "local"
+    return Task(**values)
+
+
+def microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _mapping(text: str | None) -> dict[str, Any] | None:
+    try:
+        value = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

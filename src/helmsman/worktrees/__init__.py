@@ -1,0 +1,31 @@
+"""Git worktrees for sessions: several work on one repository without meeting, and what they did is shown, brought over or
+dropped as a whole.
+
+All of it is plain functions on git that block; call them in threads.
+"""
+
+from helmsman.worktrees.applying import Applied, apply
+from helmsman.worktrees.changes import FileKind, FileStat, TreeDiff, diff, diff_of_directory
+from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
+from helmsman.worktrees.records import WORKTREES, Worktree, take_up, worktree_of
+
+__all__ = [
+    "WORKTREES",
+    "Applied",
+    "Discarded",
+    "FileKind",
+    "FileStat",
+    "Leftover",
+    "TreeDiff",
+    "Worktree",
+    "apply",
+    "assign",
+    "create",
+    "diff",
+    "diff_of_directory",
+    "discard",
+    "leftovers",
+    "prune",
+    "take_up",
+    "worktree_of",
+]

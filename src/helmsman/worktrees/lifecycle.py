@@ -1,0 +1,239 @@
+"""Worktrees come and go: made for a session, discarded with all that is in them, found again when their process is gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import stat
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.changes import diff
+from helmsman.worktrees.git import find_git, is_bare
+from helmsman.worktrees.records import (
+    BRANCH_PREFIX,
+    WORKTREES,
+    Worktree,
+    claim,
+    is_owned,
+    read_records,
+    records_directory,
+    remove_record,
+    write_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from helmsman.worktrees.changes import FileStat
+    from helmsman.worktrees.git import Git
+
+log = logging.getLogger(__name__)
+
+_SLUG_LENGTH: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """What went with a worktree: its commits that were nowhere else, and the files it had changed in all.
+
+    `branch_kept` says that its branch is checked out elsewhere and so was left.
+    """
+
+    worktree: Worktree
+    commits: tuple[str, ...]
+    files: tuple[FileStat, ...]
+    branch_kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """A worktree that no running process has. `files` are its changes; None when it can no longer be read."""
+
+    worktree: Worktree
+    files: tuple[FileStat, ...] | None
+
+
+# --- made ------------------------------------------------------------------------------------------------------------
+
+
+def create(directory: Path, state_dir: Path) -> Worktree:
+    """Make a worktree for a session that was to work in `directory`. Blocks; call it in a thread.
+
+    It holds what HEAD has: nothing of what is not committed in the main tree. Submodules are not checked out in it.
+
+    Raises:
+        InvalidInput: The directory is not in a working tree, or the repository has no commit yet.
+        WorktreeError: Git says no.
+    """
+    main = _main_tree(directory)
+    base = main.text("rev-parse", "--verify", "HEAD^{commit}")
+    name = f"{_slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
+    folder = ensure_state_dir(state_dir.absolute()) / WORKTREES
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / name
+    tree = Worktree(
+        path=path,
+        directory=path / directory.resolve().relative_to(main.work_tree.resolve()),
+        branch=BRANCH_PREFIX + name,
+        base=base,
+        repository=main.work_tree,
+        git_dir=main.common_dir / "worktrees" / name,
+        repository_git_dir=main.git_dir,
+        session_id=None,
+        owner_pid=os.getpid(),
+        created_at=datetime.now(UTC),
+    )
+    records_directory(state_dir)
+    claim(tree)
+    try:
+        write_record(tree)
+        main.run("worktree", "add", "--quiet", "-b", tree.branch, str(path), base)
+        if not (tree.git_dir / "HEAD").is_file():
+            raise WorktreeError(f"Git made a worktree, but not where it belongs: {tree.git_dir}. Update git.")  # noqa: TRY301
+        tree = replace(tree, directory=_made_inside(tree.directory, path))
+        write_record(tree)
+    except BaseException:
+        discard(tree)
+        raise
+    return tree
+
+
+def assign(tree: Worktree, session_id: str) -> Worktree:
+    """Write down which session works in a worktree. A record that cannot be written is no reason to stop the session."""
+    tree = replace(tree, session_id=session_id)
+    try:
+        write_record(tree)
+    except WorktreeError as error:
+        log.warning("the worktree of session %s will not be found by another process: %s", session_id, error)
+    return tree
+
+
+def _main_tree(directory: Path) -> Git:
+    git = find_git(directory)
+    if git is None:
+        what = "a bare repository" if is_bare(directory) else "not in the working tree of a git repository"
+        raise InvalidInput(
+            f"{directory} is {what}, so there is nowhere to bring a worktree's changes back to. Leave worktree out, or "
+            "name a repository.",
+            parameter="worktree",
+        )
+    if not git.has("HEAD^{commit}"):
+        raise InvalidInput(
+            f"The repository {git.work_tree} has no commit yet, so there is nothing to make a worktree of. Commit first.",
+            parameter="worktree",
+        )
+    return git
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SLUG_LENGTH].strip("-") or "repository"
+
+
+def _made_inside(directory: Path, path: Path) -> Path:
+    """The directory, made if git does not have it (it is empty or ignored); the worktree itself where it leads elsewhere."""
+    if not directory.resolve().is_relative_to(path.resolve()):
+        return path
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:  # in the last commit it is a file
+        return path
+    return directory
+
+
+# --- discarded -------------------------------------------------------------------------------------------------------
+
+
+def discard(tree: Worktree) -> Discarded:
+    """Remove a worktree, its branch and its record, with all that was done in it. Blocks; call it in a thread.
+
+    What is gone already is no error, so it can be called again. Branches that somebody made in the worktree besides its
+    own are ordinary branches of the repository, and stay.
+
+    Raises:
+        WorktreeError: Something in it cannot be removed; its record stays, so that it can be tried again.
+    """
+    commits, files = _lost_commits(tree), _changed_files(tree) or ()
+    for folder in (tree.path, tree.git_dir):
+        _remove_folder(folder)
+    with suppress(OSError):
+        tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
+    kept = _remove_branch(tree)
+    remove_record(tree)
+    return Discarded(worktree=tree, commits=commits, files=files, branch_kept=kept)
+
+
+def _lost_commits(tree: Worktree) -> tuple[str, ...]:
+    """The commits that only this worktree and its branch have, newest first."""
+    wanted = ("HEAD", f"refs/heads/{tree.branch}")
+    others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
+    git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
+    with suppress(WorktreeError):
+        told = git.run("log", "-z", "--format=%h %s", *wanted, *others, "--").output
+        return tuple(line.decode("utf-8", "replace") for line in told.split(b"\0") if line)
+    return ()
+
+
+def _changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
+    with suppress(WorktreeError):
+        return diff(tree).files
+    return None
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder also where it holds folders that nobody may write to, as package caches do."""
+    if not folder.is_dir():
+        return
+    try:
+        folder.chmod(stat.S_IRWXU)
+        for place, names, _ in os.walk(folder):
+            for name in names:
+                if not (Path(place) / name).is_symlink():
+                    (Path(place) / name).chmod(stat.S_IRWXU)
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise WorktreeError(f"{folder} cannot be removed: {error}. Remove it by hand, then discard again.") from error
+
+
+def _remove_branch(tree: Worktree) -> bool:
+    """Remove the branch; whether it had to stay."""
+    if not tree.repository_git_dir.is_dir():
+        return False  # the whole repository is gone
+    git = replace(tree.main_git, work_tree=tree.repository_git_dir)  # the main tree itself may be gone
+    reference = f"refs/heads/{tree.branch}"
+    if not git.has(reference):
+        return False
+    git.run("branch", "--quiet", "-D", tree.branch, accept=(0, 1))
+    return git.has(reference)
+
+
+# --- left over -------------------------------------------------------------------------------------------------------
+
+
+def leftovers(state_dir: Path, *, running: Collection[str] = ()) -> tuple[Leftover, ...]:
+    """Worktrees whose process is gone and whose session is not among those `running`. Blocks; call it in a thread.
+
+    Nothing is removed: a session that has ended may have left work in one that nobody has looked at yet.
+    """
+    return tuple(
+        Leftover(worktree=tree, files=_changed_files(tree))
+        for tree in read_records(state_dir)
+        if tree.session_id not in running and not is_owned(tree)
+    )
+
+
+def prune(found: Iterable[Leftover]) -> tuple[Discarded, ...]:
+    """Discard leftovers, except those that a process has taken up since they were found. Blocks; call it in a thread.
+
+    Raises:
+        WorktreeError: One cannot be removed.
+    """
+    return tuple(discard(leftover.worktree) for leftover in found if claim(leftover.worktree))

@@ -1,0 +1,201 @@
+"""What is written down of each worktree, so that a later process finds it, and finds out whether somebody still needs it.
+
+One JSON file for each, in a directory of the state directory that Codex cannot write to, written before the worktree is
+made and removed after it is gone: a crash at any moment leaves a record that leads to what is left. The process that
+made a worktree holds a lock beside its record; the system gives it back when that process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.errors import WorktreeError
+from helmsman.file_lock import release_lock, take_lock
+from helmsman.settings import ensure_state_dir
+from helmsman.worktrees.git import Git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKTREES: Final = "worktrees"
+"""The directory in the state directory that worktrees are made in."""
+
+RECORDS: Final = "worktree-records"
+BRANCH_PREFIX: Final = "helmsman/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worktree:
+    """A worktree of a repository, on a branch of its own, in the state directory.
+
+    `repository` is the main tree: the working tree that the work was asked for and that changes are brought back to.
+    `directory` is the place in the worktree that corresponds to the one asked for. `base` is the commit it started from.
+    """
+
+    path: Path
+    directory: Path
+    branch: str
+    base: str
+    repository: Path
+    git_dir: Path
+    repository_git_dir: Path
+    session_id: str | None
+    owner_pid: int
+    created_at: datetime
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def state_dir(self) -> Path:
+        return self.path.parent.parent
+
+    @property
+    def own_git(self) -> Git:
+        """Git in the worktree."""
+        return Git(work_tree=self.path, git_dir=self.git_dir)
+
+    @property
+    def main_git(self) -> Git:
+        """Git in the main tree."""
+        return Git(work_tree=self.repository, git_dir=self.repository_git_dir)
+
+
+# --- the records -----------------------------------------------------------------------------------------------------
+
+
+def records_directory(state_dir: Path) -> Path:
+    folder = ensure_state_dir(state_dir) / RECORDS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def write_record(tree: Worktree) -> None:
+    """Write the record, or replace it.
+
+    Raises:
+        WorktreeError: It cannot be written.
+    """
+    content = {
+        "repository": str(tree.repository),
+        "repository_git_dir": str(tree.repository_git_dir),
+        "path": str(tree.path),
+        "directory": str(tree.directory),
+        "git_dir": str(tree.git_dir),
+        "branch": tree.branch,
+        "base": tree.base,
+        "session_id": tree.session_id,
+        "owner_pid": tree.owner_pid,
+        "created_at": tree.created_at.isoformat(),
+    }
+    try:
+        folder = records_directory(tree.state_dir)
+        # Only this user can read what tempfile makes.
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".new", delete=False) as file:
+            json.dump(content, file, indent=2)
+        Path(file.name).replace(_record_of(tree))
+    except OSError as error:
+        raise WorktreeError(
+            f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."
+        ) from error
+
+
+def read_records(state_dir: Path) -> Iterator[Worktree]:
+    """Every worktree there is a record of, oldest first; what cannot be understood is left out."""
+    found = (_read(file, state_dir) for file in (state_dir / RECORDS).glob("*.json"))
+    yield from sorted((tree for tree in found if tree is not None), key=lambda tree: (tree.created_at, tree.name))
+
+
+def worktree_of(state_dir: Path, session_id: str) -> Worktree | None:
+    """The worktree that a session works in, whichever process made it."""
+    return next((tree for tree in read_records(state_dir) if tree.session_id == session_id), None)
+
+
+def remove_record(tree: Worktree) -> None:
+    release(tree)
+    for file in (_record_of(tree), _lock_of(tree)):
+        file.unlink(missing_ok=True)
+
+
+def _read(file: Path, state_dir: Path) -> Worktree | None:
+    try:
+        content: dict[str, Any] = json.loads(file.read_bytes())
+        tree = Worktree(
+            path=state_dir / WORKTREES / file.stem,
+            directory=Path(content["directory"]),
+            branch=BRANCH_PREFIX + file.stem,
+            base=str(content["base"]),
+            repository=Path(content["repository"]),
+            git_dir=Path(content["git_dir"]),
+            repository_git_dir=Path(content["repository_git_dir"]),
+            session_id=content["session_id"] and str(content["session_id"]),
+            owner_pid=int(content["owner_pid"]),
+            created_at=datetime.fromisoformat(content["created_at"]),
+        )
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return None
+    # What a record leads to is one day removed: it must be what Helmsman makes, and nothing else.
+    consistent = content.get("branch") == tree.branch and tree.git_dir.parts[-2:] == ("worktrees", file.stem)
+    return tree if consistent and tree.created_at.tzinfo is not None else None
+
+
+def _record_of(tree: Worktree) -> Path:
+    return tree.state_dir / RECORDS / f"{tree.name}.json"
+
+
+# --- whose it is -----------------------------------------------------------------------------------------------------
+
+_held: dict[Path, int] = {}
+_holding = threading.Lock()
+
+
+def claim(tree: Worktree) -> bool:
+    """Make the worktree this process's until the process ends; False when it is another's."""
+    file = _lock_of(tree)
+    with _holding:
+        if file in _held:
+            return True
+        held = take_lock(file)
+        if held is None:
+            return False
+        _held[file] = held
+        return True
+
+
+def take_up(state_dir: Path, session_id: str) -> Worktree | None:
+    """The worktree of a session that an earlier process began: this process's from now on, if no other has it."""
+    tree = worktree_of(state_dir, session_id)
+    if tree is not None:
+        claim(tree)
+    return tree
+
+
+def release(tree: Worktree) -> None:
+    """Give a worktree up, if it is this process's."""
+    with _holding:
+        held = _held.pop(_lock_of(tree), None)
+        if held is not None:
+            release_lock(held)
+
+
+def is_owned(tree: Worktree) -> bool:
+    """Whether a running process has the worktree."""
+    with contextlib.suppress(OSError):
+        held = take_lock(_lock_of(tree))
+        if held is None:
+            return True
+        release_lock(held)
+    return False
+
+
+def _lock_of(tree: Worktree) -> Path:
+    return Path(os.path.abspath(tree.state_dir)) / RECORDS / f"{tree.name}.lock"  # noqa: PTH100 - as it is, links and all

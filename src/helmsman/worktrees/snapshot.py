@@ -1,0 +1,77 @@
+"""All that is in a working tree, as a git tree: committed, staged, changed, new, with what .gitignore names left out.
+
+Nothing is disturbed by it: the tree's own index is only read (a copy is brought up to date), and objects go to a
+directory that is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from helmsman.worktrees.git import Git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`nested` are repositories that lie in the tree without being part of it; git cannot look into them."""
+
+    tree: str
+    nested: tuple[bytes, ...]
+
+
+@contextmanager
+def scratch(git: Git, parent: Path | None = None) -> Iterator[Git]:
+    """The same working tree with an index and an object store beside the repository's, both gone after the block."""
+    with tempfile.TemporaryDirectory(prefix="helmsman-git-", dir=parent, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "objects").mkdir()
+        yield replace(git, index=folder / "index", objects=folder / "objects")
+
+
+def take_snapshot(git: Git) -> Snapshot:
+    """The content of the working tree. `git` is from `scratch`.
+
+    Raises:
+        WorktreeError: Something in the tree cannot be read.
+    """
+    assert git.index is not None
+    with suppress(FileNotFoundError):  # nothing was ever added
+        # With its time: by that git knows which files may have changed since without showing it.
+        shutil.copy2(git.git_dir / "index", git.index)
+    listed = git.run("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard").output
+    paths = dict.fromkeys(path for path in listed.split(b"\0") if path)
+    root = os.fsencode(git.work_tree)
+
+    @cache
+    def leads_elsewhere(folder: bytes) -> bool:
+        return folder != b"" and (
+            os.path.islink(os.path.join(root, folder)) or leads_elsewhere(os.path.dirname(folder))  # noqa: PTH114, PTH118, PTH120
+        )
+
+    def is_gone(path: bytes) -> bool:
+        """Files may still be seen behind a directory that became a link, and directories where a file was."""
+        here = os.path.join(root, path)  # noqa: PTH118
+        is_folder = os.path.isdir(here) and not os.path.islink(here)  # noqa: PTH112, PTH114
+        became_folder = is_folder and not os.path.lexists(os.path.join(here, b".git"))  # noqa: PTH118
+        return became_folder or leads_elsewhere(os.path.dirname(path))  # noqa: PTH120
+
+    gone = {path for path in paths if is_gone(path)}
+    nested = [path for path in paths if path.endswith(b"/")]
+    here = paths.keys() - gone - {*nested}
+    git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(gone))
+    git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=nul_separated(here))
+    return Snapshot(tree=git.text("write-tree"), nested=tuple(path.rstrip(b"/") for path in nested))
+
+
+def nul_separated(paths: Iterable[bytes]) -> bytes:
+    return b"".join(path + b"\0" for path in paths)

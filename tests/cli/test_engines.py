@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.codex.binary import find_codex
+from helmsman.codex.detached import can_detach, open_detached
+from helmsman.codex.engine_records import read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.codex.engine_records import EngineRecord
+    from helmsman.testing import CodexHome
+    from tests.cli.conftest import Cli
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
+
+
+@pytest.fixture
+async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Path) -> EngineRecord:
+    """An engine that runs with nobody attached."""
+    binary = await find_codex(explicit=codex_binary, env=codex_home.env)
+    if not can_detach(binary):
+        pytest.skip("This Codex cannot listen on a Unix socket.")
+    async with open_detached(binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env):
+        pass
+    (record,) = read_records(detached_engines)
+    return record
+
+
+async def test_engines_are_listed_in_columns_for_programs(cli: Cli, engine: EngineRecord) -> None:
+    for arguments in (["engines"], ["engines", "list"]):
+        done = await cli.run(*arguments)
+        (row,) = [line.split("\t") for line in done.stdout.splitlines()]
+        assert row[:6] == [engine.id, engine.binary.version, "unattended", "0", "0", str(engine.codex.pid)]
+        assert row[7] == engine.codex_home
+
+
+async def test_json_says_which_processes_and_files_an_engine_is(cli: Cli, engine: EngineRecord) -> None:
+    for arguments in (["engines", "--json"], ["engines", "list", "--json"]):
+        (said,) = (await cli.run(*arguments)).json
+        (shown,) = said["engines"]
+        assert (shown["id"], shown["pid"], shown["keeperPid"]) == (engine.id, engine.codex.pid, engine.keeper.pid)
+        assert (shown["codexPath"], shown["sessions"]) == (engine.binary.path, [])
+
+
+async def test_a_terminal_gets_a_table(cli: Cli, engine: EngineRecord) -> None:
+    async with cli.on_terminal("engines") as program:
+        assert await program.exit_code() == 0
+        await program.shows(engine.id)
+    lines = [line.rstrip() for line in program.screen.splitlines()]
+    assert lines[0].split() == ["ID", "CODEX", "STATUS", "TURNS", "STARTED", "HOME"]
+    assert "unattended" in lines[1]
+
+
+async def test_a_stopped_engine_leaves_nothing_running(cli: Cli, engine: EngineRecord) -> None:
+    done = await cli.run("engines", "stop", engine.id[:5])
+    assert (done.exit_code, done.stderr) == (0, f"Stopped engine {engine.id}.\n")
+    assert not engine.is_kept
+    assert not engine.is_running
+    assert not engine.directory.exists()
+    assert "No engine is running" in (await cli.run("engines")).stderr
+
+
+async def test_all_engines_are_stopped_at_once(cli: Cli, engine: EngineRecord) -> None:
+    (said,) = (await cli.run("engines", "stop", "--all", "--json")).json
+    assert said == {"stopped": [engine.id]}
+    assert not engine.is_running
+    assert (await cli.run("engines", "stop", "--all")).exit_code == 0
+
+
+async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
+    assert (await bare_cli.run("engines", "stop")).exit_code == 2
+    assert (await bare_cli.run("engines", "stop", "x", "--all")).exit_code == 2
+    done = await bare_cli.run("engines", "stop", "nobody")
+    assert done.exit_code == 2
+    assert "There is no engine nobody" in done.stderr
+    assert (await bare_cli.run("engines", "--json")).json == [{"engines": []}]

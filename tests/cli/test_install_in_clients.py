@@ -1,0 +1,140 @@
+"""What `helmsman install` writes, read by the clients themselves: the real `claude` and the real `codex`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.clients.locations import BLOCKING_CALL_SECONDS
+from tests.clients.node import CACHE
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Program:
+    """A client's command line, with the home of the test."""
+
+    path: Path
+    cli: Cli
+
+    async def run(self, *arguments: str) -> str:
+        quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+        with anyio.fail_after(SECONDS):
+            done = await anyio.run_process(
+                [self.path, *arguments],
+                env=self.cli.env | quiet,
+                cwd=self.cli.directory,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+        return done.stdout.decode()
+
+
+@pytest.fixture
+def claude(bare_cli: Cli) -> Program:
+    found = sorted((CACHE / "node_modules" / "@anthropic-ai").glob("claude-code-*/claude*"))
+    if not found:
+        pytest.skip("Claude Code is not there: run scripts/fetch_clients.py, which needs the npm registry.")
+    return Program(found[0], bare_cli)
+
+
+@pytest.fixture
+def codex(cli: Cli, codex_binary: Path) -> Program:
+    return Program(codex_binary, cli)
+
+
+async def installed(cli: Cli, *arguments: str) -> None:
+    done = await cli.run("install", *arguments, "--yes")
+    assert done.exit_code == 0, done.stdout + done.stderr
+
+
+async def removed(cli: Cli, *arguments: str) -> None:
+    done = await cli.run("uninstall", *arguments, "--yes")
+    assert done.exit_code == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("scope", "shown"), [("user", "User config"), ("local", "Local config")])
+async def test_claude_connects_to_what_was_installed(claude: Program, scope: str, shown: str) -> None:
+    await claude.run("mcp", "add", "-s", scope, "other", "--", "true")
+    await installed(claude.cli, "claude", "--scope", scope)
+    told = await claude.run("mcp", "get", "helmsman")
+    assert shown in told
+    assert "Connected" in told
+    await removed(claude.cli, "claude", "--scope", scope)
+    listed = await claude.run("mcp", "list")
+    assert "other" in listed
+    assert "helmsman" not in listed
+
+
+@pytest.mark.needs_git
+async def test_claude_finds_from_a_worktree_what_was_installed_there(claude: Program, git_repo: Path) -> None:
+    tree = claude.cli.directory / "tree"
+    await anyio.run_process(["git", "-C", git_repo, "worktree", "add", tree])
+    claude.cli.directory = tree
+    await installed(claude.cli, "claude", "--scope", "local")
+    told = await claude.run("mcp", "get", "helmsman")
+    assert "Local config" in told
+    assert "Connected" in told
+
+
+async def test_an_entry_made_with_claude_is_rewritten_and_put_back(claude: Program) -> None:
+    await claude.run("mcp", "add", "-s", "user", "codex", "-e", "A=1", "--", "codex", "mcp-server")
+    file = Path(claude.cli.env["HOME"], ".claude.json")
+    before = json.loads(file.read_text(encoding="utf-8"))["mcpServers"]
+    await installed(claude.cli, "claude")
+    told = await claude.run("mcp", "get", "codex")
+    assert "Connected" in told
+    assert "A=1" in told
+    await removed(claude.cli, "claude")
+    assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"] == before
+
+
+async def test_claude_sees_the_file_of_a_project(claude: Program) -> None:
+    bin_dir = claude.cli.directory / "bin"
+    bin_dir.mkdir()
+    claude.cli.env["PATH"] = f"{bin_dir}{os.pathsep}{claude.cli.env['PATH']}"
+    script = bin_dir / "helmsman"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m helmsman "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    await installed(claude.cli, "claude", "--scope", "project")
+    assert "helmsman: helmsman serve" in await claude.run("mcp", "list")
+
+
+async def test_codex_lists_what_was_installed(codex: Program) -> None:
+    config = Path(codex.cli.env["CODEX_HOME"], "config.toml")
+    before = config.read_text(encoding="utf-8")
+    await installed(codex.cli, "codex", "--env", f"HELMSMAN_STATE_DIR={codex.cli.env['HELMSMAN_STATE_DIR']}")
+    entry: dict[str, Any] = json.loads(await codex.run("mcp", "get", "helmsman", "--json"))
+    assert entry["enabled"]
+    assert entry["transport"]["args"] == ["serve"]
+    assert Path(entry["transport"]["command"]).name == "helmsman"
+    await removed(codex.cli, "codex")
+    assert config.read_text(encoding="utf-8") == before
+
+
+async def test_an_entry_made_with_codex_is_rewritten_and_put_back(codex: Program) -> None:
+    await codex.run("mcp", "add", "old", "--env", "A=1", "--", "npx", "-y", "@openai/codex", "mcp-server")
+    config = Path(codex.cli.env["CODEX_HOME"], "config.toml")
+    before = config.read_text(encoding="utf-8")
+    await installed(codex.cli, "codex")
+    (entry,) = json.loads(await codex.run("mcp", "list", "--json"))
+    assert (entry["name"], entry["transport"]["args"]) == ("old", ["serve", "--tools", "compat"])
+    assert entry["tool_timeout_sec"] == BLOCKING_CALL_SECONDS
+    assert entry["transport"]["env"] == {"A": "1"}
+    await removed(codex.cli, "codex")
+    assert config.read_text(encoding="utf-8") == before

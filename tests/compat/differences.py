@@ -1,0 +1,94 @@
+"""The one list of what differs between Helmsman's toolset `compat` and the built-in server of Codex 0.145.0.
+
+`docs/compat.md` explains each. The differential test takes these away from what it compares and fails on anything else; and
+a difference that is not there any more has to be taken off the list.
+"""
+
+from __future__ import annotations
+
+LEFT_OUT_KINDS = frozenset(
+    {"raw_response_item", "raw_response_completed", "mcp_startup_update", "mcp_startup_complete"}
+)
+"""Messages that are not sent: the raw traffic with the model, and the start of Codex's own MCP servers."""
+
+LEFT_OUT_FIELDS: dict[str, frozenset[str]] = {
+    "session_configured": frozenset(
+        {
+            "model_provider_id",
+            "approvals_reviewer",
+            "permission_profile",
+            "active_permission_profile",
+            "rollout_path",
+        }
+    ),
+    "task_started": frozenset({"model_context_window", "collaboration_mode_kind"}),
+    "task_complete": frozenset({"time_to_first_token_ms"}),
+    "token_count": frozenset({"rate_limits"}),
+    "agent_message": frozenset({"memory_citation"}),
+    "exec_command_begin": frozenset({"process_id", "source"}),
+    "exec_command_end": frozenset({"process_id", "source"}),
+    "exec_approval_request": frozenset({"environmentId", "proposed_execpolicy_amendment"}),
+    "patch_apply_begin": frozenset({"auto_approved"}),
+    "patch_apply_end": frozenset({"stdout", "stderr"}),
+    "mcp_tool_call_end": frozenset({"duration"}),
+    "web_search_end": frozenset({"action"}),
+    # Inside `item_started` and `item_completed`, by the type of the item:
+    "Reasoning": frozenset({"raw_content"}),
+    "CommandExecution": frozenset({"process_id", "source"}),
+    "FileChange": frozenset({"auto_approved", "stdout", "stderr"}),
+    "McpToolCall": frozenset({"duration"}),
+    "WebSearch": frozenset({"action"}),
+    # Inside the usage of `token_count`:
+    "usage": frozenset({"cache_write_input_tokens"}),
+}
+"""Fields that Helmsman does not know, by the type of what they belong to."""
+
+OTHER_VALUES = frozenset(
+    {
+        (
+            "exec_approval_request",
+            "available_decisions",
+        ),  # what may be answered here, not what the original's own UI offers
+        ("exec_approval_request", "parsed_cmd"),  # always `unknown`
+        ("exec_command_begin", "parsed_cmd"),
+        ("exec_command_end", "parsed_cmd"),
+        ("CommandExecution", "parsed_cmd"),
+    }
+)
+"""Fields with another value."""
+
+MEASURED = frozenset(
+    {
+        "started_at",
+        "completed_at",
+        "started_at_ms",
+        "completed_at_ms",
+        "duration_ms",
+        "duration",
+    }
+)
+"""Fields that tell the time: they are there in both, and differ from run to run."""
+
+OTHER_OUTCOMES = {
+    "accept": "the protocol's own yes counts as one",
+    "accept with a decision": "the protocol's form counts",
+    "abort": "an interrupted turn ends the call, with an error",
+    "error": "a client that cannot ask gets a denial when the time is up",
+    "no elicitation": "a client that cannot be asked is not asked, and gets a denial when the time is up",
+    "an MCP tool asks": "the question is put to the person",
+    "reply to a busy thread": "the call is answered, when the turn that took it in has ended",
+    "reply after a restart": "threads resume from disk",
+    "cancelled command": "a cancelled turn's command is stopped too",
+    "on-failure": "the old policy is mapped to on-request, and the result says so",
+    "profile": "the argument of older servers is taken",
+    "missing directory": "a working directory that does not exist is refused",
+    "empty prompt": "an empty prompt is refused",
+    "unknown tool": "an unknown tool is an error of the protocol, as it says since 2025-06-18",
+}
+"""Scripts that end otherwise than with the original, each to the better. The test says how exactly."""
+
+LONGER_TEXTS = frozenset({"bad type", "unknown thread", "not a thread id"})
+"""Errors whose text begins like the original's and goes on to say what to do."""
+
+OTHER_TEXTS = frozenset({"bad config"})
+"""Errors whose text is another altogether: it is Codex's, as its app-server says it."""

@@ -1,0 +1,51 @@
+"""A process of its own that uses a detached engine: what a test can kill.
+
+    python engine_user.py '{"codex": …, "codex_home": …, "state_dir": …, "cwd": …, "prompt": …}'
+
+Writes the name of its engine, then, with a prompt, that of its session and the name of each of its events: one JSON object
+a line. Then it stays until it is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from helmsman.codex.binary import find_codex
+from helmsman.codex.detached import open_detached
+from helmsman.engine import SessionOptions, TurnInput
+
+if TYPE_CHECKING:
+    from helmsman.events import Event
+
+
+def say(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def report(event: Event) -> None:
+    say(event=type(event).__name__)
+
+
+async def main(order: dict[str, Any]) -> None:
+    binary = await find_codex(explicit=Path(order["codex"]))
+    home, state_dir = Path(order["codex_home"]), Path(order["state_dir"])
+    async with open_detached(binary, codex_home=home, state_dir=state_dir, env=dict(os.environ)) as engine:
+        say(engine=engine.id)
+        if "prompt" in order:
+            options = SessionOptions(
+                cwd=Path(order["cwd"]), sandbox=order.get("sandbox", "workspace-write"), approval_policy="on-request"
+            )
+            opened = await engine.start(options, TurnInput(text=order["prompt"]))
+            say(session=opened.session_id, turn=opened.turn_id)
+            engine.attach(opened.session_id, report)
+        await anyio.sleep_forever()
+
+
+if __name__ == "__main__":
+    anyio.run(main, json.loads(sys.argv[1]))

@@ -1,0 +1,172 @@
+"""The tool `codex` in plain words, through the Python client, on a real Codex."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.mcp.server import build_server
+from helmsman.testing import hang, run, say, usage
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, tools=("router",))
+
+
+@pytest.fixture(params=["legacy", "auto"])
+async def codex(request: pytest.FixtureRequest, helm: Helmsman) -> AsyncIterator[Caller]:
+    async with Client(build_server(helm), mode=request.param) as client:
+        yield Caller(client)
+
+
+def at(place: Path) -> dict[str, Any]:
+    return {"context": {"working_dir": str(place)}}
+
+
+async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("parser", run("true"), say("The parser is fixed."))
+    started = await codex("codex", request="fix the parser", **at(git_repo))
+    assert (started["acknowledged"], started["action"], started["nextAction"]) == (True, "run", "await")
+    assert started["task"]["id"].startswith("T-local-")
+    assert started["task"]["mode"] == "local"
+    assert started["task"]["alias"] == "fix-parser"
+    checked = await codex("codex", request="check my task")
+    assert checked["action"] == "check"
+    assert checked["task"]["id"] == started["task"]["id"]
+    done = await codex("codex", request="wait for it")
+    assert (done["action"], done["task"]["status"]) == ("wait", "completed")
+    assert done["resultSummary"]["text"] == "The parser is fixed."
+    results = await codex("codex", request=f"show me the results of {started['task']['id']}")
+    assert results["action"] == "results"
+    assert results["resultSummary"]["text"] == "The parser is fixed."
+    assert results["resultSummary"]["usage"]["inputTokens"] > 0
+    assert "The parser is fixed." in results["userMessage"]
+
+
+async def test_two_tasks_are_told_apart_by_number_alias_and_id(
+    codex: Caller, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    first = (await codex("codex", request="hang on the first thing", **at(git_repo)))["task"]
+    second = (await codex("codex", request="hang on the second thing", **at(git_repo)))["task"]
+    asked = await codex("codex", request="cancel my task")
+    assert (asked["acknowledged"], asked["nextAction"]) == (False, "choose")
+    assert [choice["id"] for choice in asked["choices"]] == [second["id"], first["id"]]
+    cancelled = await codex("codex", request="cancel number 2")
+    assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (first["id"], "canceled")
+    assert "Stopped Codex's turn" in cancelled["userMessage"]
+    checked = await codex("codex", request=f"check {second['alias']}")
+    assert (checked["task"]["id"], checked["task"]["status"]) == (second["id"], "working")
+    cancelled = await codex("codex", request=f"cancel {second['id']}")
+    assert cancelled["task"]["status"] == "canceled"
+    again = await codex("codex", request=f"cancel {second['id']}")
+    assert again["task"]["status"] == "canceled"
+    assert "not running any more" in again["userMessage"]
+
+
+async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: Helmsman, git_repo: Path) -> None:
+    planned = await codex("codex", request="fix the setup script", dryRun=True, explain=True, **at(git_repo))
+    assert planned["action"] == "run"
+    assert "Nothing was done" in planned["userMessage"]
+    assert planned["decisionTrace"]
+    assert "task" not in planned
+    assert helm.sessions == {}
+
+
+async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.otherwise(say("done"))
+    asked = await codex("codex", request="fix it", safety={"require_confirmation": True}, **at(git_repo))
+    assert asked["nextAction"] == "confirm"
+    assert "fix it" in asked["confirmation"]["wouldDo"]
+    token = asked["confirmation"]["token"]
+    other = await codex.error("codex", request="fix another", safety={"confirmation_token": token}, **at(git_repo))
+    assert other["code"] == "invalid_input"
+    assert model.requests == []
+    begun = await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(git_repo))
+    assert begun["task"]["status"] in ("pending", "working")
+    assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
+
+
+async def test_an_unknown_task_is_an_error_that_helps(codex: Caller) -> None:
+    answer = await codex.error("codex", request="check T-local-000000000000")
+    assert answer["error"]["code"] == "task_not_found"
+    assert answer["acknowledged"] is False
+    nothing = await codex.error("codex", request="check my task")
+    assert nothing["error"]["code"] == "task_not_found"
+
+
+async def test_nothing_asked_is_nothing_done(codex: Caller) -> None:
+    answer = await codex("codex", request="   ")
+    assert (answer["action"], answer["acknowledged"]) == ("none", False)
+
+
+async def test_a_task_that_cannot_begin_says_why(codex: Caller, git_repo: Path) -> None:
+    missing = await codex.error("codex", request="fix it", context={"working_dir": str(git_repo / "missing")})
+    assert missing["code"] == "invalid_input"
+
+
+async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, git_repo: Path) -> None:
+    guide = await codex("codex", request="set up GitHub for this repository", **at(git_repo))
+    assert guide["action"] == "setup"
+    assert "GitHub" in guide["userMessage"]
+
+
+async def test_a_question_is_shown_with_the_task(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, codex_home: CodexHome, git_repo: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("made"))
+    started = await codex("codex", request="touch a file", **at(git_repo))
+    asking = await codex("codex", request="wait for it")
+    assert (asking["nextAction"], asking["task"]["inputRequired"]) == ("answer", True)
+    assert asking["pendingQuestion"]["type"] == "command_approval"
+    await helm.respond(
+        started["task"].get("sessionId") or asking["task"]["sessionId"], asking["pendingQuestion"]["id"], ["deny"]
+    )
+    assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
+
+
+async def test_a_task_that_costs_too_much_is_stopped(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise([run("true"), usage(2_000_000)], hang())
+    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        codex = Caller(client)
+        begun = await codex("codex", request="spend", safety={"max_cost_usd": 0.5}, **at(git_repo))
+        stopped = await codex("codex", request=f"wait for {begun['task']['id']}")
+    assert stopped["task"]["status"] == "canceled"
+    assert "its limit is $0.5" in stopped["task"]["note"]
+
+
+async def test_the_answer_does_not_wait_for_codex(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "codex"
+    broken.write_text("#!/bin/sh\necho 'codex-cli 0.163.0'\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    async with (
+        Helmsman(replace(settings, codex_path=broken), env=codex_home.env) as helm,
+        Client(build_server(helm)) as client,
+    ):
+        codex = Caller(client)
+        begun = await codex("codex", request="fix it", **at(git_repo))
+        assert begun["task"]["status"] in ("pending", "failed")
+        with anyio.fail_after(30):
+            ended = await codex("codex", request="wait for it")
+        assert ended["task"]["status"] == "failed"
+        assert ended["resultSummary"]["error"]["code"] in ("engine_start_failed", "codex_not_found")

@@ -1,0 +1,83 @@
+"""The labelled requests are routed as a person would expect, and no job is ever taken for a cancel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+
+from helmsman.router.intent import Action, parse
+from helmsman.router.route import Place, Route, route
+from tests.router.shelf import NOW, SHELF, Labelled, labelled_requests
+
+REQUESTS = labelled_requests()
+PLACE = Place(repository=True, cloud_environment="main")
+ALIASES = {task.id: task.alias for task in SHELF}
+
+
+def routed(request: str) -> Route:
+    return route(parse(request), SHELF, NOW, PLACE)
+
+
+def mistake(entry: Labelled) -> str | None:
+    found = routed(entry.request)
+    if found.action != entry.action:
+        return f"{entry.request!r} is {entry.action}, taken for {found.action}"
+    if entry.task is not None and ALIASES.get(found.task_id or "") != entry.task:
+        return f"{entry.request!r} means {entry.task}, taken for {found.task_id}"
+    if entry.mode is not None and found.mode != entry.mode:
+        return f"{entry.request!r} runs {entry.mode}, taken for {found.mode}"
+    if entry.instruction is not None and found.instruction != entry.instruction:
+        return f"{entry.request!r} is to do {entry.instruction!r}, taken for {found.instruction!r}"
+    return None
+
+
+def accuracy(entries: list[Labelled]) -> float:
+    return sum(mistake(entry) is None for entry in entries) / len(entries)
+
+
+def test_requests_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    held_out = [entry for entry in REQUESTS if entry.held_out]
+    with capsys.disabled():
+        print(f"\n{len(REQUESTS)} labelled requests, {accuracy(REQUESTS):.1%} understood")
+        for register, count in Counter(entry.register for entry in REQUESTS).items():
+            print(f"  {register:12} {count:4} {accuracy([e for e in REQUESTS if e.register == register]):7.1%}")
+        print(f"  {'held out':12} {len(held_out):4} {accuracy(held_out):7.1%}")
+        for wrong in filter(None, map(mistake, REQUESTS)):
+            print(f"  - {wrong}")
+    assert accuracy(REQUESTS) >= 0.98
+
+
+def test_no_job_is_taken_for_a_cancel() -> None:
+    jobs = [entry for entry in REQUESTS if entry.action != "cancel"]
+    assert [entry.request for entry in jobs if routed(entry.request).action == "cancel"] == []
+
+
+@pytest.mark.parametrize("before", ["please ", "Hey, ", "could you ", "ok, ", "  \n"])
+def test_no_job_is_taken_for_a_cancel_however_it_is_introduced(before: str) -> None:
+    jobs = [entry for entry in REQUESTS if entry.action == "run"]
+    assert [entry.request for entry in jobs if routed(before + entry.request).action == "cancel"] == []
+
+
+def test_there_are_enough_requests_of_every_kind() -> None:
+    actions = Counter(entry.action for entry in REQUESTS)
+    assert set(actions) == set(get_args(Action))
+    assert len({entry.request for entry in REQUESTS}) >= 400
+    assert actions["run"] >= 150
+    assert actions["cancel"] >= 50
+    assert sum(entry.held_out for entry in REQUESTS) >= 100
+
+
+def test_no_request_has_two_labels() -> None:
+    labels: dict[str, set[str]] = {}
+    for entry in REQUESTS:
+        labels.setdefault(entry.request, set()).add(entry.action)
+    assert {request: actions for request, actions in labels.items() if len(actions) > 1} == {}
+
+
+def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
+    for entry in REQUESTS:
+        found = routed(entry.request)
+        if found.action in ("check", "wait", "cancel", "results"):
+            assert (found.task_id is not None) + bool(found.choices) + (found.error is not None) == 1, entry.request

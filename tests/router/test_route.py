@@ -1,0 +1,234 @@
+"""Which task a request means, when it has to ask, and where work runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.router.intent import Hints, parse
+from helmsman.router.route import MOST_CHOICES, Place, Route, route
+from tests.router.shelf import NOW, SHELF, ShelfTask, shelf_task
+
+HERE = Place(repository=True)
+NEW = shelf_task("T-local-aaaaaaaaaaaa", "new", "working", "Fix the login", minutes=2)
+OLD = shelf_task("T-local-bbbbbbbbbbbb", "old", "working", "Port to Go", minutes=60)
+DONE = shelf_task("T-local-cccccccccccc", "done", "completed", "Write docs", minutes=90)
+LOST = shelf_task("T-cloud-dddddddddddd", "lost", "unknown", "Bump deps", minutes=120)
+
+
+def routed(request: str, *tasks: ShelfTask, offered: tuple[str, ...] = (), hints: Hints | None = None) -> Route:
+    return route(parse(request, hints or Hints()), tasks, NOW, HERE, offered=offered)
+
+
+# --- without a name --------------------------------------------------------------------------------------------------
+
+
+def test_the_only_task_of_the_last_ten_minutes_is_meant() -> None:
+    found = routed("status", OLD, NEW, DONE)
+    assert found.task_id == NEW.id
+    assert [choice.id for choice in found.alternatives] == [OLD.id, DONE.id]
+
+
+def test_else_the_only_task_at_work() -> None:
+    assert routed("status", OLD, DONE, LOST).task_id == OLD.id
+
+
+def test_else_the_caller_is_asked() -> None:
+    older = shelf_task("T-local-eeeeeeeeeeee", "older", "working", minutes=70)
+    found = routed("cancel it", OLD, older, DONE)
+    assert (found.task_id, found.error) == (None, None)
+    assert [(choice.number, choice.id) for choice in found.choices] == [(1, OLD.id), (2, older.id)]
+
+
+def test_two_recent_tasks_are_a_question() -> None:
+    one, two = (shelf_task(f"T-local-{n:012x}", f"job-{n}", "completed", minutes=n) for n in (3, 5))
+    assert [choice.alias for choice in routed("results", two, one, DONE).choices] == ["job-3", "job-5"]
+
+
+def test_of_two_recent_tasks_the_one_at_work_is_meant_and_the_other_named() -> None:
+    ended = shelf_task("T-local-ffffffffffff", "ended", "completed", minutes=1)
+    found = routed("status", NEW, ended)
+    assert found.task_id == NEW.id
+    assert [choice.id for choice in found.alternatives] == [ended.id]
+
+
+def test_a_task_that_was_heard_of_lately_counts_as_recent() -> None:
+    busy = shelf_task("T-local-eeeeeeeeeeee", "busy", "working", minutes=60, updated=1)
+    assert len(routed("cancel it", busy, NEW).choices) == 2
+
+
+def test_ended_tasks_are_neither_cancelled_nor_waited_for_while_another_works() -> None:
+    ended = shelf_task("T-local-ffffffffffff", "ended", "completed", minutes=1)
+    assert routed("cancel it", OLD, ended).task_id == OLD.id
+    assert routed("wait", OLD, ended).task_id == OLD.id
+    assert routed("results", OLD, ended).task_id == ended.id
+
+
+def test_the_only_task_there_is_is_meant_however_old() -> None:
+    assert routed("results", DONE).task_id == DONE.id
+
+
+def test_without_tasks_there_is_nothing_to_ask_about() -> None:
+    found = routed("status")
+    assert found.error is not None
+    assert found.error.code == "task_not_found"
+    assert found.error.message.endswith("Say what is to be done to start one.")
+
+
+def test_at_most_three_choices_are_offered_newest_first() -> None:
+    many = [shelf_task(f"T-local-{n:012x}", f"job-{n}", "working", minutes=n) for n in range(1, 8)]
+    found = routed("cancel it", *reversed(many))
+    assert [choice.alias for choice in found.choices] == ["job-1", "job-2", "job-3"]
+
+
+# --- with a name -----------------------------------------------------------------------------------------------------
+
+
+def test_an_id_matches_exactly_or_not_at_all() -> None:
+    assert routed(f"cancel {OLD.id}", OLD, NEW).task_id == OLD.id
+    for wrong in (OLD.id[:-1], OLD.id.upper(), OLD.id + "b"):
+        found = routed(f"cancel {wrong}", OLD, NEW)
+        assert (found.action, found.task_id) == ("cancel", None)
+        assert found.error is not None
+        assert found.error.near[0] == OLD.id
+        assert OLD.id in found.error.message
+
+
+def test_an_alias_names_its_task() -> None:
+    assert routed("cancel fix-login-test", *SHELF).task_id == "T-local-3f9a1c0b7d2e"
+
+
+def test_an_alias_that_is_nearly_right_is_an_error_with_what_was_meant() -> None:
+    found = routed("cancel fix-login-tests", *SHELF)
+    assert found.task_id is None
+    assert found.error is not None
+    assert found.error.near == ("fix-login-test",)
+
+
+def test_what_looks_like_an_alias_and_is_none_is_work() -> None:
+    found = routed("stop auto-save", *SHELF)
+    assert (found.action, found.instruction, found.mode, found.error) == ("run", "stop auto-save", "local", None)
+
+
+def test_of_two_tasks_with_one_alias_the_newer_is_meant() -> None:
+    twins = [shelf_task(f"T-local-{n:012x}", "fix-login", "completed", minutes=n) for n in (50, 5)]
+    assert routed("show fix-login", *twins).task_id == f"T-local-{5:012x}"
+
+
+def test_the_last_task_is_the_newest_and_the_others_are_named() -> None:
+    found = routed("cancel the last task", OLD, NEW)
+    assert found.task_id == NEW.id
+    assert [choice.id for choice in found.alternatives] == [OLD.id]
+
+
+def test_a_number_means_that_choice() -> None:
+    asked = routed("cancel it", NEW, shelf_task("T-local-111111111111", "second", "working", minutes=4), OLD)
+    second = asked.choices[1]
+    assert routed("cancel 2", NEW, shelf_task(second.id, "second", "working", minutes=4), OLD).task_id == second.id
+
+
+def test_a_number_means_what_was_offered_even_when_a_newer_task_came_up() -> None:
+    newer = shelf_task("T-local-999999999999", "newer", "working", minutes=0)
+    offered = (NEW.id, OLD.id)
+    assert routed("cancel the second one", newer, NEW, OLD, offered=offered).task_id == OLD.id
+
+
+def test_a_number_whose_task_is_gone_is_an_error_and_means_no_other() -> None:
+    found = routed("cancel 1", OLD, NEW, offered=("T-local-000000000000", OLD.id))
+    assert found.task_id is None
+    assert found.error is not None
+
+
+def test_a_number_too_high_is_an_error() -> None:
+    found = routed("cancel 7", NEW, OLD)
+    assert found.error is not None
+    assert "no choice 7" in found.error.message
+
+
+def test_several_ids_are_a_choice_between_them() -> None:
+    found = routed(f"cancel {NEW.id} and {OLD.id}", NEW, OLD, DONE)
+    assert [choice.id for choice in found.choices] == [NEW.id, OLD.id]
+
+
+def test_all_tasks_are_never_one_chosen_silently() -> None:
+    assert len(routed("cancel all", NEW, OLD).choices) == 2
+    assert routed("cancel all", NEW).task_id == NEW.id
+
+
+def test_the_cloud_task_is_looked_for_in_the_cloud() -> None:
+    assert routed("status of my cloud task", *SHELF).task_id == "T-cloud-c51d07e9ab34"
+    found = routed("cancel the cloud task", NEW)
+    assert found.error is not None
+    assert "no cloud task" in found.error.message
+
+
+def test_a_description_finds_its_task_or_falls_back_to_the_usual_choice() -> None:
+    assert routed("how is the changelog going?", *SHELF).task_id == "T-local-84be52d1a6f0"
+    assert routed("how is the whatsit going?", NEW, OLD).task_id == NEW.id
+    assert routed("is the whatsit done?", NEW, OLD).action == "run"
+
+
+def test_a_task_hint_on_work_says_what_it_follows_on() -> None:
+    assert routed("now add docs", OLD, hints=Hints(task_id=OLD.id)).task_id == OLD.id
+    assert routed("now add docs", OLD, hints=Hints(task_id="T-local-000000000000")).error is not None
+
+
+# --- where work runs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_text", "mode", "place", "expected"),
+    [
+        ("fix it", None, Place(repository=True), "local"),
+        ("fix it", None, Place(repository=True, cloud_environment="main"), "local"),
+        ("fix it", None, Place(repository=False), "local"),
+        ("fix it", None, Place(repository=False, cloud_environment="main"), "cloud"),
+        ("fix it", "local", Place(repository=False, cloud_environment="main"), "local"),
+        ("fix it", "cloud", Place(repository=True), "cloud"),
+        ("in the cloud: fix it", None, Place(repository=True), "cloud"),
+        ("in the cloud: fix it", "local", Place(repository=True), "local"),
+        ("locally: fix it", None, Place(repository=False, cloud_environment="main"), "local"),
+    ],
+)
+def test_work_runs_where_it_should(request_text: str, mode: str | None, place: Place, expected: str) -> None:
+    assert route(parse(request_text, Hints(mode=mode)), (), NOW, place).mode == expected
+
+
+# --- whatever the shelf holds ----------------------------------------------------------------------------------------
+
+shelves = st.lists(
+    st.builds(
+        shelf_task,
+        st.integers(0, 15).map(lambda n: f"T-local-{n:012x}") | st.integers(0, 15).map(lambda n: f"T-cloud-{n:012x}"),
+        st.sampled_from(["a", "fix-login", "old-one"]),
+        st.sampled_from(["pending", "working", "completed", "failed", "canceled", "unknown"]),
+        minutes=st.integers(0, 90),
+    ),
+    max_size=6,
+    unique_by=lambda task: task.id,
+)
+requests = st.sampled_from(
+    ["status", "cancel it", "cancel 2", "results of fix-login", "wait", "cancel all", "show the last one"]
+)
+
+
+@given(requests, shelves, st.booleans())
+def test_a_command_has_exactly_one_answer(request: str, tasks: list[ShelfTask], backwards: bool) -> None:
+    found = routed(request, *tasks)
+    assert found == routed(request, *(reversed(tasks) if backwards else tasks))
+    if found.action == "run":
+        return
+    assert (found.task_id is not None) + bool(found.choices) + (found.error is not None) == 1
+    assert len(found.choices) <= MOST_CHOICES
+    assert found.task_id is None or found.task_id in {task.id for task in tasks}
+    assert found.task_id not in {choice.id for choice in found.alternatives}
+
+
+@given(shelves)
+def test_a_cancel_without_a_name_never_picks_one_of_two_at_work_lately(tasks: list[ShelfTask]) -> None:
+    lately = [t for t in tasks if t.status in ("pending", "working") and NOW - t.updated_at <= timedelta(minutes=10)]
+    if len(lately) >= 2:
+        assert routed("cancel it", *tasks).task_id is None

@@ -1,0 +1,57 @@
+"""Many real processes at work on one registry: nothing is lost, nothing is there twice, and nobody is turned away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.registry import Registry
+
+PROCESSES = 50
+ROUNDS = 8
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.timeout(180)
+def test_fifty_processes_share_a_registry(path: Path) -> None:
+    registry = Registry(path)
+    shared, _ = registry.add(TaskDraft(instruction="Shared by all"))
+    registry.close()
+    command = [sys.executable, "-m", "tests.tasks.hammer_worker", str(path)]
+    workers = [
+        subprocess.Popen(
+            [*command, str(number), shared.id, str(ROUNDS)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        for number in range(PROCESSES)
+    ]
+    with ThreadPoolExecutor(PROCESSES) as threads:  # communicate closes their input: they begin
+        outputs = list(threads.map(lambda worker: worker.communicate(timeout=120), workers))
+    assert [(worker.returncode, errors) for worker, (_, errors) in zip(workers, outputs, strict=True)] == [
+        (0, "")
+    ] * PROCESSES
+    told = [json.loads(output) for output, _ in outputs]
+
+    tasks = {task.id: task for task in registry.list(limit=10_000)[0]}
+    assert len(tasks) == 1 + PROCESSES * ROUNDS + ROUNDS
+    for number, worker in enumerate(told):
+        results = [(tasks[own].status, tasks[own].result, tasks[own].revision) for own in worker["own"]]
+        assert results == [("completed", f"{number}-{turn}", 2) for turn in range(ROUNDS)]
+    for turn in range(ROUNDS):
+        assert len({worker["keys"][f"key-{turn}"] for worker in told}) == 1
+    expected = {f"{number}-{turn}": turn for number in range(PROCESSES) for turn in range(ROUNDS)}
+    assert tasks[shared.id].metadata == expected, "no update is lost"
+    aliases = [task.alias for task in tasks.values()]
+    assert len(set(aliases)) == len(aliases)
+    assert registry._database.read(lambda file: file.execute("PRAGMA integrity_check").fetchone()[0]) == "ok"
+    registry.close()

@@ -1,0 +1,101 @@
+"""What is done to everything before it is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.redaction import REDACTED
+from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.rows import INSTRUCTION_LIMIT, clean, clean_key
+
+if TYPE_CHECKING:
+    from helmsman.tasks.registry import Registry
+
+SECRET = "sk-proj-abcdefghij0123456789"
+
+
+def test_no_secret_gets_into_the_file(registry: Registry) -> None:
+    task, _ = registry.add(
+        TaskDraft(
+            instruction=f"Deploy with OPENAI_API_KEY={SECRET}",
+            metadata={"options": {"config": {"token": SECRET}, "text": f"use {SECRET}"}},
+            idempotency_key=SECRET,
+        )
+    )
+    registry.update(
+        task.id,
+        status="failed",
+        result=f"I used {SECRET}",
+        note=f"because of {SECRET}",
+        error={"code": "other", "message": f"{SECRET} is wrong", "retryable": False},
+        progress={"text": SECRET},
+    )
+    registry.update(task.id, metadata={"more": [SECRET]})
+    found = registry.get(task.id)
+    assert found is not None
+    assert found.instruction == f"Deploy with OPENAI_API_KEY={REDACTED}"
+    assert found.result == f"I used {REDACTED}"
+    assert SECRET not in found.alias
+    registry.close()
+    for file in registry.path.parent.iterdir():
+        assert SECRET.encode() not in file.read_bytes()
+
+
+def test_a_secret_as_a_key_still_tells_keys_apart(registry: Registry) -> None:
+    assert clean_key(SECRET) != clean_key(SECRET + "0")
+    assert clean_key("run-17") == "run-17"
+    first, _ = registry.add(TaskDraft(instruction="x", idempotency_key=SECRET))
+    assert registry.add(TaskDraft(instruction="x", idempotency_key=SECRET)) == (first, False)
+    assert registry.add(TaskDraft(instruction="x", idempotency_key=SECRET + "0"))[1]
+    assert registry.with_key(SECRET) == first
+
+
+def test_a_whole_book_is_cut_and_never_in_the_middle_of_a_secret() -> None:
+    for before in range(INSTRUCTION_LIMIT - 40, INSTRUCTION_LIMIT + 5, 3):
+        text = "a" * (before - 1) + " " + SECRET + " " + "b" * 100_000
+        stored = clean({"instruction": text})["instruction"]
+        assert len(stored) <= INSTRUCTION_LIMIT + 1
+        assert stored.endswith("…")
+        assert "sk-proj" not in stored
+    many = f"{SECRET} " * 5000
+    assert "sk-" not in clean({"instruction": many})["instruction"]
+
+
+class Odd:
+    def __str__(self) -> str:
+        return "odd"
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({"cwd": Path("/src"), "odd": Odd()}, {"cwd": "/src", "odd": "odd"}),
+        ({"pair": (1, 2), 3: "three", (4, 5): "dropped"}, {"pair": [1, 2], "3": "three"}),
+        ({"half": "\ud800"}, {"half": "\ud800"}),
+    ],
+)
+def test_metadata_of_any_kind_can_be_stored(registry: Registry, given: dict[Any, Any], stored: dict[str, Any]) -> None:
+    task, _ = registry.add(TaskDraft(instruction="x", metadata=given))
+    found = registry.get(task.id)
+    assert found == task
+    assert found is not None
+    assert found.metadata == stored
+
+
+@given(st.text())
+def test_any_text_can_be_stored(text: str) -> None:
+    cleaned = clean({"instruction": text, "result": text, "note": text, "directory": text, "idempotency_key": text})
+    for value in cleaned.values():
+        value.encode("utf-8")
+    assert clean(cleaned) == cleaned
+
+
+def test_half_of_a_surrogate_pair_does_no_harm(registry: Registry) -> None:
+    task, _ = registry.add(TaskDraft(instruction="a\ud800b", directory="/src/\udcff", idempotency_key="k\udcff"))
+    assert registry.get(task.id) == task
+    assert task.instruction == "a?b"
