@@ -87,7 +87,7 @@ OTHER_OUTCOMES = {
 }
 """Scripts that end otherwise than with the original, each to the better. The test says how exactly."""
 
-LONGER_TEXTS = frozenset({"bad type", "unknown thread", "not a thread id"})
+LONGER_TEXTS = frozenset({"bad type", "unknown thread", "not a thread id", "not a thread id, by the old name"})
 """Errors whose text begins like the original's and goes on to say what to do."""
 
 OTHER_TEXTS = frozenset({"bad config"})

@@ -131,6 +131,9 @@ class Client:
         """The whole answer to a request."""
         return await self.until(lambda message: message.get("id") == request_id and "method" not in message)
 
+    async def until_any_answer(self, requests: tuple[int, ...]) -> Message:
+        return await self.until(lambda message: message.get("id") in requests and "method" not in message)
+
     async def request(self, method: str, params: Message) -> Message:
         return await self.answer(await self.begin(method, params))
 

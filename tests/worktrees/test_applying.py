@@ -169,6 +169,18 @@ def test_a_binary_file_changed_on_both_sides_is_a_conflict(tree: Worktree, main:
     assert everything(main) == before
 
 
+def test_a_file_where_the_main_tree_made_a_directory_is_a_conflict(tree: Worktree, main: Path) -> None:
+    (tree.path / "place").write_text("a file", encoding="utf-8")
+    (main / "place").mkdir()
+    (main / "place" / "inside").write_text("a directory", encoding="utf-8")
+    commit(main)
+    before = everything(main)
+    with pytest.raises(ApplyConflict) as caught:
+        worktrees.apply(tree)
+    assert caught.value.details["conflicts"] == ["place"]
+    assert everything(main) == before
+
+
 @pytest.mark.parametrize("in_the_way", ["file", "link", "directory", "file for a directory"])
 def test_untracked_things_in_the_way_are_conflicts(tree: Worktree, main: Path, tmp_path: Path, in_the_way: str) -> None:
     (tree.path / "new").mkdir()
@@ -312,6 +324,22 @@ def test_a_main_tree_without_a_commit_is_refused(tree: Worktree, main: Path) -> 
     git(main, "symbolic-ref", "HEAD", "refs/heads/unborn")
     with pytest.raises(WorktreeError, match="no commit at HEAD"):
         worktrees.apply(tree)
+
+
+def test_a_main_tree_that_is_gone_is_said_so(main: Path, state_dir: Path, tmp_path: Path) -> None:
+    git(main, "worktree", "add", "--quiet", str(tmp_path / "linked"))
+    tree = worktrees.create(tmp_path / "linked", state_dir)
+    (tmp_path / "linked").rename(tmp_path / "moved")
+    with pytest.raises(WorktreeError, match="linked is gone"):
+        worktrees.apply(tree)
+
+
+def test_a_program_that_does_not_end_is_ended(tree: Worktree, main: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(main, "config", "filter.slow.clean", "sleep 600")
+    (tree.path / ".gitattributes").write_text("* filter=slow\n", encoding="utf-8")
+    monkeypatch.setattr("helmsman.worktrees.git._GIT_SECONDS", 0.5)
+    with pytest.raises(WorktreeError, match="did not end"):
+        worktrees.diff(tree)
 
 
 def test_a_git_that_cannot_merge_says_which_can(

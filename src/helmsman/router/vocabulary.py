@@ -157,8 +157,8 @@ tell me how to / help / guide me through the / walk me through the
 SETUP_LEADS: Final = _words("setup connect configure link integrate")
 SETUP_THINGS: Final = _words("github cloud")
 SETUP_REST: Final = SETUP_THINGS | _words(
-    """the a my our codex integration account repo repository to with for access environment environments setup connection
-    and up"""
+    """the a my our this codex integration account repo repository project here to with for access environment
+    environments setup connection and up"""
 )
 
 # --- work ------------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class CodexHome:
             "HOME": str(self.home),
             "CODEX_HOME": str(self.path),
             "HELMSMAN_STATE_DIR": str(self.home / "helmsman"),
+            "HELMSMAN_DETACH": "0",  # nothing outlives a test, unless it wants that and sees to it (`detached_engines`)
         }
 
     @property

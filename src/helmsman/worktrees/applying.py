@@ -60,7 +60,7 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
         WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
     """
     check_present(tree)
-    if not tree.main_git.has("HEAD^{commit}"):
+    if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
     with _one_at_a_time(tree), scratch(tree.own_git, tree.state_dir) as own:
         snapshot = take_snapshot(own)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,7 @@ _SETTINGS: Final[dict[str, str]] = {
     "core.splitIndex": "false",  # would write a shared part of our own index into the repository
     "core.quotePath": "true",
     "diff.suppressBlankEmpty": "false",
+    "log.showSignature": "false",  # would run a program to check it
     "merge.conflictStyle": "merge",
     "gc.auto": "0",
 }
@@ -172,10 +174,11 @@ def _run(
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    if os.name == "posix":
-        os.killpg(child.pid, signal.SIGKILL)
-    else:
+    if os.name != "posix":
         child.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _last_words(complaint: bytes, code: int) -> str:

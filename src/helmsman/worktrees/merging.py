@@ -88,22 +88,29 @@ def _check_version(git: Git) -> None:
 def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) -> Conflicts:
     """`mode id stage TAB path` for each version of each file, an empty field, then messages: a count, so many paths, the
     kind, the words."""
-    versions, _, messages = rest.partition(b"\0\0")
+    fields = iter(rest.split(b"\0")[:-1])
     conflicts = Conflicts()
-    for version in versions.split(b"\0"):
+    while version := next(fields, b""):
         conflicts.reasons[version.partition(b"\t")[2]] = "changed on both sides"
-    fields = iter(messages.split(b"\0")[:-1])
     for count in fields:
         paths = [next(fields) for _ in range(int(count))]
         kind, words = next(fields).decode("utf-8", "replace"), next(fields)
         if kind.startswith("CONFLICT"):
             reason = shown(_with_names(words, sides)).strip()
-            conflicts.reasons |= {path: reason for path in paths if path in conflicts.reasons}
+            conflicts.reasons |= dict.fromkeys(paths, reason)
     for path in conflicts.reasons:
         hunks = _hunks(_with_names(_blob(git, tree, path), sides))
         if hunks:
             conflicts.hunks[path] = hunks
-    return conflicts
+    return Conflicts(
+        reasons={_own_name(path, sides): reason for path, reason in conflicts.reasons.items()},
+        hunks={_own_name(path, sides): hunks for path, hunks in conflicts.hunks.items()},
+    )
+
+
+def _own_name(path: bytes, sides: tuple[str, str]) -> bytes:
+    """Where a file and a directory want one name, git gives the file another, with the name of its side at the end."""
+    return path.removesuffix(f"~{sides[0]}".encode()).removesuffix(f"~{sides[1]}".encode())
 
 
 def _with_names(content: bytes, sides: tuple[str, str]) -> bytes:
