@@ -112,7 +112,9 @@ class LocalTasks:
 
         async def run() -> None:
             try:
-                await begin(start)
+                session = await begin(start)
+                if start.task_id is None:  # an idempotency key that this process has seen: nothing was begun
+                    start.enter(session.task_ids[0])
             except HelmsmanError as error:
                 start.error = error  # where the task is entered already, the registry has it too
             finally:
@@ -208,6 +210,9 @@ class LocalTasks:
             )
         commands = sum(item.type == "command_execution" and item.status == "in_progress" for item in session.items)
         await self._helm.interrupt(session.id)
+        task = await self.now(task)
+        if task.status != "canceled":
+            return task, f"nothing: it had just {task.status}"
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
         return await self._with_reason(task, reason), stopped
 
@@ -221,10 +226,8 @@ class LocalTasks:
         return None
 
     async def _with_reason(self, task: Task, reason: str | None) -> Task:
-        task = await self.now(task)
         if reason:
-            changes = {"reason": reason}
-            await self._helm.ledger.registry(lambda registry: registry.update(task.id, metadata=changes))
+            self._helm.ledger.remark(task.id, f"It was cancelled: {reason}")
         return await self.now(task)
 
     # --- spend -------------------------------------------------------------------------------------------------------
@@ -240,11 +243,11 @@ class LocalTasks:
         cost = self._prices.cost(session.model, self._helm.ledger.usage_of(session.id) or Usage())
         if cost is None:
             why = (
-                f"It was stopped: there is no price for the model {session.model}, so its limit of ${limit:g} could not be "
-                'kept. Add the price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
+                f"there is no price for the model {session.model}, so its limit of ${limit:g} could not be kept. Add the "
+                'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
             )
         elif cost > limit:
-            why = f"It was stopped: it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
+            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
         else:
             return
         del self._limits[task_id]
@@ -256,4 +259,5 @@ class LocalTasks:
         except HelmsmanError as error:
             log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
             return
-        self._helm.ledger.remark(task_id, why)
+        stopped = session.status == "interrupted"
+        self._helm.ledger.remark(task_id, f"{'It was stopped' if stopped else 'It ended by itself, but'}: {why}")

@@ -22,7 +22,6 @@ from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
     SessionBusy,
-    SessionNotFound,
     TooManySessions,
 )
 from helmsman.events import (
@@ -36,14 +35,13 @@ from helmsman.events import (
     TurnStarted,
 )
 from helmsman.inputs import session_options, turn_input
+from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
 from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
-from helmsman.sessions.feed import Feed
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.sessions.state import SessionState
 from helmsman.settings import Settings, load_settings
 from helmsman.task_truth import TaskTruth
 
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from helmsman.codex.binary import CodexBinary
     from helmsman.engine import Engine, Opened, PastTurn, SessionInfo, SessionOptions, TurnInput
     from helmsman.events import Event
+    from helmsman.extras import Extras
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.sessions.session import QuestionHandler, WhenBusy
     from helmsman.tasks.model import Task
@@ -83,16 +82,16 @@ class Helmsman:
         self._engines: EngineHolder | None = None
         self._ledger = Ledger(self.settings.state_dir)
         self._all_tasks: Tasks | None = None
-        self._sessions: dict[str, Session] = {}
+        self._extras: Extras | None = None
         self._keys = OnceEach[Session]()
         self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
         self._starting = 0
         self._index = session_index(self.settings)
         self.truth = TaskTruth(self.settings, self._index)
-        self._restored = OnceEach[Session]()
         own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
         self._allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
-        self._memory = Memory(self.truth, self._ledger, self._allowed_roots)
+        memory = Memory(self.truth, self._ledger, self._allowed_roots)
+        self._known = KnownSessions(self.settings, memory, self, self._listeners, self._adopt)
         self._desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
@@ -139,6 +138,15 @@ class Helmsman:
 
             self._all_tasks = Tasks(self, env=self._env)
         return self._all_tasks
+
+    @property
+    def extras(self) -> Extras:
+        """What Codex can do beyond start and say."""
+        if self._extras is None:
+            from helmsman.extras import Extras
+
+            self._extras = Extras(self)
+        return self._extras
 
     def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run something for as long as this Helmsman is open. It must not raise."""
@@ -219,7 +227,7 @@ class Helmsman:
             raise
         finally:
             self._starting -= 1
-        session = self._new_session(opened.session_id, options, directory=str(options.cwd))
+        session = self._known.add(opened.session_id, options, directory=str(options.cwd))
         session.on_question = on_question
         session.worktree = tree
         self._request_turn(session, turn, task_id)
@@ -391,7 +399,7 @@ class Helmsman:
                 raise
             finally:
                 self._starting -= 1
-            session = self._new_session(opened.session_id, checked, directory=source.directory)
+            session = self._known.add(opened.session_id, checked, directory=source.directory)
             session.on_question = source.on_question
             if turn is not None:
                 self._request_turn(session, turn, task_id)
@@ -412,26 +420,7 @@ class Helmsman:
         Raises:
             SessionNotFound: There is none.
         """
-        known = self._sessions.get(session_id)
-        return known if known is not None else await self._restored.get(session_id, lambda: self._restore(session_id))
-
-    async def _restore(self, session_id: str) -> Session:
-        """A session that others began, as it is now; attached to, where a detached engine is running it."""
-        known = await self._memory.of(session_id)
-        if known is None:
-            raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
-        tree = await anyio.to_thread.run_sync(worktrees.take_up, self.settings.state_dir, session_id)
-        if session_id in self._sessions:  # it has been started here meanwhile
-            return self._sessions[session_id]
-        session = self._make_session(
-            session_id, known.options, directory=known.directory, model=known.model, name=known.name
-        )
-        session.worktree = tree
-        session.task_ids.extend(known.task_ids)
-        if known.running is None or not await self._adopt(session, known.running):
-            for event in known.past:
-                session.apply(event)
-        return self._sessions.setdefault(session_id, session)
+        return await self._known.get(session_id)
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""
@@ -479,25 +468,9 @@ class Helmsman:
     @property
     def sessions(self) -> Mapping[str, Session]:
         """The sessions this Helmsman has started or looked up."""
-        return self._sessions
+        return self._known.by_id
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _new_session(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
-        session = self._sessions[session_id] = self._make_session(session_id, options, directory=directory)
-        return session
-
-    def _make_session(
-        self,
-        session_id: str,
-        options: SessionOptions,
-        *,
-        directory: str | None,
-        model: str | None = None,
-        name: str | None = None,
-    ) -> Session:
-        state = SessionState(session_id, directory=directory, model=model, name=name)
-        return Session(state, Feed(self.settings.event_buffer_size), self, options, self._listeners)
 
     def _attach(self, session: Session, engine: Engine, opened: Opened) -> None:
         session.engine = engine
@@ -529,7 +502,7 @@ class Helmsman:
 
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
-        for session in list(self._sessions.values()):
+        for session in list(self._known.by_id.values()):
             if not session.queue or session.state.is_running:
                 continue
             queued = session.queue.pop(0)
@@ -544,7 +517,7 @@ class Helmsman:
                 log.exception("a queued message of session %s could not be sent", session.id)
 
     def _check_room(self) -> None:
-        running = [session.id for session in self._sessions.values() if session.state.is_running]
+        running = [session.id for session in self._known.by_id.values() if session.state.is_running]
         if len(running) + self._starting >= self.settings.max_sessions:
             raise TooManySessions(
                 f"{len(running) + self._starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "

@@ -257,7 +257,9 @@ async def test_a_session_left_idle_takes_the_next_message_of_another_process(
         follower = await begin(engine, place, "one")
         await follower.end()
     async with place.open() as engine:
-        opened = await engine.resume(follower.opened.session_id, place.options, TurnInput(text="two"))
+        options = replace(place.options, developer_instructions="Be brief.")
+        opened = await engine.resume(follower.opened.session_id, options, TurnInput(text="two"))
+        assert "did not take developer_instructions" in " ".join(opened.notes)
         follower = Follower(opened)
         engine.attach(opened.session_id, follower)
         assert (await follower.end()).outcome == "completed"

@@ -164,8 +164,6 @@ async def test_a_signal_ends_server_and_codex_while_the_client_stays(
     ("arguments", "env", "sentence"),
     [
         (["--tools", "magic"], {}, "--tools is 'magic', which makes no sense."),
-        (["--tools", "sessions,router"], {}, "This version of Helmsman has no toolset router."),
-        ([], {"HELMSMAN_TOOLS": "compat"}, "This version of Helmsman has no toolset compat."),
         ([], {"HELMSMAN_TOOLS": "compat,router"}, "both have a tool named codex"),
         ([], {"MAX_SESSIONS": "many"}, "MAX_SESSIONS is 'many', which makes no sense."),
         ([], {"APPROVAL_TIMEOUT_MS": "-1"}, "APPROVAL_TIMEOUT_MS is '-1', which makes no sense."),

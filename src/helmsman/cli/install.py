@@ -61,7 +61,6 @@ def command(
 ) -> int:
     from helmsman.cli.client_files import agree, changes_as_json, locations_of, read_files, show, surroundings
     from helmsman.cli.consoles import configure_logs, result_console
-    from helmsman.cli.serve import check_toolsets
     from helmsman.clients.changes import Wish, plan_install
     from helmsman.clients.launch import Running, launch_words
     from helmsman.clients.locations import CLIENTS
@@ -72,7 +71,6 @@ def command(
     settings = load_settings({"tools": tools})
     configure_logs(settings)
     if tools is not None:
-        check_toolsets(settings.tools)
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")

@@ -13,17 +13,13 @@ import click
 
 from helmsman.cli.app import reports_errors
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from anyio.abc import TaskStatus
 
     from helmsman.mcp.http import HttpOptions
     from helmsman.settings import Settings
 
-_TOOLSETS: Final = ("sessions", "compat", "router")
 _LEAVE_SECONDS: Final = 15
 """How long everything may take to end after a signal; Codex itself needs a small part of it."""
 
@@ -71,7 +67,6 @@ def command(
     from helmsman.settings import load_settings
 
     settings = load_settings({"tools": tools, "expose_primitives": expose_primitives, "engine": engine})
-    check_toolsets(settings.tools)
     configure_logs(settings)
     options = None
     if transport == "http":
@@ -86,20 +81,6 @@ def command(
             allow_plain_http=allow_plain_http,
         )
     return anyio.run(_serve, settings, options)
-
-
-def check_toolsets(asked: Sequence[str]) -> None:
-    """Refuse a toolset that this version does not have, instead of leaving its tools out in silence.
-
-    Raises:
-        InvalidSetting: There is one.
-    """
-    missing = [name for name in asked if name not in _TOOLSETS]
-    if missing:
-        raise InvalidSetting(
-            f"This version of Helmsman has no toolset {', '.join(missing)}. Set --tools (or HELMSMAN_TOOLS) to "
-            f"{', '.join(_TOOLSETS)}."
-        )
 
 
 async def _serve(settings: Settings, options: HttpOptions | None) -> int:

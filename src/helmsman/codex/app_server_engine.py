@@ -23,7 +23,7 @@ from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
 from helmsman.codex.normalise.turns import turn_as_events
-from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, thread_settings
+from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, remark_on_ignored, thread_settings
 from helmsman.codex.policies import refuse_wider
 from helmsman.codex.process import codex_environment
 from helmsman.codex.routing import EventRouter
@@ -188,7 +188,10 @@ class AppServerEngine:
 
     async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
-        known = session_id in self._threads or (self._id is not None and session_id in await self._api.loaded_threads())
+        known = session_id in self._threads
+        if not known and self._id is not None and session_id in await self._api.loaded_threads():
+            known = True
+            access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
         thread = await self._api.resume_thread(session_id, thread_settings(options, access))
         return await self._opened(thread, options, access, turn, compare=not known)
 

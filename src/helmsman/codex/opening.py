@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from helmsman.codex.app_server import ThreadSettings
 from helmsman.engine import Opened
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from helmsman.codex.access import Access
     from helmsman.codex.app_server import Thread
     from helmsman.engine import SessionOptions
+
+
+_ONLY_AT_OPENING: Final = ("profile", "config", "base_instructions", "developer_instructions", "trust_repository")
 
 
 def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
@@ -38,14 +41,21 @@ def as_opened(thread: Thread, access: Access, turn_id: str | None) -> Opened:
     )
 
 
+def remark_on_ignored(options: SessionOptions) -> tuple[str, ...]:
+    """What to tell who resumes, with options, a session that its engine has open already for somebody else."""
+    given = [name for name in _ONLY_AT_OPENING if getattr(options, name)]
+    if not given:
+        return ()
+    return (f"Codex has this session open already and did not take {', '.join(given)}. Start a new session for that.",)
+
+
 def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
     """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently.
 
     Raises:
         InvalidInput: Something is wanted that can only be had in a new session.
     """
-    fixed = ("cwd", "profile", "config", "base_instructions", "developer_instructions", "trust_repository")
-    changed = [name for name in fixed if getattr(known, name) != getattr(wanted, name)]
+    changed = [name for name in ("cwd", *_ONLY_AT_OPENING) if getattr(known, name) != getattr(wanted, name)]
     if changed:
         raise InvalidInput(
             f"Codex takes {', '.join(changed)} only when it opens a session, and this one is open. Start a new one for it."

@@ -84,6 +84,10 @@ def _tools(settings: Settings) -> list[Offered]:
         from helmsman.mcp.session_tools import SESSION_TOOLS
 
         tools += SESSION_TOOLS
+    if "extras" in settings.tools:
+        from helmsman.mcp.extras_tools import extras_tools
+
+        tools += extras_tools()
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
 

@@ -7,19 +7,16 @@ changes are there unstaged, as if a person had typed them, and new files are unt
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.errors import DirtyTree, WorktreeError
-from helmsman.file_lock import file_lock
 from helmsman.worktrees.changes import changed_paths, check_present, compare
 from helmsman.worktrees.git import shown
 from helmsman.worktrees.merging import Conflicts, merge
-from helmsman.worktrees.records import records_directory
+from helmsman.worktrees.records import one_at_a_time
 from helmsman.worktrees.snapshot import nul_separated, scratch, take_snapshot
 from helmsman.worktrees.writing import write_changes
 
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from helmsman.worktrees.records import Worktree
     from helmsman.worktrees.snapshot import Snapshot
 
-_LOCK_SECONDS: Final = 60
 _NAMED_FILES: Final = 10
 
 
@@ -62,7 +58,7 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
     check_present(tree)
     if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
-    with _one_at_a_time(tree), scratch(tree.own_git, tree.state_dir) as own:
+    with one_at_a_time(tree), scratch(tree.own_git, tree.state_dir) as own:
         snapshot = take_snapshot(own)
         assert own.index is not None
         main = replace(tree.main_git, index=own.index.with_name("main-index"), objects=own.objects)
@@ -74,18 +70,6 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
         if missing:
             write_changes(main, wanted, missing)
         return Applied(files=compare(main, head, wanted).files, how="clean" if head == base else "three-way")
-
-
-@contextmanager
-def _one_at_a_time(tree: Worktree) -> Iterator[None]:
-    which = hashlib.sha256(os.fsencode(tree.repository_git_dir)).hexdigest()[:16]
-    try:
-        with file_lock(records_directory(tree.state_dir) / f"apply-{which}.lock", timeout=_LOCK_SECONDS):
-            yield
-    except TimeoutError as error:
-        raise WorktreeError(
-            f"Another process has been applying changes to {tree.repository} for a minute. Wait for it, then try again."
-        ) from error
 
 
 def _check_kinds(snapshot: Snapshot, changes: list[RawChange]) -> None:

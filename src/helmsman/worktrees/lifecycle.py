@@ -24,6 +24,7 @@ from helmsman.worktrees.records import (
     Worktree,
     claim,
     is_owned,
+    one_at_a_time,
     read_records,
     records_directory,
     remove_record,
@@ -96,9 +97,9 @@ def create(directory: Path, state_dir: Path) -> Worktree:
     claim(tree)
     try:
         write_record(tree)
-        main.run("worktree", "add", "--quiet", "-b", tree.branch, str(path), base)
-        if not (tree.git_dir / "HEAD").is_file():
-            raise WorktreeError(f"Git made a worktree, but not where it belongs: {tree.git_dir}. Update git.")  # noqa: TRY301
+        with one_at_a_time(tree):
+            main.run("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
+        tree.own_git.run("reset", "--hard", "--quiet", "--no-recurse-submodules")  # writes the files, several at a time
         tree = replace(tree, directory=_made_inside(tree.directory, path))
         write_record(tree)
     except BaseException:
@@ -162,11 +163,12 @@ def discard(tree: Worktree) -> Discarded:
         WorktreeError: Something in it cannot be removed; its record stays, so that it can be tried again.
     """
     commits, files = _lost_commits(tree), _changed_files(tree) or ()
-    for folder in (tree.path, tree.git_dir):
-        _remove_folder(folder)
-    with suppress(OSError):
-        tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
-    kept = _remove_branch(tree)
+    _remove_folder(tree.path)
+    with one_at_a_time(tree):
+        _remove_folder(tree.git_dir)
+        with suppress(OSError):
+            tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
+        kept = _remove_branch(tree)
     remove_record(tree)
     return Discarded(worktree=tree, commits=commits, files=files, branch_kept=kept)
 

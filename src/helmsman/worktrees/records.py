@@ -7,18 +7,19 @@ made a worktree holds a lock beside its record; the system gives it back when th
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import os
 import tempfile
 import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import WorktreeError
-from helmsman.file_lock import release_lock, take_lock
+from helmsman.file_lock import file_lock, release_lock, take_lock
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.git import Git
 
@@ -30,6 +31,9 @@ WORKTREES: Final = "worktrees"
 
 RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"
+
+_LOCK_SECONDS: Final = 150
+"""More than the longest that one git may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +183,25 @@ def take_up(state_dir: Path, session_id: str) -> Worktree | None:
     return tree
 
 
+@contextmanager
+def one_at_a_time(tree: Worktree) -> Iterator[None]:
+    """Keep others from changing the same repository for the length of the block.
+
+    Git itself fails when it comes upon a worktree that another git is just making.
+
+    Raises:
+        WorktreeError: Another process is at it for too long.
+    """
+    which = hashlib.sha256(os.fsencode(tree.main_git.common_dir)).hexdigest()[:16]
+    try:
+        with file_lock(records_directory(tree.state_dir) / f"repository-{which}.lock", timeout=_LOCK_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise WorktreeError(
+            f"Another process has been busy with {tree.repository} for {_LOCK_SECONDS} s. Wait for it, then try again."
+        ) from error
+
+
 def release(tree: Worktree) -> None:
     """Give a worktree up, if it is this process's."""
     with _holding:
@@ -189,7 +212,7 @@ def release(tree: Worktree) -> None:
 
 def is_owned(tree: Worktree) -> bool:
     """Whether a running process has the worktree."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         held = take_lock(_lock_of(tree))
         if held is None:
             return True

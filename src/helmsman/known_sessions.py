@@ -1,0 +1,83 @@
+"""The sessions a service knows: those it has started, and those of others that somebody asked for by their id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.concurrency import OnceEach
+from helmsman.errors import SessionNotFound
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from helmsman.engine import SessionOptions
+    from helmsman.events import Event
+    from helmsman.memory import Memory
+    from helmsman.sessions.session import Verbs
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+
+
+class KnownSessions:
+    """`adopt` attaches a session to the engine that runs it, and says whether one does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        memory: Memory,
+        verbs: Verbs,
+        listeners: Sequence[Callable[[Session, Event], None]],
+        adopt: Callable[[Session, Task], Awaitable[bool]],
+    ) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._verbs = verbs
+        self._listeners = listeners
+        self._adopt = adopt
+        self._restored = OnceEach[Session]()
+        self.by_id: dict[str, Session] = {}
+
+    def add(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
+        """A session that has just been started."""
+        session = self.by_id[session_id] = self._make(SessionState(session_id, directory=directory), options)
+        return session
+
+    async def get(self, session_id: str) -> Session:
+        """A session by its id, known or found on disk.
+
+        Raises:
+            SessionNotFound: There is none.
+        """
+        known = self.by_id.get(session_id)
+        return known if known is not None else await self._restored.get(session_id, lambda: self._restore(session_id))
+
+    def forget(self, session_id: str) -> None:
+        """Let go of a session; whoever asks for it again gets it from disk."""
+        self.by_id.pop(session_id, None)
+        self._restored.forget(session_id)
+
+    def _make(self, state: SessionState, options: SessionOptions) -> Session:
+        return Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, self._listeners)
+
+    async def _restore(self, session_id: str) -> Session:
+        """A session that others began, as it is now; attached to, where a detached engine is running it."""
+        known = await self._memory.of(session_id)
+        if known is None:
+            raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
+        tree = await anyio.to_thread.run_sync(worktrees.take_up, self._settings.state_dir, session_id)
+        if session_id in self.by_id:  # it has been started here meanwhile
+            return self.by_id[session_id]
+        state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
+        session = self._make(state, known.options)
+        session.worktree = tree
+        session.task_ids.extend(known.task_ids)
+        if known.running is None or not await self._adopt(session, known.running):
+            for event in known.past:
+                session.apply(event)
+        return self.by_id.setdefault(session_id, session)
