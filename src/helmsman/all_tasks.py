@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.cloud_tasks import CloudTasks
-from helmsman.errors import CloudError, RegistryUnavailable, TaskNotFound
+from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
 from helmsman.local_tasks import LocalTasks
 from helmsman.prices import Prices
 
@@ -83,6 +83,10 @@ class Tasks:
     ) -> tuple[list[Task], str | None]:
         """Tasks, newest first, and the cursor of the next page. Local ones as they truly are; the cloud is not asked."""
         await self._helm.ledger.write()
+        if status is not None:  # by what is true, not by what was last written down
+            for task in await self._helm.ledger.registry(lambda registry: registry.running()):
+                if task.origin == "local":
+                    await self.local.now(task)
         page, following = await self._helm.ledger.registry(
             lambda registry: registry.list(
                 status=status, origin=origin, directory=directory, since=since, limit=limit, cursor=cursor
@@ -100,7 +104,7 @@ class Tasks:
             )
         except RegistryUnavailable as error:
             log.warning("the tasks of the sessions are not known: %s", error)
-            return {session_id: () for session_id in session_ids}
+            return dict.fromkeys(session_ids, ())
         return {
             session_id: tuple([task if not task.is_running else await self.local.now(task) for task in tasks])
             for session_id, tasks in found.items()
@@ -126,8 +130,7 @@ class Tasks:
     async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
         """What a task gave."""
         if task.origin == "cloud":
-            results = await self.cloud.results(task, attempt=attempt)
-            return TaskResults(task=await self._now(task), diff=results.diff, cloud=results)
+            return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
         session = self._helm.sessions.get(task.session_id or "")
         newest = session is not None and session.task_ids[-1:] == [task.id]
@@ -137,9 +140,21 @@ class Tasks:
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
 
+    async def _cloud_results(self, task: Task, attempt: int) -> TaskResults:
+        task = await self._now(task)
+        if task.external_id is None:  # it never came there; the task says why
+            return TaskResults(task=task)
+        try:
+            results = await self.cloud.results(task, attempt=attempt)
+        except CloudTaskNotFound:
+            if task.status != "unknown":
+                raise
+            return TaskResults(task=task)  # it vanished, and the task says so
+        return TaskResults(task=task, diff=results.diff, cloud=results)
+
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
-            return await self.local.now(task)
+            return await self.local.take_up(await self.local.now(task))
         try:
             return await self.cloud.now(task)
         except CloudError as error:

@@ -13,7 +13,14 @@ import anyio
 
 from helmsman.cloud_settings import CloudSettings
 from helmsman.codex.cloud import CloudClient, poll_delays
-from helmsman.errors import CloudEnvironmentMissing, CloudSubmitUncertain, CloudTaskNotFound, HelmsmanError
+from helmsman.errors import (
+    CloudEnvironmentMissing,
+    CloudSubmitUncertain,
+    CloudTaskNotFound,
+    CodexUnsupported,
+    HelmsmanError,
+)
+from helmsman.inputs import turn_input
 from helmsman.tasks.model import Owner, TaskDraft, new_task_id
 
 if TYPE_CHECKING:
@@ -63,8 +70,13 @@ class CloudTasks:
         """Register a task and give its id at once; it is submitted behind the caller's back.
 
         Raises:
+            InvalidInput: The instruction is empty or too long.
+            CodexUnsupported: A model was named, and the cloud lets nobody choose one.
             CloudEnvironmentMissing: None was named, and none is configured.
         """
+        turn_input(instruction)
+        if model is not None:
+            raise CodexUnsupported("The Codex cloud chooses the model itself. Leave the model out.")
         chosen = self.settings.reference(environment)
         if chosen is None:
             raise CloudEnvironmentMissing(
@@ -79,7 +91,6 @@ class CloudTasks:
             directory=str(directory) if directory is not None else None,
             idempotency_key=idempotency_key,
             owner=Owner.me(),
-            model=model,
             poll_ms=5000,
             metadata={"environment": chosen, "attempts": attempts, "branch": branch},
         )
@@ -92,12 +103,7 @@ class CloudTasks:
             try:
                 client = await self.client()
                 sent = await client.submit(
-                    instruction,
-                    environment=chosen,
-                    attempts=attempts,
-                    branch=branch,
-                    directory=directory,
-                    model=model,
+                    instruction, environment=chosen, attempts=attempts, branch=branch, directory=directory
                 )
             except CloudSubmitUncertain as error:
                 changes = {"status": "unknown", "note": error.message}
@@ -172,6 +178,8 @@ class CloudTasks:
 
     async def cannot_cancel(self, task: Task) -> str:
         """Why a cancel does nothing, and where the task can be cancelled."""
+        if task.has_ended:
+            return f"There is nothing to cancel: it is {task.status}."
         if task.external_id is None:
             return "It is not in the cloud yet, or never came there; `codex cloud` cannot cancel anyway."
         return (await self.client()).cancel(task.external_id).message

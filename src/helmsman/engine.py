@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.errors import HelmsmanError
-    from helmsman.events import Event, Item
+    from helmsman.events import Event, Item, RateLimitsReported
     from helmsman.questions import Choice, Question
 
 ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
@@ -95,6 +95,39 @@ class SessionInfo:
     path: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model the agent can use; `efforts` are how hard it can think."""
+
+    id: str
+    name: str
+    description: str | None
+    is_default: bool
+    efforts: tuple[str, ...]
+    default_effort: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
+
+    kind: str | None
+    email: str | None
+    plan: str | None
+    requires_login: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a session is to reach; `status` is for example `active`, `paused` or `complete`."""
+
+    objective: str
+    status: str
+    tokens_used: int | None = None
+    token_budget: int | None = None
+    seconds_used: int | None = None
+
+
 class Engine(Protocol):
     """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded."""
 
@@ -109,6 +142,11 @@ class Engine(Protocol):
     @property
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None while it is."""
+        ...
+
+    @property
+    def extras(self) -> EngineExtras | None:
+        """What this engine can do beyond running turns; None where it is nothing."""
         ...
 
     async def until_lost(self) -> None:
@@ -131,8 +169,15 @@ class Engine(Protocol):
         """Load a session from the agent's storage, and run a turn in it if one is given."""
         ...
 
-    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        """A new session that shares the history of another."""
+    async def fork(
+        self,
+        session_id: str,
+        options: SessionOptions,
+        turn: TurnInput | None = None,
+        *,
+        last_turn_id: str | None = None,
+    ) -> Opened:
+        """A new session that shares the history of another, up to and including `last_turn_id` where one is given."""
         ...
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -165,4 +210,55 @@ class DetachedEngine(Engine, Protocol):
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began: what its turn has done and asks comes as events."""
+        ...
+
+
+class EngineExtras(Protocol):
+    """What an agent can do beside running turns. Like `Engine`: only `HelmsmanError`s, and every wait bounded.
+
+    Where a session has to be loaded for it, the method says so; load it with `Engine.resume` first.
+    """
+
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    async def roll_back(self, session_id: str, turns: int) -> None:
+        """Forget the last turns of an idle, loaded session. Files stay as they are."""
+        ...
+
+    async def compact(self, session_id: str) -> None:
+        """Begin to shorten the history of an idle, loaded session; that is a turn, told as events."""
+        ...
+
+    async def rename(self, session_id: str, name: str) -> None:
+        """Give a session a name."""
+        ...
+
+    async def archive(self, session_id: str) -> None:
+        """Put a session away. A turn that runs in it ends."""
+        ...
+
+    async def unarchive(self, session_id: str) -> None:
+        """Bring a session back from the archive."""
+        ...
+
+    async def goal(self, session_id: str) -> Goal | None:
+        """What the session is to reach, if that was said."""
+        ...
+
+    async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        """Say what the session is to reach; None clears it."""
+        ...
+
+    # --- about the agent ---------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        """The models one can choose."""
+        ...
+
+    async def account(self) -> Account:
+        """Who is logged in."""
+        ...
+
+    async def rate_limits(self) -> RateLimitsReported | None:
+        """How much of the account's limits is used, asked now or as last reported; None where nothing is known."""
         ...

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 0.5
 """How often the registry is looked at for a task that only another process can follow."""
 
+_NOT_RUNNING: Final = "nothing: it was not running any more"
+
 
 @dataclass(slots=True)
 class _Start:
@@ -151,6 +153,19 @@ class LocalTasks:
         )
         return told or known
 
+    async def take_up(self, task: Task) -> Task:
+        """The same task; one whose process has died while its engine works on is followed here from now on.
+
+        Only whoever is attached to the engine knows how far it has come and what it asks.
+        """
+        if not task.is_running or task.engine is None or task.owner is None or task.owner.is_alive():
+            return task
+        try:
+            return task if await self.follow(task) is None else await self.now(task)
+        except HelmsmanError as error:
+            log.info("task %s is not followed: %s", task.id, error)
+            return task
+
     def session_of(self, task: Task) -> Session | None:
         """The session in which this process runs the task right now."""
         if task.session_id is None or self._helm.ledger.running_task(task.session_id) != task.id:
@@ -203,7 +218,7 @@ class LocalTasks:
             if queued is not None:
                 return await self._with_reason(task, reason), queued
             if not task.is_running:
-                return task, "nothing: it was not running any more"
+                return task, _NOT_RUNNING
             raise TaskNotOurs(
                 f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
                 "Stop it there, or end that process."
@@ -212,7 +227,7 @@ class LocalTasks:
         await self._helm.interrupt(session.id)
         task = await self.now(task)
         if task.status != "canceled":
-            return task, f"nothing: it had just {task.status}"
+            return task, _NOT_RUNNING
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
         return await self._with_reason(task, reason), stopped
 
@@ -259,5 +274,5 @@ class LocalTasks:
         except HelmsmanError as error:
             log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
             return
-        stopped = session.status == "interrupted"
-        self._helm.ledger.remark(task_id, f"{'It was stopped' if stopped else 'It ended by itself, but'}: {why}")
+        happened = "It was stopped" if session.status == "interrupted" else "It had ended before it could be stopped"
+        self._helm.ledger.remark(task_id, f"{happened}: {why}")

@@ -66,7 +66,11 @@ LIST_LIMIT: Final = 50
 
 
 class Helmsman:
-    """Runs Codex. Use it as an async context manager; leaving the block stops everything it started."""
+    """Runs Codex. Use it as an async context manager.
+
+    Leaving the block stops everything it started, unless the engine is a detached one (`Settings.detach`, the default
+    where Codex can): that goes on with what is running, and the next Helmsman finds it again.
+    """
 
     def __init__(
         self,
@@ -108,6 +112,8 @@ class Helmsman:
 
     async def __aexit__(self, *exc: Any) -> None:
         await self._exit.aclose()
+        for session in self._known.by_id.values():
+            session.feed.close()
 
     # --- the engine --------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class Server:
             client = Client(process)
             tasks.start_soon(client.read)
             try:
-                capabilities = {"elicitation": {}} if elicits else {}
+                capabilities: Message = {"elicitation": {}} if elicits else {}
                 hello = {"protocolVersion": PROTOCOL, "capabilities": capabilities, "clientInfo": _CLIENT}
                 client.hello = await client.request("initialize", hello)
                 await client.notify("notifications/initialized")

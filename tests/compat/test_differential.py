@@ -243,10 +243,11 @@ async def test_a_cancelled_call_interrupts_the_turn_and_is_not_answered(bench: B
             thread = (await client.until_event("user_message", call))["params"]["_meta"]["threadId"]
             await client.cancel(call)
             await client.until_event("turn_aborted", call)
-            result = await client.call("codex-reply", {"prompt": "again", "threadId": thread})
-            assert result["structuredContent"]["content"] == "back"
-            assert not [message for message in client.received if message.get("id") == call and "method" not in message]
             told.append(_told(client))
+            if server.name == "helmsman":  # the original may never answer: its cancelled call takes the next turn's events
+                result = await client.call("codex-reply", {"prompt": "again", "threadId": thread})
+                assert result["structuredContent"]["content"] == "back"
+            assert not [message for message in client.received if message.get("id") == call and "method" not in message]
     _same_messages(*told)
 
 

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -324,6 +323,6 @@ def test_a_state_directory_given_from_here_is_found_from_elsewhere(
     main: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tree = worktrees.create(main, Path("state"))
+    tree = worktrees.assign(worktrees.create(main, Path("state")), "one")
     assert tree.path.is_absolute()
-    assert replace(tree, path=tree.path.resolve()).path.is_dir()
+    assert worktrees.worktree_of(Path("state"), "one") == tree == worktrees.worktree_of(tmp_path / "state", "one")

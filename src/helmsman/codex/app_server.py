@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from helmsman._version import __version__
 from helmsman.codex.features import Feature, Version
 from helmsman.codex.policies import approval_name, sandbox_name
+from helmsman.engine import Account, Goal, Model
 from helmsman.errors import (
     CodexUnsupported,
     EngineProtocolError,
@@ -101,26 +102,6 @@ class Thread:
 class ThreadPage:
     threads: tuple[Thread, ...]
     next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    id: str
-    name: str
-    description: str | None
-    is_default: bool
-    efforts: tuple[str, ...]
-    default_effort: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
-
-    kind: str | None
-    email: str | None
-    plan: str | None
-    requires_login: bool
 
 
 class AppServer:
@@ -250,6 +231,28 @@ class AppServer:
 
     async def name_thread(self, thread_id: str, name: str) -> None:
         await self._call("thread/name/set", threadId=thread_id, name=name)
+
+    async def roll_back_thread(self, thread_id: str, turns: int) -> None:
+        """Forget the last turns of a loaded, idle thread."""
+        self._binary.require(Feature.ROLLBACK, doing="forget the last turns of a session")
+        await self._call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=thread_id, numTurns=turns)
+
+    async def revert_thread(self, thread_id: str, before_turn_id: str) -> None:
+        """Forget a turn of a loaded, idle thread, and all that came after it."""
+        self._binary.require(Feature.REVERT, doing="go back to an earlier turn of a session")
+        await self._call("thread/revert", timeout=OPEN_TIMEOUT, threadId=thread_id, beforeTurnId=before_turn_id)
+
+    async def goal(self, thread_id: str) -> Goal | None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        return _goal(await self._call("thread/goal/get", threadId=thread_id))
+
+    async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        return _goal(await self._call("thread/goal/set", threadId=thread_id, objective=objective))
+
+    async def clear_goal(self, thread_id: str) -> None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        await self._call("thread/goal/clear", threadId=thread_id)
 
     async def compact_thread(self, thread_id: str) -> None:
         """Begin to compact; it runs as a turn with a `context_compaction` item."""
@@ -405,6 +408,23 @@ def _parent_id(source: Any) -> str | None:
     for key in ("subAgent", "thread_spawn"):
         source = source.get(key) if isinstance(source, dict) else None
     return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
+
+
+def _goal(answer: Mapping[str, Any]) -> Goal | None:
+    raw = answer.get("goal")
+    if not isinstance(raw, dict):
+        return None
+    return Goal(
+        objective=str(raw.get("objective") or ""),
+        status=str(raw.get("status") or ""),
+        tokens_used=_number(raw.get("tokensUsed")),
+        token_budget=_number(raw.get("tokenBudget")),
+        seconds_used=_number(raw.get("timeUsedSeconds")),
+    )
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _model(raw: Mapping[str, Any]) -> Model:

@@ -18,6 +18,7 @@ import anyio
 
 from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
+from helmsman.codex.app_server_extras import AppServerExtras
 from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
@@ -161,6 +162,11 @@ class AppServerEngine:
         """The account's limits as last reported."""
         return self._rate_limits
 
+    @property
+    def extras(self) -> AppServerExtras:
+        """What Codex can do beyond running turns."""
+        return AppServerExtras(self)
+
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
@@ -238,9 +244,16 @@ class AppServerEngine:
                 call()
         return replace(as_opened(thread, access, state.turn_id), sandbox=thread.sandbox)
 
-    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+    async def fork(
+        self,
+        session_id: str,
+        options: SessionOptions,
+        turn: TurnInput | None = None,
+        *,
+        last_turn_id: str | None = None,
+    ) -> Opened:
         access = await self._plan(options, resuming=True)
-        thread = await self._api.fork_thread(session_id, thread_settings(options, access))
+        thread = await self._api.fork_thread(session_id, thread_settings(options, access), last_turn_id=last_turn_id)
         return await self._opened(thread, options, access, turn)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:

@@ -130,6 +130,10 @@ class ExecEngine:
     def lost(self) -> HelmsmanError | None:
         return self._lost
 
+    @property
+    def extras(self) -> None:
+        return None
+
     async def until_lost(self) -> None:
         await anyio.sleep_forever()
 
@@ -163,7 +167,14 @@ class ExecEngine:
         assert opened.turn_id is not None
         return opened.turn_id
 
-    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+    async def fork(
+        self,
+        session_id: str,
+        options: SessionOptions,
+        turn: TurnInput | None = None,
+        *,
+        last_turn_id: str | None = None,
+    ) -> Opened:
         raise CodexUnsupported("`codex exec` cannot fork a session. Use the engine app-server.")
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:

@@ -62,6 +62,11 @@ async def _local_run(call: Call, args: LocalRunInput) -> TaskAnswer:
 
 async def _local_exec(call: Call, args: LocalExecInput) -> TaskAnswer:
     if args.thread_id is not None:
+        if ignored := sorted(args.model_fields_set - {"task", "thread_id", "max_cost_usd"}):
+            raise InvalidInput(
+                f"{ignored[0]} is for a new thread, and a thread keeps its own options. Leave one of them out.",
+                parameter=ignored[0],
+            )
         task_id = await call.helm.tasks.local.follow_up(
             args.thread_id, args.task, on_question=call.doors.handler(call.context), max_cost_usd=args.max_cost_usd
         )
@@ -121,7 +126,7 @@ async def _cloud_submit(call: Call, args: CloudSubmitInput) -> TaskAnswer:
         attempts=args.attempts,
         branch=args.branch,
         model=args.model,
-        directory=_directory(args.working_dir),
+        directory=_directory(call, "working_dir", args.working_dir),
         idempotency_key=args.idempotency_key,
     )
     return answer(TaskAnswer, call.helm, await call.helm.tasks.find(task_id))
@@ -145,7 +150,7 @@ async def _cloud_results(call: Call, args: CloudResultsInput) -> ResultsAnswer:
     applied: list[str] | None = None
     if args.apply_to is not None:
         done = await call.helm.tasks.cloud.apply(
-            task, directory("apply_to", args.apply_to), attempt=args.attempt, allow_dirty=args.allow_dirty
+            task, _directory(call, "apply_to", args.apply_to), attempt=args.attempt, allow_dirty=args.allow_dirty
         )
         applied = list(done.files)
     results = await call.helm.tasks.results(task, attempt=args.attempt)
@@ -157,7 +162,7 @@ async def _cloud_list_environments(call: Call, _args: NoInput) -> EnvironmentsAn
 
 
 async def _cloud_github_setup(call: Call, args: GitHubSetupInput) -> GuideAnswer:
-    return await setup_guide(call, _directory(args.working_dir))
+    return await setup_guide(call, _directory(call, "working_dir", args.working_dir))
 
 
 # --- shared with the tool `codex` ------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ async def wait_for_task(
 ) -> WaitAnswer | Instead:
     """Wait for a task on behalf of a client, which meanwhile hears how far it has come."""
     tasks = call.helm.tasks
-    with anyio.move_on_after(seconds) as limit:
+    with anyio.move_on_after(seconds):
         session = await tasks.local.follow(task) if task.origin == "local" else None
         if session is not None:
             instead = await wait_for_session(call, session, seconds=seconds, every=every)
@@ -181,7 +186,7 @@ async def wait_for_task(
                 await tasks.wait(task)
     now = await tasks.find(task.id) if task.origin == "cloud" else await tasks.get(task.id)
     over = not now.is_running or now.input_required
-    return answer(WaitAnswer, call.helm, now, timed_out=limit.cancelled_caught and not over, result=now.result)
+    return answer(WaitAnswer, call.helm, now, timed_out=not over, result=now.result)
 
 
 def environments_answer(found: CloudEnvironments) -> EnvironmentsAnswer:
@@ -220,8 +225,20 @@ async def _told(call: Call, task_id: str) -> TaskAnswer:
     return answer(TaskAnswer, call.helm, await call.helm.tasks.get(task_id))
 
 
-def _directory(given: str | None) -> Path:
-    return directory("working_dir", given if given is not None else ".")
+def check_roots(call: Call, parameter: str, place: Path) -> None:
+    """Refuse a place outside the roots that the settings allow."""
+    roots = call.helm.settings.allowed_roots
+    if roots and not any(place.is_relative_to(root) for root in roots):
+        allowed = ", ".join(map(str, roots))
+        raise InvalidInput(
+            f"{place} is outside the allowed roots. Choose a directory inside: {allowed}.", parameter=parameter
+        )
+
+
+def _directory(call: Call, parameter: str, given: str | None) -> Path:
+    place = directory(parameter, given if given is not None else ".")
+    check_roots(call, parameter, place)
+    return place
 
 
 def _in_words(output: TaskAnswer) -> str:

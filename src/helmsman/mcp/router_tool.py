@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import HelmsmanError
 from helmsman.inputs import directory
-from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
-from helmsman.mcp.task_answers import question_of, result_summary, task_output
+from helmsman.mcp.primitives import PRIMITIVES, check_roots, setup_guide, wait_for_task
+from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
 from helmsman.mcp.task_contract import (
     ChoiceOutput,
     CodexInput,
@@ -91,6 +91,8 @@ class Router:
             return _choose(planned)
         if planned.action == "none":
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
+        if planned.action in ("run", "setup"):
+            check_roots(call, "context.working_dir", place)
         would_do = _in_words(planned, place)
         if args.dry_run:
             return _output(planned, f"Would {would_do}. Nothing was done.")
@@ -146,7 +148,8 @@ async def _do(call: Call, args: CodexInput, planned: Route, place: Path) -> Code
             waited = await wait_for_task(call, task, seconds=seconds, **every)
             if not isinstance(waited, WaitAnswer):
                 return waited
-            return await _with_results(call, planned, await tasks.find(task.id))
+            task = await tasks.find(task.id)
+            return _told(call, planned, task) if task.is_running else await _with_results(call, planned, task)
         case "cancel":
             task, message = await tasks.cancel(task)
             return _told(call, planned, task, message)
@@ -178,14 +181,17 @@ async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> Cod
 
 
 async def _with_results(call: Call, planned: Route, task: Task) -> CodexOutput:
+    if task.is_running:
+        task = await call.helm.tasks.get(task.id)
+    if task.is_running:
+        return _told(call, planned, task)
     results = await call.helm.tasks.results(task)
     told = _told(call, planned, results.task)
-    if not results.task.is_running:
-        told.result_summary = result_summary(results)
-        if results.task.result:
-            told.user_message += f"\n{results.task.result}"
-        if results.cloud is not None and results.cloud.note:
-            told.user_message += f"\n{results.cloud.note}"
+    told.result_summary = result_summary(results)
+    if results.task.result:
+        told.user_message += f"\n{results.task.result}"
+    if results.cloud is not None and results.cloud.note:
+        told.user_message += f"\n{results.cloud.note}"
     return told
 
 
@@ -198,7 +204,7 @@ def _told(call: Call, planned: Route, task: Task, message: str | None = None) ->
     told.task = task_output(task)
     told.pending_question = question
     told.next_action = "answer" if task.input_required else "await" if task.is_running else "none"
-    told.next_actions = _next_actions(task)
+    told.next_actions = _next_actions(call, task)
     return told
 
 
@@ -212,9 +218,9 @@ def _standing(task: Task, question: PendingQuestion | None) -> str:
     return f"{name} is {task.status}{progress}.{why}"
 
 
-def _next_actions(task: Task) -> list[str]:
+def _next_actions(call: Call, task: Task) -> list[str]:
     if task.input_required:
-        return [f"Answer with codex_respond in session {task.session_id}", f"wait for {task.id}", f"cancel {task.id}"]
+        return [how_to_answer(call.helm, task), f"wait for {task.id}", f"cancel {task.id}"]
     if task.is_running:
         return [f"wait for {task.id}", f"check {task.id}", f"cancel {task.id}"]
     return [f"show the results of {task.id}"]

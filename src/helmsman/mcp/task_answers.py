@@ -35,7 +35,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
         last_event_at=_time(task.last_event_at),
         note=task.note,
         error=_error(task),
-        next_actions=primitive_actions(task),
+        next_actions=primitive_actions(helm, task),
         **more,
     )
 
@@ -45,20 +45,16 @@ def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> Results
     task, cloud = results.task, results.cloud
     if cloud is not None:
         more |= {"attempt": cloud.attempt, "attempts": cloud.attempts}
-        if cloud.note:
-            more.setdefault("result", None)
     shown = answer(
         ResultsAnswer,
         helm,
         task,
-        **{
-            "result": task.result,
-            "diff": results.diff,
-            "usage": usage_output(task.usage) if task.usage is not None else None,
-            "cost_usd": results.cost_usd,
-            "duration_ms": duration_ms(task),
-            **more,
-        },
+        result=task.result,
+        diff=results.diff,
+        usage=usage_output(task.usage) if task.usage is not None else None,
+        cost_usd=results.cost_usd,
+        duration_ms=duration_ms(task),
+        **more,
     )
     if cloud is not None and cloud.note:
         shown.note = " ".join(filter(None, (shown.note, cloud.note)))
@@ -105,10 +101,20 @@ def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
     return pending_question(questions[0]) if questions else None
 
 
-def primitive_actions(task: Task) -> list[str]:
+def how_to_answer(helm: Helmsman, task: Task) -> str:
+    """How the question of a task is answered, from where the client is."""
+    if "sessions" in helm.settings.tools:
+        return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
+    return (
+        f"Answer its question (session {task.session_id}) in the form your client shows, or serve the tools "
+        "router,sessions and use codex_respond; unanswered, it is denied in the end"
+    )
+
+
+def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
     """What one can do with the task now, in calls."""
     if task.input_required:
-        return [f"Answer its question with codex_respond in session {task.session_id}, then wait again."]
+        return [how_to_answer(helm, task)]
     match task.status:
         case "pending" | "working":
             return [

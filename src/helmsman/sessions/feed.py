@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import anyio
+import anyio.lowlevel
 
 from helmsman.events import Event, ItemDelta
 
@@ -37,6 +38,8 @@ class Feed:
         self._cursor = 0
         self._readers: set[Reader] = set()
         self._changed = anyio.Event()
+        self.closed = False
+        """Nobody will publish here any more: whoever waits goes on."""
 
     @property
     def cursor(self) -> int:
@@ -58,8 +61,18 @@ class Feed:
         return Page(tuple(self._ring)[start - first :], self._cursor, max(0, first - max(cursor, 0)))
 
     async def changed(self) -> None:
-        """Wait for the next event."""
-        await self._changed.wait()
+        """Wait for the next event, or for the end of the feed."""
+        if self.closed:
+            await anyio.lowlevel.checkpoint()
+        else:
+            await self._changed.wait()
+
+    def close(self) -> None:
+        """What happens from now on is not seen here any more, though it may go on."""
+        self.closed = True
+        self._changed.set()
+        for reader in self._readers:
+            reader.wake()
 
     def read(self, *, since: int | None = None) -> Reader:
         """A live reader; `since` gives it the stored events from that cursor first. Close it when done."""
@@ -104,8 +117,14 @@ class Reader:
             self._queue.append(event)
         self._ready.set()
 
-    async def next(self) -> Event:
+    def wake(self) -> None:
+        self._ready.set()
+
+    async def next(self) -> Event | None:
+        """The next event; None when there will be none any more."""
         while not self._queue:
+            if self._feed.closed:
+                return None
             self._ready = anyio.Event()
             await self._ready.wait()
         return self._queue.popleft()
@@ -114,5 +133,5 @@ class Reader:
         return bool(self._queue)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            yield await self.next()
+        while (event := await self.next()) is not None:
+            yield event

@@ -196,6 +196,8 @@ class Session:
         with self.feed.read(since=since) as reader:
             while reader.pending() or self.state.is_running:
                 event = await reader.next()
+                if event is None:
+                    return
                 yield event
                 if isinstance(event, TurnEnded) and not reader.pending() and not self.state.is_running:
                     return
@@ -203,14 +205,17 @@ class Session:
     async def wait(self, *, until: Until = "attention", timeout: float | None = None) -> bool:
         """Wait until the turn ends or a question is asked (`attention`), anything changes, or the turn ends (`end`).
 
-        Returns whether that has happened; False means the time is up.
+        Returns whether that has happened; False means that the time is up, or that this Helmsman was closed while the turn
+        goes on in an engine that outlives it.
         """
         with anyio.move_on_after(timeout):
             if until == "change":
                 if self.state.is_running:
                     await self.feed.changed()
-                return True
+                return not self.feed.closed
             while self.state.is_running and not (until == "attention" and self.state.questions):
+                if self.feed.closed:
+                    return False
                 await self.feed.changed()
             return True
         return False

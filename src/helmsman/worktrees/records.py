@@ -115,6 +115,7 @@ def write_record(tree: Worktree) -> None:
 
 def read_records(state_dir: Path) -> Iterator[Worktree]:
     """Every worktree there is a record of, oldest first; what cannot be understood is left out."""
+    state_dir = state_dir.absolute()
     found = (_read(file, state_dir) for file in (state_dir / RECORDS).glob("*.json"))
     yield from sorted((tree for tree in found if tree is not None), key=lambda tree: (tree.created_at, tree.name))
 
@@ -221,4 +222,4 @@ def is_owned(tree: Worktree) -> bool:
 
 
 def _lock_of(tree: Worktree) -> Path:
-    return Path(os.path.abspath(tree.state_dir)) / RECORDS / f"{tree.name}.lock"  # noqa: PTH100 - as it is, links and all
+    return tree.state_dir / RECORDS / f"{tree.name}.lock"

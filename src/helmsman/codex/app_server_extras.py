@@ -1,0 +1,82 @@
+"""What the app-server can do beyond running turns: upkeep of sessions, models, the account.
+
+`AppServerEngine.extras` gives it. Each method is the boundary's verb (`helmsman.engine.EngineExtras`) in terms of the bare
+methods of `helmsman.codex.app_server`, with what differs between versions of Codex.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from helmsman.codex.features import Feature
+from helmsman.codex.normalise import from_app_server
+from helmsman.errors import EngineRefused, InvalidInput
+from helmsman.events import RateLimitsReported
+
+if TYPE_CHECKING:
+    from helmsman.codex.app_server_engine import AppServerEngine
+    from helmsman.engine import Account, Goal, Model
+
+log = logging.getLogger(__name__)
+
+
+class AppServerExtras:
+    """See `helmsman.engine.EngineExtras`."""
+
+    def __init__(self, engine: AppServerEngine) -> None:
+        self._engine = engine
+        self._api = engine.api
+        self._binary = engine.binary
+
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    async def roll_back(self, session_id: str, turns: int) -> None:
+        if not self._binary.can(Feature.REVERT):
+            await self._api.roll_back_thread(session_id, turns)
+            return
+        past = await self._engine.history(session_id)
+        if turns > len(past):
+            raise InvalidInput(
+                f"Session {session_id} has {len(past)} turns, not {turns}. Forget fewer of them.", parameter="turns"
+            )
+        await self._api.revert_thread(session_id, past[-turns].id)
+
+    async def compact(self, session_id: str) -> None:
+        await self._api.compact_thread(session_id)
+
+    async def rename(self, session_id: str, name: str) -> None:
+        await self._api.name_thread(session_id, name)
+
+    async def archive(self, session_id: str) -> None:
+        await self._api.archive_thread(session_id)
+
+    async def unarchive(self, session_id: str) -> None:
+        await self._api.unarchive_thread(session_id)
+
+    async def goal(self, session_id: str) -> Goal | None:
+        return await self._api.goal(session_id)
+
+    async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        if objective is None:
+            await self._api.clear_goal(session_id)
+            return None
+        return await self._api.set_goal(session_id, objective)
+
+    # --- about Codex -------------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        return await self._api.models()
+
+    async def account(self) -> Account:
+        return await self._api.account()
+
+    async def rate_limits(self) -> RateLimitsReported | None:
+        """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""
+        try:
+            answer = await self._api.rate_limits()
+        except EngineRefused as refused:
+            log.debug("account/rateLimits/read: %s", refused)
+            return self._engine.rate_limits
+        event = from_app_server("account/rateLimits/updated", answer)
+        return event if isinstance(event, RateLimitsReported) else self._engine.rate_limits

@@ -1,0 +1,258 @@
+"""Events as the messages of the removed server: what is held back, what is said twice, and what is not said."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from helmsman.events import (
+    AgentMessage,
+    CommandExecution,
+    ContextCompaction,
+    EngineGone,
+    Event,
+    Failure,
+    FileChange,
+    ImageView,
+    Item,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    McpToolCall,
+    Notice,
+    PathChange,
+    PlanStep,
+    ProposedPlan,
+    QuestionAsked,
+    QuestionClosed,
+    Reasoning,
+    SettingsApplied,
+    TodoList,
+    TurnEnded,
+    TurnStarted,
+    UnknownItem,
+    UsageReported,
+)
+from helmsman.mcp.compat_events import Translation
+from helmsman.questions import Prompt, Question
+
+S = "thread"
+COMMAND = CommandExecution(id="c1", command="/bin/bash -lc 'touch x'", directory="/src", announced=True)
+ASKED = Question(
+    id="q1",
+    type="command_approval",
+    session_id=S,
+    turn_id="t1",
+    item_id="c1",
+    prompts=(Prompt(text="?", options=("approve", "approve_session", "deny", "abort")),),
+    details={"command": COMMAND.command, "directory": "/src", "reason": "please"},
+)
+
+
+def told(*events: Event, translation: Translation | None = None) -> list[dict[str, Any]]:
+    one = translation or Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
+    return [message.message for event in events for message in one.take(event)]
+
+
+def kinds(*events: Event) -> list[str]:
+    return [message["type"] for message in told(*events)]
+
+
+def started(item: Item) -> ItemStarted:
+    return ItemStarted(session_id=S, turn_id="t1", item=item)
+
+
+def ended(item: Item) -> ItemEnded:
+    return ItemEnded(session_id=S, turn_id="t1", item=item)
+
+
+BEGUN = (SettingsApplied(session_id=S, model="m", approval_policy="never"), TurnStarted(session_id=S, turn_id="t1"))
+
+
+def test_a_session_is_announced_once_and_belongs_to_no_turn() -> None:
+    translation = Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
+    first = [message for event in (*BEGUN, *BEGUN) for message in translation.take(event)]
+    assert [(message.id, message.message["type"]) for message in first] == [
+        ("", "session_configured"),
+        ("7", "task_started"),
+    ]
+
+
+def test_a_later_turn_has_its_own_id_and_no_announcement() -> None:
+    translation = Translation(S, directory="/src", is_new=False, now=lambda: 1000.0)
+    (message,) = [message for event in BEGUN for message in translation.take(event)]
+    assert (message.id, message.message["turn_id"]) == ("t1", "t1")
+
+
+def test_a_command_that_waits_for_permission_begins_when_it_has_it() -> None:
+    asked = QuestionAsked(session_id=S, question=ASKED)
+    closed = QuestionClosed(session_id=S, question_id="q1", answer="approve", by="person")
+    assert kinds(started(COMMAND), asked) == ["exec_approval_request"]
+    assert kinds(started(COMMAND), asked, closed) == ["exec_approval_request", "item_started", "exec_command_begin"]
+
+
+@pytest.mark.parametrize("answer", ["deny", "abort", None])
+def test_a_command_that_is_refused_never_began(answer: str | None) -> None:
+    closed = QuestionClosed(session_id=S, question_id="q1", answer=answer, by="person")
+    declined = CommandExecution(id="c1", command="x", declined=True, status="failed")
+    events = (started(COMMAND), QuestionAsked(session_id=S, question=ASKED), closed, ended(declined))
+    assert kinds(*events) == ["exec_approval_request"]
+
+
+def test_output_or_an_end_shows_that_a_command_began() -> None:
+    output = ItemDelta(session_id=S, item_id="c1", item_type="command_execution", text="é\n")
+    messages = told(started(COMMAND), output)
+    assert [message["type"] for message in messages] == [
+        "item_started",
+        "exec_command_begin",
+        "exec_command_output_delta",
+    ]
+    assert base64.b64decode(messages[-1]["chunk"]).decode() == "é\n"
+    done = CommandExecution(id="c1", command=COMMAND.command, exit_code=0, duration_ms=1500)
+    assert kinds(started(COMMAND), ended(done)) == [
+        "item_started",
+        "exec_command_begin",
+        "item_completed",
+        "exec_command_end",
+    ]
+
+
+def test_a_commands_words_and_times_are_told() -> None:
+    done = CommandExecution(
+        id="c1", command=COMMAND.command, directory="/src", exit_code=3, output="no", duration_ms=1500
+    )
+    end = told(ended(done))[-1]
+    assert end["command"] == ["/bin/bash", "-lc", "touch x"]
+    assert end["parsed_cmd"] == [{"type": "unknown", "cmd": "touch x"}]
+    assert end["cwd"] == "file:///src"
+    assert end["duration"] == {"secs": 1, "nanos": 500_000_000}
+    assert (end["exit_code"], end["aggregated_output"], end["completed_at_ms"]) == (3, "no", 1_000_000)
+
+
+def test_words_that_cannot_be_told_apart_stay_one() -> None:
+    assert told(started(CommandExecution(id="c1", command="echo 'x")))[-1]["command"] == ["echo 'x"]
+
+
+def test_a_failed_turn_is_one_error() -> None:
+    failure = Failure(code="other", message="no such model")
+    events = (
+        Notice(session_id=S, kind="warning", message="no such model"),
+        TurnEnded(session_id=S, turn_id="t1", outcome="failed", failure=failure),
+    )
+    assert told(*events) == [{"type": "error", "message": "no such model", "codex_error_info": "other"}]
+
+
+def test_a_warning_is_told_with_the_next_event_and_a_retry_at_once() -> None:
+    warning = Notice(session_id=S, kind="warning", message="careful")
+    assert kinds(warning) == []
+    assert kinds(warning, *BEGUN) == ["warning", "session_configured", "task_started"]
+    assert kinds(Notice(session_id=S, kind="retry", message="again")) == ["stream_error"]
+
+
+def test_the_end_of_a_turn_carries_its_last_message() -> None:
+    message = AgentMessage(id="m", text="bye", phase="final_answer")
+    end = TurnEnded(session_id=S, turn_id="t1", outcome="completed")
+    assert told(*BEGUN, ended(message), end)[-1] == {
+        "type": "task_complete",
+        "turn_id": "7",
+        "last_agent_message": "bye",
+        "started_at": 1000,
+        "completed_at": 1000,
+        "duration_ms": 0,
+    }
+    assert told(*BEGUN, end)[-1]["last_agent_message"] is None
+
+
+def test_an_interrupted_turn_was_aborted_and_a_lost_engine_is_an_error() -> None:
+    assert kinds(TurnEnded(session_id=S, turn_id="t1", outcome="interrupted")) == ["turn_aborted"]
+    assert kinds(EngineGone(session_id=S, failure=Failure(code="engine_lost", message="gone"))) == ["error"]
+
+
+def test_each_part_of_reasoning_begins_with_a_break() -> None:
+    pieces = [
+        ItemDelta(session_id=S, item_id="r", item_type="reasoning", text=text) for text in ("a", "b", "\n\n", "c")
+    ]
+    messages = told(*pieces)
+    assert [(message["type"], message["summary_index"]) for message in messages] == [
+        ("agent_reasoning_section_break", 0),
+        ("reasoning_content_delta", 0),
+        ("reasoning_content_delta", 0),
+        ("agent_reasoning_section_break", 1),
+        ("reasoning_content_delta", 1),
+    ]
+
+
+def test_changes_are_told_by_their_kind() -> None:
+    changes = (
+        PathChange(path="/a", kind="add", diff="new\n"),
+        PathChange(path="/b", kind="delete", diff="old\n"),
+        PathChange(path="/c", kind="update", diff="@@", moved_to="/d"),
+    )
+    begin = told(started(FileChange(id="f", changes=changes)))[-1]
+    assert begin["changes"] == {
+        "/a": {"type": "add", "content": "new\n"},
+        "/b": {"type": "delete", "content": "old\n"},
+        "/c": {"type": "update", "unified_diff": "@@", "move_path": "/d"},
+    }
+    declined = FileChange(id="f", changes=changes, status="failed", declined=True)
+    end = told(ended(declined))[-1]
+    assert (end["success"], end["status"]) == (False, "declined")
+
+
+def test_an_approval_of_changes_shows_them() -> None:
+    change = FileChange(id="f", changes=(PathChange(path="/a", kind="add", diff="new\n"),))
+    question = Question(
+        id="q", type="patch_approval", session_id=S, turn_id="t1", item_id="f", prompts=ASKED.prompts, details={}
+    )
+    message = told(started(change), QuestionAsked(session_id=S, question=question))[-1]
+    assert message["type"] == "apply_patch_approval_request"
+    assert message["changes"] == {"/a": {"type": "add", "content": "new\n"}}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (McpToolCall(id="x", server="s", tool="t", result="r"), "mcp_tool_call_end"),
+        (McpToolCall(id="x", server="s", tool="t", error="no", status="failed"), "mcp_tool_call_end"),
+        (ImageView(id="x", path="/p"), "view_image_tool_call"),
+        (ContextCompaction(id="x"), "context_compacted"),
+        (Reasoning(id="x", text="hm"), "agent_reasoning"),
+    ],
+)
+def test_an_item_is_told_as_such_and_in_the_older_form(item: Item, expected: str) -> None:
+    assert kinds(ended(item)) == ["item_completed", expected]
+
+
+def test_a_plan_is_an_update_whether_or_not_it_is_done() -> None:
+    plan = TodoList(id="plan", steps=(PlanStep("one", "completed"), PlanStep("two")), explanation="why")
+    update = ItemUpdated(session_id=S, item=plan)
+    assert (
+        told(update)
+        == told(ended(plan))
+        == [
+            {
+                "type": "plan_update",
+                "explanation": "why",
+                "plan": [{"step": "one", "status": "completed"}, {"step": "two", "status": "pending"}],
+            }
+        ]
+    )
+
+
+def test_a_plan_of_plan_mode_is_an_item() -> None:
+    assert kinds(ended(ProposedPlan(id="p", text="first"))) == ["item_completed"]
+    assert kinds(ItemDelta(session_id=S, item_id="p", item_type="plan", text="f")) == ["plan_delta"]
+
+
+def test_what_nobody_knows_and_what_sub_agents_do_is_not_told() -> None:
+    other = ItemDelta(session_id=S, item_id="x", item_type="mcp_tool_call", text="50 %")
+    assert kinds(started(UnknownItem(id="x", name="new")), ended(UnknownItem(id="x", name="new")), other) == []
+    assert kinds(ItemEnded(session_id=S, agent_id="a", item=AgentMessage(id="m", text="hi"))) == []
+
+
+def test_usage_without_numbers_says_so() -> None:
+    (message,) = told(UsageReported(session_id=S))
+    assert message["info"] == {"total_token_usage": None, "last_token_usage": None, "model_context_window": None}
