@@ -7,7 +7,7 @@ WORKERS ?= 2
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix lint types format goldens images constraints clean
+.PHONY: help setup demo test cover matrix bench lint types format goldens images constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compati
 	$(BIN)/python scripts/fetch_codex.py
 	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
+
+bench: $(VENV)/.dev ## Measure what Helmsman costs, against what it replaces
+	$(BIN)/python scripts/fetch_codex.py 0.145.0
+	$(BIN)/python -m bench
 
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check

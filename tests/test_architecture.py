@@ -40,13 +40,27 @@ ALLOWED: dict[str, set[str]] = {
     "ledger": BASE | {"kept_options", "sessions", "tasks"},
     "memory": BASE | {"kept_options", "ledger", "task_truth", "tasks"},
     "known_sessions": BASE | {"memory", "sessions", "tasks", "worktrees"},
+    "turn_failures": {"errors", "events"},
+    "past_turns": {"engine", "errors"},
+    "new_sessions": BASE | {"past_turns", "sessions", "worktrees"},
     "service": BASE
-    | {"known_sessions", "engine_holder", "engines", "ledger", "memory", "task_truth", "tasks"}
+    | {
+        "new_sessions",
+        "turn_failures",
+        "known_sessions",
+        "engine_holder",
+        "engines",
+        "ledger",
+        "memory",
+        "task_truth",
+        "tasks",
+    }
     | {"all_tasks", "codex", "extras", "sessions", "worktrees"},
     "local_tasks": BASE | {"service", "sessions", "tasks", "prices"},
     "cloud_tasks": BASE | {"service", "tasks", "codex", "cloud_settings"},
     "all_tasks": BASE | {"service", "tasks", "codex", "prices", "local_tasks", "cloud_tasks"},
-    "extras": BASE | {"all_tasks", "engines", "prices", "service", "sessions", "tasks", "worktrees"},
+    "extras": BASE
+    | {"all_tasks", "engines", "ledger", "turn_failures", "prices", "service", "sessions", "tasks", "worktrees"},
     "step": BASE | {"service", "sessions"},
 }
 """What a part may import, besides itself. Front doors (cli, terminal, …) and the test kit may import anything below."""

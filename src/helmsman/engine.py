@@ -8,7 +8,7 @@ order, from the event loop. A sink must not block. Events that come before a sin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 EngineName = Literal["app-server", "exec"]
+ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,37 @@ class SessionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewTarget:
+    """What is to be reviewed. `value` is the branch, the commit or the instructions; nothing for `uncommitted`."""
+
+    kind: ReviewKind = "uncommitted"
+    value: str = ""
+
+
+TurnKind: TypeAlias = ReviewTarget | Literal["plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex)."""
+    """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex).
+
+    A turn of a `kind` is no plain message: with a review target it is the agent's own review, and the text only says so;
+    with `plan` the agent plans what the text asks for, and can change nothing.
+    """
 
     text: str
     images: tuple[Path, ...] = ()
     output_schema: Mapping[str, Any] | None = None
     effort: str | None = None
+    kind: TurnKind | None = None
+
+    @property
+    def review(self) -> ReviewTarget | None:
+        return self.kind if isinstance(self.kind, ReviewTarget) else None
+
+    @property
+    def plan(self) -> bool:
+        return self.kind == "plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +151,30 @@ class Goal:
     tokens_used: int | None = None
     token_budget: int | None = None
     seconds_used: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing a review found. `priority` is 0 (drop everything) to 3 (nice to have), `confidence` 0 to 1."""
+
+    title: str
+    body: str = ""
+    priority: int | None = None
+    confidence: float | None = None
+    file: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewReport:
+    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words."""
+
+    text: str
+    findings: tuple[Finding, ...] = ()
+    explanation: str = ""
+    verdict: str | None = None
+    confidence: float | None = None
 
 
 class Engine(Protocol):
@@ -225,6 +274,10 @@ class EngineExtras(Protocol):
         """Forget the last turns of an idle, loaded session. Files stay as they are."""
         ...
 
+    def check_compacting(self) -> None:
+        """Raises `CodexUnsupported` where the agent cannot compact."""
+        ...
+
     async def compact(self, session_id: str) -> None:
         """Begin to shorten the history of an idle, loaded session; that is a turn, told as events."""
         ...
@@ -246,7 +299,13 @@ class EngineExtras(Protocol):
         ...
 
     async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
-        """Say what the session is to reach; None clears it."""
+        """Say what a session is to reach; None clears it. In a loaded session that begins a turn, told as events."""
+        ...
+
+    # --- reviews -----------------------------------------------------------------------------------------------------
+
+    async def review_report(self, session_id: str) -> ReviewReport | None:
+        """What the newest review in a session found, from the agent's storage; None where it holds no finished one."""
         ...
 
     # --- about the agent ---------------------------------------------------------------------------------------------

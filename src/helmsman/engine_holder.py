@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -50,9 +50,9 @@ class EngineHolder:
 
     async def reach(self, engine_id: str) -> DetachedEngine | None:
         """A detached engine in which something runs; None if it has ended."""
-        known = self._others.get(engine_id)
-        if known is not None and usable(known):
-            return known
+        for known in (self._engine, self._others.get(engine_id)):
+            if known is not None and known.id == engine_id and usable(known):
+                return cast("DetachedEngine", known)  # those that have an id are
         try:
             self._others[engine_id] = await self._tasks.start(self._keep, open_engine_again(self._settings, engine_id))
         except HelmsmanError as error:

@@ -10,18 +10,23 @@ import anyio.to_thread
 from helmsman.codex.binary import find_codex
 from helmsman.codex.engine_records import read_records
 from helmsman.codex.rollout_end import read_turn as past_turn
+from helmsman.codex.rollout_usage import SessionSpending
 from helmsman.codex.rollouts import RolloutIndex
+from helmsman.codex.spending_index import SpendingIndex
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
 __all__ = [
     "SessionIndex",
+    "SessionSpending",
+    "SpendingIndex",
     "engine_is_alive",
     "find_agent",
     "open_engine",
     "open_engine_again",
     "past_turn",
     "session_index",
+    "spending_index",
 ]
 
 if TYPE_CHECKING:
@@ -102,3 +107,8 @@ SessionIndex = RolloutIndex
 def session_index(settings: Settings) -> SessionIndex:
     """The sessions on disk."""
     return RolloutIndex(settings.codex_home)
+
+
+def spending_index(settings: Settings) -> SpendingIndex:
+    """What the sessions on disk have spent."""
+    return SpendingIndex(settings.codex_home, settings.state_dir)

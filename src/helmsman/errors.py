@@ -144,6 +144,13 @@ class TooManySessions(HelmsmanError):
     retryable = True
 
 
+class RateLimitLow(HelmsmanError):
+    """Less of the account's rate limit is left than the caller wants to have. Details: `remaining_percent`, `resets_at`."""
+
+    code = "rate_limit_low"
+    retryable = True
+
+
 class QuestionNotOpen(HelmsmanError):
     """The question does not exist, was answered already, or was withdrawn."""
 

@@ -10,7 +10,7 @@ Engines translate what their agent says into these (`helmsman.codex.normalise`);
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
@@ -393,6 +393,13 @@ class RateLimitsReported(Event):
     limits: tuple[RateLimit, ...]
     plan: str | None = None
 
+    def over(self, older: RateLimitsReported | None) -> RateLimitsReported:
+        """This report with what an older one knew besides: Codex tells of one limit at a time."""
+        if older is None:
+            return self
+        told = {limit.name: limit for limit in (*older.limits, *self.limits)}
+        return replace(self, limits=tuple(told.values()), plan=self.plan or older.plan)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsApplied(Event):
@@ -406,6 +413,14 @@ class SettingsApplied(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRenamed(Event):
     name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnsForgotten(Event):
+    """The last turns were taken out of the session; `final_message` is that of the turn which is the last one now."""
+
+    count: int
+    final_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from helmsman.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from helmsman.engine import TurnKind
+
 MAX_PROMPT_CHARS: Final = 1_048_576
 """What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
 
@@ -78,12 +80,22 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
     )
 
 
+def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
+    """New options for a session, under its old policy where they say nothing about that: a new model is no permission."""
+    policy = ("sandbox", "approval_policy", "full_auto", "dangerously_bypass_approvals_and_sandbox", "config", "profile")
+    if any(changes.get(name) for name in policy):
+        return changes
+    kept: StartOptions = {"sandbox": known.sandbox, "approval_policy": known.approval_policy}
+    return {"writable_roots": known.writable_roots, **changes, **kept}
+
+
 def turn_input(
     text: str,
     *,
     images: Sequence[PathLike] = (),
     output_schema: Mapping[str, Any] | None = None,
     effort: str | None = None,
+    kind: TurnKind | None = None,
 ) -> TurnInput:
     """A prompt with its attachments, checked.
 
@@ -103,6 +115,7 @@ def turn_input(
         images=tuple(_image(image) for image in images),
         output_schema=_schema(output_schema) if output_schema is not None else None,
         effort=_clean("effort", effort),
+        kind=kind,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import anyio
 
 from helmsman.errors import HelmsmanError, TaskNotOurs
-from helmsman.events import SettingsApplied, Usage, UsageReported
+from helmsman.events import CommandExecution, SettingsApplied, Usage, UsageReported
 from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class _Start:
     task_id: str | None = None
     entered: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
-    error: HelmsmanError | None = None
+    error: Exception | None = None
 
     def enter(self, task_id: str) -> None:
         self.task_id = task_id
@@ -117,7 +117,7 @@ class LocalTasks:
                 session = await begin(start)
                 if start.task_id is None:  # an idempotency key that this process has seen: nothing was begun
                     start.enter(session.task_ids[0])
-            except HelmsmanError as error:
+            except Exception as error:  # noqa: BLE001 - raised where the caller waits; one task's trouble ends no other
                 start.error = error  # where the task is entered already, the registry has it too
             finally:
                 if start.task_id is not None:
@@ -190,18 +190,21 @@ class LocalTasks:
             if session is not None:
                 await session.wait(until="attention")
                 return await self.now(task)
+            version = await self._registry_version()  # before the look: what is told after it is not missed
             task = await self.now(task)
             if not task.is_running or task.input_required:
                 return task
-            await self._change(task)
+            await self._change(task, version)
 
-    async def _change(self, task: Task) -> None:
-        """Wait until another process has told something new of the task, or has died."""
-        version = await self._helm.ledger.registry(lambda registry: registry.version())
+    async def _change(self, task: Task, version: tuple[int, int, int]) -> None:
+        """Wait until another process has told something new since that version of the registry, or has died."""
         while task.owner is None or task.owner.is_alive():
-            await anyio.sleep(_WATCH_SECONDS)
-            if version != (version := await self._helm.ledger.registry(lambda registry: registry.version())):
+            if version != await self._registry_version():
                 return
+            await anyio.sleep(_WATCH_SECONDS)
+
+    async def _registry_version(self) -> tuple[int, int, int]:
+        return await self._helm.ledger.registry(lambda registry: registry.version())
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class LocalTasks:
                 f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
                 "Stop it there, or end that process."
             )
-        commands = sum(item.type == "command_execution" and item.status == "in_progress" for item in session.items)
+        commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
         if task.status != "canceled":
@@ -276,3 +279,7 @@ class LocalTasks:
             return
         happened = "It was stopped" if session.status == "interrupted" else "It had ended before it could be stopped"
         self._helm.ledger.remark(task_id, f"{happened}: {why}")
+
+
+def _is_running(command: CommandExecution) -> bool:
+    return command.status in ("started", "in_progress") and not command.announced

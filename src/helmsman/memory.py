@@ -76,6 +76,11 @@ class Memory:
             past=() if turn is None else _as_events(session_id, turn),
         )
 
+    async def news(self, session_id: str, task_ids: Sequence[str]) -> Remembered | None:
+        """What is known of a session now, if its newest task is none of these."""
+        tasks = await self._tasks(session_id)
+        return None if not tasks or tasks[0].id in task_ids else await self.of(session_id)
+
     async def _tasks(self, session_id: str) -> tuple[Task, ...]:
         try:
             return await self._ledger.registry(lambda registry: registry.tasks_of_session(session_id))

@@ -25,14 +25,19 @@ ABORT: Final = "abort"
 ACCEPT: Final = "accept"
 DECLINE: Final = "decline"
 CANCEL: Final = "cancel"
+REVISE: Final = "revise"
+STOP: Final = "stop"
 
-REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL})
+REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One thing asked. Without `options`, or with `free_text`, any text is an answer."""
+    """One thing asked. Without `options`, or with `free_text`, any text is an answer.
+
+    `words` says what may follow an option after a colon, where a form is to have a field for that.
+    """
 
     text: str
     options: tuple[str, ...] = ()
@@ -40,6 +45,7 @@ class Prompt:
     key: str = ""
     secret: bool = False
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    words: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ a task. It decides; front doors parse, call and format.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import anyio
@@ -21,12 +21,10 @@ from helmsman.engines import find_agent, session_index
 from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
-    SessionBusy,
     TooManySessions,
 )
 from helmsman.events import (
     EngineGone,
-    Failure,
     Notice,
     QuestionAsked,
     SettingsApplied,
@@ -34,35 +32,43 @@ from helmsman.events import (
     TurnRequested,
     TurnStarted,
 )
-from helmsman.inputs import session_options, turn_input
+from helmsman.inputs import changed_options, session_options, turn_input
 from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
+from helmsman.new_sessions import fork_session, start_session
 from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.settings import Settings, load_settings
 from helmsman.task_truth import TaskTruth
+from helmsman.turn_failures import busy, failed_turn, known_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
     from helmsman.all_tasks import Tasks
     from helmsman.codex.binary import CodexBinary
-    from helmsman.engine import Engine, Opened, PastTurn, SessionInfo, SessionOptions, TurnInput
+    from helmsman.engine import Engine, Opened, PastTurn, SessionInfo, SessionOptions, TurnInput, TurnKind
     from helmsman.events import Event
     from helmsman.extras import Extras
     from helmsman.inputs import PathLike, StartOptions
+    from helmsman.new_sessions import SessionOpener
     from helmsman.sessions.session import QuestionHandler, WhenBusy
     from helmsman.tasks.model import Task
-    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 
 LIST_LIMIT: Final = 50
+
+TurnBeginner = Callable[["Engine"], Awaitable[str | None]]
+"""Starts a turn in an engine and gives its id, where that is known at once."""
+
+_ASKED_AGAIN_SECONDS: Final = 2.0
+"""How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
 
 class Helmsman:
@@ -94,9 +100,9 @@ class Helmsman:
         self.truth = TaskTruth(self.settings, self._index)
         own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
         self._allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
-        memory = Memory(self.truth, self._ledger, self._allowed_roots)
-        self._known = KnownSessions(self.settings, memory, self, self._listeners, self._adopt)
-        self._desk = Desk(
+        self._memory = Memory(self.truth, self._ledger, self._allowed_roots)
+        self._known = KnownSessions(self.settings, self._memory, self, self._listeners, self._adopt)
+        self.desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
             timeout=self.settings.approval_timeout,
@@ -172,73 +178,73 @@ class Helmsman:
         effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
+        min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
+        kind: TurnKind | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
 
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
-        git worktree of its own. The same `idempotency_key` again gives the same session. `on_task` is told the id of the
-        task as soon as it is registered, which is before Codex hears of it.
+        git worktree of its own. With `min_remaining_percent` it starts only while so much of the account's rate limit is
+        left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
+        registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
+            RateLimitLow: Less is left of the account's rate limit than was asked for; nothing was started.
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
         checked = session_options(cwd if cwd is not None else ".", options, self._allowed_roots)
-        turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort)
+        turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort, kind=kind)
+        opener = start_session(checked, turn, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
-            return await self._start(
-                checked, turn, on_question, worktree=worktree, key=idempotency_key, on_task=on_task
-            )
+            note = await self.extras.account.check_remaining(min_remaining_percent)
+            session = await self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task)
+            session.notes += note
+            return session
 
         if idempotency_key is None:
             return await self._see_through(begin)
         return await self._keys.get(idempotency_key, lambda: self._see_through(begin))
 
-    async def _start(
+    async def _new_session(
         self,
         options: SessionOptions,
-        turn: TurnInput,
-        on_question: QuestionHandler | None,
+        turn: TurnInput | None,
+        open_session: SessionOpener,
         *,
-        worktree: bool,
-        key: str | None,
-        on_task: Callable[[str], None] | None,
+        key: str | None = None,
+        on_task: Callable[[str], None] | None = None,
     ) -> Session:
         self._check_room()
         self._starting += 1
-        task_id, draft = draft_task(turn.text, options, idempotency_key=key)
-        tree: Worktree | None = None
+        task_id, draft = draft_task(turn.text if turn is not None else "", options, idempotency_key=key)
         try:
-            known = await self._ledger.enter(draft)
-            _tell(on_task, known.id if known is not None else task_id)
-            if known is not None and known.session_id is not None:
-                return await self.session(known.session_id)
-            if worktree and options.cwd is not None:
-                tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, self.settings.state_dir)
-                options = replace(options, cwd=tree.directory)
+            if turn is not None:
+                known = await self._ledger.enter(draft)
+                if on_task is not None:
+                    on_task(known.id if known is not None else task_id)
+                if known is not None and known.session_id is not None:
+                    return await self.session(known.session_id)
             engine = await self.engine()
-            opened = await engine.start(options, turn)
-            if tree is not None:
-                tree = await anyio.to_thread.run_sync(worktrees.assign, tree, opened.session_id)
+            fresh = await open_session(engine)
         except Exception as error:
-            self._ledger.fail(task_id, _known(error))
-            self._make_room()
-            if tree is not None:
-                await anyio.to_thread.run_sync(worktrees.discard, tree)
+            if turn is not None:
+                self._ledger.fail(task_id, known_error(error))
+            self.make_room()
             raise
         finally:
             self._starting -= 1
-        session = self._known.add(opened.session_id, options, directory=str(options.cwd))
-        session.on_question = on_question
-        session.worktree = tree
-        self._request_turn(session, turn, task_id)
-        self._ledger.begin(task_id, session, engine=engine.id)
-        self._attach(session, engine, opened)
+        session = self._known.add(fresh.opened.session_id, fresh.options, directory=fresh.directory)
+        session.on_question, session.worktree = fresh.on_question, fresh.worktree
+        if turn is not None:
+            self._request_turn(session, turn, task_id)
+            self._ledger.begin(task_id, session, engine=engine.id)
+        self._attach(session, engine, fresh.opened)
         return session
 
     async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
@@ -275,11 +281,12 @@ class Helmsman:
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
         session = await self.session(session_id)
         if options:
-            session.options = session_options(session.options.cwd, options, self._allowed_roots)
+            changed = changed_options(session.options, options)
+            session.options = session_options(session.options.cwd, changed, self._allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
-            return await self._see_through(lambda: self._run_turn(session, turn, on_task=on_task))
+            return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task))
         except TooManySessions:
             if when_busy != "queue":
                 raise
@@ -292,7 +299,7 @@ class Helmsman:
             case "steer":
                 await self.steer(session.id, turn.text)
             case "error":
-                raise _busy(session)
+                raise busy(session.id)
         return session
 
     async def _enqueue(self, session: Session, turn: TurnInput) -> Session:
@@ -300,18 +307,20 @@ class Helmsman:
         await self._ledger.enter(draft)
         session.task_ids.append(task_id)
         session.queue.append(QueuedTurn(turn, task_id))
-        self._make_room()  # the turn it was to wait for may have ended meanwhile
+        self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
 
-    async def _run_turn(
+    async def run_turn(
         self,
         session: Session,
         turn: TurnInput,
         queued_as: str | None = None,
         on_task: Callable[[str], None] | None = None,
+        begin: TurnBeginner | None = None,
     ) -> Session:
+        """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages."""
         if session.state.is_running:
-            raise _busy(session)
+            raise busy(session.id)
         self._check_room()
         task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
         task_id = queued_as or task_id
@@ -320,31 +329,67 @@ class Helmsman:
         try:
             if queued_as is None:
                 await self._ledger.enter(draft)
-            _tell(on_task, task_id)
+            if on_task is not None:
+                on_task(task_id)
             engine = await self.engine()
             self._ledger.begin(task_id, session, engine=engine.id)
-            if session.engine is engine:
-                turn_id = await engine.run_turn(session.id, session.options, turn)
-                session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
+            if begin is not None or session.engine is engine:
+                await self._load(session, engine)
+                turn_id = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+                if turn_id is not None:
+                    session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
             else:
                 opened = await engine.resume(session.id, session.options, turn)
                 self._attach(session, engine, opened)
         except Exception as error:
-            self._ledger.fail(task_id, _known(error))
-            session.apply(_failed(session.id, error))
-            self._make_room()
+            self._ledger.fail(task_id, known_error(error))
+            session.apply(failed_turn(session.id, error))
+            self.make_room()
             raise
         finally:
             session.begun.set()
         return session
 
-    def _make_room(self) -> None:
+    async def run_other_turn(
+        self, session_id: str, what: str, begin: TurnBeginner, *, on_task: Callable[[str], None] | None = None
+    ) -> Session:
+        """A turn that is no message, such as a compaction: a task like any other, `what` in words.
+
+        `begin` starts it in the session, which is loaded and idle, and gives the turn's id (None: its events will).
+        """
+        session = await self.session(session_id)
+        turn = turn_input(what)
+        return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
+
+    async def load(self, session_id: str) -> tuple[Session, Engine]:
+        """An idle session and the engine, which has it loaded.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+        """
+        session = await self.session(session_id)
+        if session.state.is_running:
+            raise busy(session.id)
+        engine = await self.engine()
+        await self._load(session, engine)
+        return session, engine
+
+    async def _load(self, session: Session, engine: Engine) -> None:
+        if session.engine is not engine:
+            self._attach(session, engine, await engine.resume(session.id, session.options))
+
+    def forget(self, session_id: str) -> None:
+        """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
+        self._known.forget(session_id)
+
+    def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._tasks is not None:
             self._tasks.start_soon(self._run_queued)
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
         session.output_schema = turn.output_schema
+        session.planning = turn.plan
         if task_id not in session.task_ids:
             session.task_ids.append(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
@@ -367,6 +412,8 @@ class Helmsman:
         session.queue.clear()
         if session.state.is_running:
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
+        if session.planning:
+            self.extras.plans.stop(session)
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
         return session
@@ -381,39 +428,28 @@ class Helmsman:
             AnswerInvalid: The answer does not fit; nothing was sent.
         """
         session = await self.session(session_id)
-        await self._desk.answer(session, question_id, answers, by)
+        await self.desk.answer(session, question_id, answers, by)
         return session
 
-    async def fork(self, session_id: str, message: str | None = None, **options: Unpack[StartOptions]) -> Session:
-        """A new session that shares the history of another, and goes on with `message` where one is given."""
+    async def fork(
+        self,
+        session_id: str,
+        message: str | None = None,
+        *,
+        from_turn: int | str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Session:
+        """A new session that shares the history of another, and goes on with `message` where one is given.
+
+        `from_turn` is the last turn it shares: its number, counted from 1, or its id.
+        """
         source = await self.session(session_id)
         turn = turn_input(message) if message is not None else None
-        checked = session_options(source.options.cwd, options, self._allowed_roots) if options else source.options
+        changed = changed_options(source.options, options)
+        checked = session_options(source.options.cwd, changed, self._allowed_roots) if options else source.options
 
-        async def begin() -> Session:
-            self._check_room()
-            self._starting += 1
-            task_id, draft = draft_task(message or "", checked)
-            try:
-                if turn is not None:
-                    await self._ledger.enter(draft)
-                engine = await self.engine()
-                opened = await engine.fork(source.id, checked, turn)
-            except Exception as error:
-                if turn is not None:
-                    self._ledger.fail(task_id, _known(error))
-                raise
-            finally:
-                self._starting -= 1
-            session = self._known.add(opened.session_id, checked, directory=source.directory)
-            session.on_question = source.on_question
-            if turn is not None:
-                self._request_turn(session, turn, task_id)
-                self._ledger.begin(task_id, session, engine=engine.id)
-            self._attach(session, engine, opened)
-            return session
-
-        return await self._see_through(begin)
+        opener = fork_session(source, checked, turn, from_turn)
+        return await self._see_through(lambda: self._new_session(checked, turn, opener))
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, as Codex has stored them."""
@@ -426,7 +462,26 @@ class Helmsman:
         Raises:
             SessionNotFound: There is none.
         """
-        return await self._known.get(session_id)
+        session = await self._known.get(session_id)
+        await self._catch_up(session)
+        return session
+
+    async def _catch_up(self, session: Session) -> None:
+        """Others may have gone on with a session since we last looked at it."""
+        if self._runs_here(session):
+            return
+        news = await self._memory.news(session.id, session.task_ids)
+        if news is None or self._runs_here(session):
+            return
+        session.task_ids[:] = news.task_ids
+        if news.running is not None and session.state.is_running:  # its engine has told us, but not which task it is
+            self._ledger.begin(news.running.id, session, engine=news.running.engine)
+        elif news.running is None or not await self._adopt(session, news.running):
+            for event in news.past:
+                session.apply(event)
+
+    def _runs_here(self, session: Session) -> bool:
+        return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""
@@ -442,6 +497,9 @@ class Helmsman:
             return False
         self._ledger.begin(task.id, session, engine=engine.id)
         self._attach(session, engine, opened)
+        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
+            while session.state.is_running and not session.questions:
+                await session.feed.changed()
         return True
 
     async def list(
@@ -479,6 +537,8 @@ class Helmsman:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _attach(self, session: Session, engine: Engine, opened: Opened) -> None:
+        if session.engine is not None and session.engine is not engine:
+            session.engine.detach(session.id)  # or each would tell of the same things
         session.engine = engine
         session.notes = opened.notes
         session.apply(
@@ -494,13 +554,15 @@ class Helmsman:
         try:
             engine.attach(session.id, lambda event: self._on_event(session, event))
         except HelmsmanError as error:  # it died just now: nobody else will tell the session
-            session.apply(_failed(session.id, error))
-            self._make_room()
+            session.apply(failed_turn(session.id, error))
+            self.make_room()
 
     def _on_event(self, session: Session, event: Event) -> None:
         assert self._tasks is not None
         if isinstance(event, QuestionAsked):
-            self._tasks.start_soon(self._desk.see_to, session, event)
+            self._tasks.start_soon(self.desk.see_to, session, event)
+            return
+        if session.planning and self.extras.plans.keeps_back(session, event):
             return
         session.apply(event)
         if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
@@ -513,7 +575,7 @@ class Helmsman:
                 continue
             queued = session.queue.pop(0)
             try:
-                await self._run_turn(session, queued.turn, queued.task_id)
+                await self.run_turn(session, queued.turn, queued.task_id)
             except TooManySessions:
                 session.queue.insert(0, queued)
                 return
@@ -533,26 +595,3 @@ class Helmsman:
 
 
 _NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")
-
-
-def _tell(on_task: Callable[[str], None] | None, task_id: str) -> None:
-    if on_task is not None:
-        on_task(task_id)
-
-
-def _busy(session: Session) -> SessionBusy:
-    return SessionBusy(
-        f"A turn is running in session {session.id}. Wait for it, steer it, queue the message, or interrupt it."
-    )
-
-
-def _known(error: Exception) -> HelmsmanError:
-    return (
-        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
-    )
-
-
-def _failed(session_id: str, error: Exception) -> TurnEnded:
-    known = _known(error)
-    failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
-    return TurnEnded(session_id=session_id, outcome="failed", failure=failure)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,6 +24,7 @@ from tests.mcp.test_tasks import RawResult, TaskHandle, TaskRequest, Tasks, unus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from mcp.client.extension import ClaimContext
 
@@ -207,20 +208,28 @@ async def test_a_question_stays_open_and_the_next_server_has_it_answered(
 async def test_cancelling_what_a_dead_server_began_stops_its_command(
     servers: Servers, model: ScriptedModel, git_repo: Path
 ) -> None:
-    pid_file = git_repo / "command.pid"
-    model.on("sleep", run(f"echo $$ > {pid_file}; sleep 1000"), say("never said"))
+    file = git_repo / "followed.txt"
+    model.on("follow", run(f"touch {file}; tail -f {file}"), say("never said"))
     async with servers.one() as codex:
-        session_id, task_id = await codex.started("sleep", git_repo, sandbox="workspace-write")
-        await until(lambda: pid_file.exists() and pid_file.read_text(encoding="utf-8").strip())
-        command = int(pid_file.read_text(encoding="utf-8"))
+        session_id, task_id = await codex.started("follow", git_repo, sandbox="workspace-write")
+        await until(lambda: is_followed(file))
         codex.kill()
-    assert is_alive(command)
+    assert is_followed(file)
     async with servers.one() as codex:
         assert (await codex("codex_status", sessionId=session_id))["status"] == "active"
         cancelled = await codex("codex", request=f"cancel {task_id}")
         assert cancelled["task"]["status"] == "canceled"
-        await until(lambda: not is_alive(command))
+        assert "1 running command" in cancelled["userMessage"]
+        await until(lambda: not is_followed(file))
         assert (await codex("codex_status", sessionId=session_id))["status"] == "interrupted"
+
+
+def is_followed(file: Path) -> bool:
+    """Whether the command runs; in its sandbox it has another pid than here."""
+    shown = subprocess.run(
+        ["ps", "-axww", "-o", "command="], capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    return f"tail -f {file}" in shown.stdout.splitlines()
 
 
 async def test_a_session_keeps_its_options_in_the_next_turn_that_another_server_runs(
@@ -263,7 +272,8 @@ class Handle(Tasks):
     """The client's side of the extension that takes the handle of a task and leaves it at that."""
 
     async def _follow(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
-        return types.CallToolResult(content=[], structured_content={"taskId": handle.task_id}, is_error=False)
+        structured = {"taskId": handle.task_id}
+        return types.CallToolResult(content=[], structured_content=structured, is_error=True)  # not what a wait returns
 
 
 FORMS: dict[str, Any] = {"extensions": [Handle()], "elicitation_callback": unused}
@@ -346,16 +356,9 @@ async def test_a_server_sees_what_another_made_of_a_session_it_knows(
     model.on("second", say("Two", gate, "."))
     async with servers.one() as one, servers.one() as other:
         session_id, _ = await one.started("first", git_repo)
-        assert (await other.until_settled(session_id))["result"] == "One."
+        await one.until_settled(session_id)
+        assert (await other("codex_status", sessionId=session_id))["result"] == "One."
         await one("codex_say", sessionId=session_id, message="second")
         assert (await other("codex_status", sessionId=session_id))["status"] == "active"
         gate.release()
         assert (await other.until_settled(session_id))["result"] == "Two."
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"

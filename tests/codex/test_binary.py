@@ -309,7 +309,6 @@ WORDS = {
     Feature.RESUME_WITHOUT_TURNS: ("v2/ThreadResumeParams", "excludeTurns"),
     Feature.FORK_AT_TURN: ("v2/ThreadForkParams", "lastTurnId"),
     Feature.LIST_BY_DIRECTORY: ("v2/ThreadListParams", "searchTerm"),
-    Feature.DETACHED_REVIEW: ("v2/ReviewStartParams", "detached"),
 }
 
 

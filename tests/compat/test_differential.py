@@ -14,6 +14,7 @@ import pytest
 
 from helmsman.testing import add, always, call_tool, fail, hang, patch, plan, run, say, search, think
 from helmsman.testing.binaries import codex_version, codex_versions
+from helmsman.testing.repository import make_repository
 from tests.compat import differences
 from tests.compat.servers import Client, Message, Server
 
@@ -30,6 +31,7 @@ READS = {"sandbox": "read-only", "approval-policy": "on-request"}
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.matrix,
     pytest.mark.skipif(BINARY is None, reason=f"needs Codex {LAST_WITH_SERVER}: python scripts/fetch_codex.py"),
 ]
 
@@ -48,24 +50,17 @@ class Bench:
 
 
 @pytest.fixture
-def codex_binary() -> Path:
+def bench(tmp_path: Path, model: ScriptedModel, codex_home_templates: HomeTemplates) -> Bench:
     assert BINARY is not None
-    return BINARY
-
-
-@pytest.fixture
-def bench(tmp_path: Path, codex_binary: Path, model: ScriptedModel, codex_home_templates: HomeTemplates) -> Bench:
-    from helmsman.testing.repository import make_repository
-
     homes: dict[str, CodexHome] = {}
     places: dict[str, Path] = {}
     for name in ("original", "helmsman"):
-        homes[name] = codex_home_templates.new_home(codex_binary, tmp_path / name / "home")
-        homes[name].use_model(model.base_url, codex_version(codex_binary))
+        homes[name] = codex_home_templates.new_home(BINARY, tmp_path / name / "home")
+        homes[name].use_model(model.base_url, codex_version(BINARY))
         places[name] = make_repository(tmp_path / name / "repository")
     return Bench(
-        Server.original(codex_binary, homes["original"], places["original"]),
-        Server.helmsman(codex_binary, homes["helmsman"], places["helmsman"], APPROVAL_TIMEOUT_MS="1500"),
+        Server.original(BINARY, homes["original"], places["original"]),
+        Server.helmsman(BINARY, homes["helmsman"], places["helmsman"], APPROVAL_TIMEOUT_MS="1500"),
         homes,
     )
 
@@ -244,7 +239,9 @@ async def test_a_cancelled_call_interrupts_the_turn_and_is_not_answered(bench: B
             await client.cancel(call)
             await client.until_event("turn_aborted", call)
             told.append(_told(client))
-            if server.name == "helmsman":  # the original may never answer: its cancelled call takes the next turn's events
+            if (
+                server.name == "helmsman"
+            ):  # the original may never answer: its cancelled call takes the next turn's events
                 result = await client.call("codex-reply", {"prompt": "again", "threadId": thread})
                 assert result["structuredContent"]["content"] == "back"
             assert not [message for message in client.received if message.get("id") == call and "method" not in message]

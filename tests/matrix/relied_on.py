@@ -35,6 +35,7 @@ REQUESTS = {
         POLICY,
         feature_fields=(("excludeTurns", Feature.RESUME_WITHOUT_TURNS),),
     ),
+    "thread/turns/list": Uses(("threadId", "limit", "itemsView"), feature=Feature.UNIX_SOCKET),  # to adopt a session
     "thread/fork": Uses(
         ("threadId", *OPEN),
         "ThreadForkResponse",

@@ -16,6 +16,7 @@ from helmsman import Helmsman
 from helmsman.mcp.server import build_server
 from helmsman.testing import ask_user, hang, question, run, say
 from mcp import Client
+from tests.live.test_desk import with_rules
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
 
@@ -46,9 +47,14 @@ def mode(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("person", "made"),
-    [(Person(decision="approve"), True), (Person(), True), (Person("decline"), False)],
-    ids=["approves in the form", "accepts", "declines"],
+    ("mode", "person", "made"),
+    [
+        ("legacy", Person(decision="approved"), True),
+        ("legacy", Person(), True),
+        ("legacy", Person("decline"), False),
+        ("auto", Person(decision="approve"), True),
+        ("auto", Person("decline"), False),
+    ],
 )
 async def test_a_person_decides_in_both_eras(
     helm: Helmsman,
@@ -59,12 +65,7 @@ async def test_a_person_decides_in_both_eras(
     person: Person,
     made: bool,
 ) -> None:
-    if mode == "auto" and made and not person._content:
-        pytest.skip("the newer era's form has a field for the decision")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    person.forms.clear()
-    if mode == "legacy" and person._content:
-        person = Person(decision="approved")
     async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
         answer = await Caller(client)("codex", prompt="touch", **writes)
     assert answer["content"] == "done"
@@ -74,20 +75,19 @@ async def test_a_person_decides_in_both_eras(
 
 
 async def test_a_rule_decides_before_anyone_is_asked(
-    settings: Settings,
+    codex_binary: Path,
     codex_home: CodexHome,
     model: ScriptedModel,
     writes: dict[str, Any],
     git_repo: Path,
     tmp_path: Path,
 ) -> None:
-    rules = tmp_path / "helmsman.toml"
-    rules.write_text('[[rules]]\ncommand = ["touch"]\neffect = "allow"\n', encoding="utf-8")
+    rules = '[[rules]]\neffect = "allow"\ncommand = ["touch"]\n'
+    settings = replace(with_rules(codex_binary, codex_home, tmp_path, rules), tools=("compat",))
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     person = Person("decline")
-    ruled = replace(settings, tools=("compat",), files=(rules,))
     async with (
-        Helmsman(ruled, env=codex_home.env) as helm,
+        Helmsman(settings, env=codex_home.env) as helm,
         Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
     ):
         await Caller(client)("codex", prompt="touch", **writes)
@@ -112,7 +112,7 @@ async def test_a_waiting_caller_hears_of_progress(helm: Helmsman, model: Scripte
     model.on("go", run("true"), say("done"))
     heard: list[str | None] = []
 
-    async def hear(_progress: float, _total: float | None, message: str | None) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
     async with Client(build_server(helm), mode="legacy") as client:
@@ -125,6 +125,7 @@ async def test_a_turn_ends_only_when_its_last_caller_leaves(
     helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("work", hang())
+    model.on("hurry", hang())
     async with Client(build_server(helm), mode="legacy") as client, anyio.create_task_group() as tasks:
         first, second = anyio.CancelScope(), anyio.CancelScope()
 
@@ -151,7 +152,7 @@ async def test_a_turn_ends_only_when_its_last_caller_leaves(
             await steered.wait()
             first.cancel()
             await anyio.wait_all_tasks_blocked()
-            assert session.status == "active"
+            assert session.state.is_running
             second.cancel()
             assert await session.wait(until="end", timeout=30)
         assert session.status == "interrupted"

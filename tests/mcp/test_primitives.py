@@ -16,6 +16,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from helmsman import Helmsman
+from helmsman.events import CommandExecution
 from helmsman.mcp.primitives import PRIMITIVES
 from helmsman.mcp.server import build_server
 from helmsman.settings import ConfigFile
@@ -374,7 +375,7 @@ async def test_a_wait_sends_progress(helm: Helmsman, model: ScriptedModel, here:
     model.on("work", say(gate, "done"))
     heard: list[str] = []
 
-    async def on_progress(_done: float, _total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message or "")
         gate.release()
 
@@ -405,7 +406,7 @@ async def test_a_person_answers_in_a_form_while_the_client_waits(
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
 
-    async def approve(_context: Any, _params: Any) -> types.ElicitResult:
+    async def approve(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"decision": "approve"})
 
     async with Client(build_server(helm), mode=mode, elicitation_callback=approve) as client:
@@ -444,13 +445,15 @@ async def test_a_task_that_cannot_begin_has_failed_and_says_why(
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Processes are looked up in /proc.")
 async def test_cancel_stops_codex_and_its_command_and_says_so(
-    codex: Caller, model: ScriptedModel, here: dict[str, Any], git_repo: Path
+    codex: Caller, helm: Helmsman, model: ScriptedModel, here: dict[str, Any], git_repo: Path
 ) -> None:
     model.on("sleep", run("echo $$ > pid.new; mv pid.new pid; exec sleep 600"), say("never"))
     options = {"mode": "danger-full-access", "approval_policy": "never", **here}  # no sandbox: its pid is the real one
     begun = await codex("_codex_local_exec", task="sleep", **options)
     with anyio.fail_after(30):
         while not (git_repo / "pid").exists():
+            await anyio.sleep(0.02)
+        while not any(isinstance(item, CommandExecution) for item in helm.sessions[begun["thread_id"]].items):
             await anyio.sleep(0.02)
     pid = int((git_repo / "pid").read_text(encoding="utf-8"))
     os.kill(pid, 0)

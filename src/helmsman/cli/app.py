@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "serve": "helmsman.cli.serve",
     "run": "helmsman.cli.run",
     "list": "helmsman.cli.list_sessions",
+    "tasks": "helmsman.cli.tasks",
     "engines": "helmsman.cli.engines",
     "doctor": "helmsman.cli.doctor",
     "install": "helmsman.cli.install",

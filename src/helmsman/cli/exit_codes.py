@@ -15,7 +15,8 @@ class ExitCode(IntEnum):
     FAILED = 1, "the work failed, or a check found something wrong"
     USAGE = 2, "a wrong option, argument or setting; nothing was started"
     NO_CODEX = 3, "Codex was not found, does not start, or cannot do this"
-    TIMED_OUT = 4, "Codex stayed silent for too long"
+    TIMED_OUT = 4, "Codex stayed silent for too long, or the time to wait was up"
+    ASKED = 5, "Codex asks something and waits for the answer"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
     TERMINATED = 143, "asked to end (SIGTERM)"
 
@@ -38,6 +39,7 @@ _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
     (errors.InvalidInput, ExitCode.USAGE),
     (errors.InvalidSetting, ExitCode.USAGE),
     (errors.SessionNotFound, ExitCode.USAGE),
+    (errors.TaskNotFound, ExitCode.USAGE),
 )
 
 

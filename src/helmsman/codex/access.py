@@ -52,12 +52,19 @@ class Access:
 
 
 async def plan_access(
-    api: AppServer, binary: CodexBinary, codex_home: Path, options: SessionOptions, *, resuming: bool
+    api: AppServer,
+    binary: CodexBinary,
+    codex_home: Path,
+    options: SessionOptions,
+    *,
+    resuming: bool,
+    detached: bool = False,
 ) -> Access:
-    """Work out what to send for these options.
+    """Work out what to send for these options. `detached` says that the engine listens on a socket.
 
     Raises:
-        InvalidInput: The options contradict each other, or name a profile that does not exist.
+        InvalidInput: The options contradict each other, name a profile that does not exist, or would let commands reach
+            the engine itself.
     """
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
     approval, remark = map_approval(binary, options.approval_policy)
@@ -88,6 +95,8 @@ async def plan_access(
         config = merge_config(config, _trust(options.cwd, "trusted"))
 
     workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
+    if detached and not binary.can(Feature.GUARDED_SOCKET):
+        _refuse_network(mode or _default_sandbox(configured, options.cwd), workspace)
     return Access(
         sandbox=mode,
         thread_sandbox=thread_mode,
@@ -96,6 +105,15 @@ async def plan_access(
         config=config,
         notes=(remark,) if remark else (),
     )
+
+
+def _refuse_network(mode: SandboxMode, workspace: Mapping[str, Any]) -> None:
+    """A command that may connect to anything may connect to the engine it runs in, and start work there without a sandbox."""
+    if mode == "workspace-write" and workspace.get("network_access") is True:
+        raise InvalidInput(
+            "With network access a sandboxed command could reach the socket of this Codex's engine and leave its sandbox. "
+            "Leave network access out, upgrade Codex, or set HELMSMAN_DETACH=0 so that there is no socket."
+        )
 
 
 def _trust(directory: Path | None, level: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman._version import __version__
 from helmsman.codex.features import Feature, Version
@@ -87,6 +87,8 @@ class Thread:
     cwd: str | None = None
     path: str | None = None
     model: str | None = None
+    effort: str | None = None
+    mode: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
     name: str | None = None
@@ -248,15 +250,19 @@ class AppServer:
 
     async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
         self._binary.require(Feature.GOALS, doing="keep a goal for a session")
-        return _goal(await self._call("thread/goal/set", threadId=thread_id, objective=objective))
+        answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
+        return _goal(answer)
 
     async def clear_goal(self, thread_id: str) -> None:
         self._binary.require(Feature.GOALS, doing="keep a goal for a session")
         await self._call("thread/goal/clear", threadId=thread_id)
 
+    def check_compacting(self) -> None:
+        self._binary.require(Feature.COMPACT, doing="compact a session")
+
     async def compact_thread(self, thread_id: str) -> None:
         """Begin to compact; it runs as a turn with a `context_compaction` item."""
-        self._binary.require(Feature.COMPACT, doing="compact a session")
+        self.check_compacting()
         await self._call("thread/compact/start", threadId=thread_id)
 
     async def unsubscribe(self, thread_id: str) -> None:
@@ -279,6 +285,7 @@ class AppServer:
         sandbox_policy: Mapping[str, Any] | None = None,
         approval_policy: str | None = None,
         model: str | None = None,
+        mode: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
         answer = await self._call(
@@ -290,6 +297,7 @@ class AppServer:
             sandboxPolicy=sandbox_policy,
             approvalPolicy=approval_policy,
             model=model,
+            collaborationMode=mode,
         )
         return _turn_id("turn/start", answer)
 
@@ -301,12 +309,13 @@ class AppServer:
         """Ask a turn to stop. The answer says only that the request was heard (Codex up to 0.115 may give none)."""
         await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
 
-    async def start_review(
-        self, thread_id: str, target: Mapping[str, Any], *, delivery: Literal["inline", "detached"] | None = None
-    ) -> tuple[str, str]:
-        """Begin Codex's own review; the thread it runs in and its turn's id."""
-        answer = await self._call("review/start", threadId=thread_id, target=target, delivery=delivery)
-        return _text(answer.get("reviewThreadId")) or thread_id, _turn_id("review/start", answer)
+    async def start_review(self, thread_id: str, target: Mapping[str, Any]) -> str:
+        """Begin Codex's own review in a loaded, idle thread; its turn's id.
+
+        Codex up to 0.145 can also deliver it into a thread of its own, but then without findings one could read.
+        """
+        answer = await self._call("review/start", threadId=thread_id, target=target)
+        return _turn_id("review/start", answer)
 
     # --- about Codex itself ------------------------------------------------------------------------------------------
 
@@ -374,7 +383,8 @@ def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
 
 
 def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: answer[key] for key in ("model", "cwd", "approvalPolicy", "sandbox") if key in answer}
+    known = ("model", "reasoningEffort", "collaborationMode", "cwd", "approvalPolicy", "sandbox")
+    return {key: answer[key] for key in known if key in answer}
 
 
 def _thread(raw: Mapping[str, Any]) -> Thread | None:
@@ -383,6 +393,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         return None
     source = raw.get("source")
     status = raw.get("status")
+    mode = raw.get("collaborationMode")
     turns = raw.get("turns")
     known_turns = tuple(turn for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else ()
     running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
@@ -391,6 +402,8 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         cwd=_text(raw.get("cwd")),
         path=_text(raw.get("path")),
         model=_text(raw.get("model")),
+        effort=_text(raw.get("reasoningEffort")),
+        mode=_text(mode.get("mode")) if isinstance(mode, dict) else None,
         approval_policy=approval_name(raw.get("approvalPolicy")),
         sandbox=sandbox_name(raw.get("sandbox")),
         name=_text(raw.get("name")),
@@ -463,6 +476,11 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         return SessionNotFound(
             f"Codex has no session {thread_id}. List the sessions to see which there are; one that never ran a turn "
             "cannot be resumed."
+        )
+    if "goals feature is disabled" in text:
+        return CodexUnsupported(
+            "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
+            "or use Codex 0.145.0 and newer, where it is on."
         )
     method = refused.details.get("method")
     if f"unknown variant `{method}`" in text:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,9 @@ from helmsman.codex.policies import refuse_wider
 from helmsman.codex.process import codex_environment
 from helmsman.codex.routing import EventRouter
 from helmsman.codex.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
+from helmsman.codex.thread_state import ThreadState
 from helmsman.codex.transports import open_stdio
+from helmsman.codex.turn_kinds import begin
 from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, PastTurn
 from helmsman.errors import (
@@ -79,20 +81,6 @@ _INTERRUPT_AGAIN: Final = 0.05
 STEER_TIMEOUT: Final = 5.0
 
 
-@dataclass(slots=True)
-class _ThreadState:
-    """What the engine has to know of a thread, its own or a sub-agent's, to steer, stop and answer it."""
-
-    options: SessionOptions | None = None
-    directory: str | None = None
-    access: Access | None = None
-    turn_id: str | None = None
-    ended_turn_id: str | None = None
-    idle: anyio.Event = field(default_factory=anyio.Event)
-    asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
-    """The items of the running turn to which a question may refer, by their ids."""
-
-
 class AppServerEngine:
     """See `helmsman.engine.Engine`. Made by `open_app_server` only."""
 
@@ -116,7 +104,7 @@ class AppServerEngine:
             on_close=self._on_close,
         )
         self._api = AppServer(self._peer, binary)
-        self._threads: dict[str, _ThreadState] = {}
+        self._threads: dict[str, ThreadState] = {}
         self._open: dict[str, IncomingRequest] = {}
         self._questions_by_request: dict[int | str, str] = {}
         self._rate_limits: RateLimitsReported | None = None
@@ -185,6 +173,11 @@ class AppServerEngine:
     def detach(self, session_id: str) -> None:
         self._router.detach(session_id)
 
+    def forget(self, session_id: str) -> None:
+        """Codex has unloaded a session: what is known of it here holds no more."""
+        self._threads.pop(session_id, None)
+        self._router.detach(session_id)
+
     async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
@@ -235,7 +228,7 @@ class AppServerEngine:
         try:
             thread = await self._api.join_thread(thread_id, thread_settings(options, access))
             state = self._state(thread_id)
-            state.options, state.access, state.directory = options, access, thread.cwd
+            state.opened(thread, options, access)
             for turn in thread.turns:
                 for event in turn_as_events(thread_id, turn):
                     self._take(event)
@@ -257,7 +250,10 @@ class AppServerEngine:
         return await self._opened(thread, options, access, turn)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
-        return await plan_access(self._api, self._binary, self._codex_home, options, resuming=resuming)
+        detached = self._id is not None
+        return await plan_access(
+            self._api, self._binary, self._codex_home, options, resuming=resuming, detached=detached
+        )
 
     async def _opened(
         self,
@@ -276,7 +272,7 @@ class AppServerEngine:
                 approval=thread.approval_policy,
             )
         state = self._state(thread.id)
-        state.options, state.access, state.directory = options, access, thread.cwd
+        state.opened(thread, options, access)
         if turn is None:
             turn_id = await self._running_turn(thread)
         else:
@@ -290,7 +286,7 @@ class AppServerEngine:
         found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
         state = self._state(thread.id)
         if found is not None and found != state.ended_turn_id:
-            self._turn_began(state, found)
+            state.began(found)
         return state.turn_id
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -322,12 +318,13 @@ class AppServerEngine:
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         state.ended_turn_id = None
-        turn_id = await self._api.start_turn(
-            thread_id, turn, sandbox_policy=access.turn_sandbox, approval_policy=access.approval_policy, model=model
-        )
-        # The turn's first events, even its end, may have been read before this answer reached us.
-        if turn_id not in (state.ended_turn_id, state.turn_id):
-            self._turn_began(state, turn_id)
+        state.reviewing = turn.review is not None
+        turn_id = await begin(self._api, self._binary, thread_id, turn, access, state.mode, model=model)
+        if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
+            state.options = None
+        if turn.review is not None:
+            self._router.deliver(TurnStarted(session_id=thread_id, turn_id=turn_id))
+        state.answered_for(turn_id)
         return turn_id
 
     async def steer(self, session_id: str, text: str) -> None:
@@ -479,12 +476,14 @@ class AppServerEngine:
         if event is None:
             return
         if isinstance(event, RateLimitsReported):
-            self._rate_limits = event
+            self._rate_limits = event.over(self._rate_limits)
             return
         self._take(event)
 
     def _take(self, event: Event) -> None:
         self._track(event)
+        if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
+            return  # the reviewer's turn inside the review: an interrupt has to name it, and nobody else knows it
         self._router.deliver(event)
 
     def _on_resolved(self, params: Mapping[str, Any]) -> None:
@@ -503,7 +502,7 @@ class AppServerEngine:
     def _track(self, event: Event) -> None:
         match event:
             case TurnStarted(turn_id=str(turn_id)):
-                self._turn_began(self._state(event.session_id), turn_id)
+                self._state(event.session_id).began(turn_id)
             case TurnEnded():
                 self._turn_ended(event)
             case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
@@ -518,21 +517,16 @@ class AppServerEngine:
             case _:
                 pass
 
-    def _turn_began(self, state: _ThreadState, turn_id: str) -> None:
-        if state.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost
-            state.turn_id = turn_id
-            state.idle = anyio.Event()
-
     def _turn_ended(self, event: TurnEnded) -> None:
         state = self._state(event.session_id)
-        state.ended_turn_id, state.turn_id = event.turn_id, None
+        state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
         state.asked_about.clear()
         state.idle.set()
         for question_id in [key for key, request in self._open.items() if thread_of(request) == event.session_id]:
             self._withdraw(question_id, "turn ended")
 
-    def _state(self, thread_id: str) -> _ThreadState:
-        return self._threads.setdefault(thread_id, _ThreadState())
+    def _state(self, thread_id: str) -> ThreadState:
+        return self._threads.setdefault(thread_id, ThreadState())
 
     def _on_close(self, reason: HelmsmanError) -> None:
         self._gone.set()

@@ -7,16 +7,20 @@ methods of `helmsman.codex.app_server`, with what differs between versions of Co
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import anyio.to_thread
 
 from helmsman.codex.features import Feature
 from helmsman.codex.normalise import from_app_server
-from helmsman.errors import EngineRefused, InvalidInput
+from helmsman.codex.review_output import read_review
+from helmsman.errors import EngineRefused
 from helmsman.events import RateLimitsReported
 
 if TYPE_CHECKING:
     from helmsman.codex.app_server_engine import AppServerEngine
-    from helmsman.engine import Account, Goal, Model
+    from helmsman.engine import Account, Goal, Model, ReviewReport
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +36,18 @@ class AppServerExtras:
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
     async def roll_back(self, session_id: str, turns: int) -> None:
-        if not self._binary.can(Feature.REVERT):
-            await self._api.roll_back_thread(session_id, turns)
-            return
-        past = await self._engine.history(session_id)
-        if turns > len(past):
-            raise InvalidInput(
-                f"Session {session_id} has {len(past)} turns, not {turns}. Forget fewer of them.", parameter="turns"
-            )
-        await self._api.revert_thread(session_id, past[-turns].id)
+        if self._binary.can(Feature.REVERT):
+            try:
+                await self._api.revert_thread(session_id, (await self._engine.history(session_id))[-turns].id)
+            except EngineRefused:  # the history of older sessions cannot be reverted
+                if not self._binary.can(Feature.ROLLBACK):
+                    raise
+            else:
+                return
+        await self._api.roll_back_thread(session_id, turns)
+
+    def check_compacting(self) -> None:
+        self._api.check_compacting()
 
     async def compact(self, session_id: str) -> None:
         await self._api.compact_thread(session_id)
@@ -50,6 +57,7 @@ class AppServerExtras:
 
     async def archive(self, session_id: str) -> None:
         await self._api.archive_thread(session_id)
+        self._engine.forget(session_id)
 
     async def unarchive(self, session_id: str) -> None:
         await self._api.unarchive_thread(session_id)
@@ -62,6 +70,12 @@ class AppServerExtras:
             await self._api.clear_goal(session_id)
             return None
         return await self._api.set_goal(session_id, objective)
+
+    # --- reviews -----------------------------------------------------------------------------------------------------
+
+    async def review_report(self, session_id: str) -> ReviewReport | None:
+        path = (await self._api.read_thread(session_id)).path
+        return None if path is None else await anyio.to_thread.run_sync(read_review, Path(path))
 
     # --- about Codex -------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,9 @@ def exec_command(
 
 
 def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
+    if turn.review is not None or turn.plan:
+        wanted = "plan first" if turn.plan else "give its findings of a review"
+        raise CodexUnsupported(f"`codex exec` cannot {wanted}. Use the engine app-server.")
     if not turn.text.strip():
         raise InvalidInput("The prompt is empty. Say what is to be done.")
     if not directory.is_dir():

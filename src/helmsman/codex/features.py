@@ -61,6 +61,7 @@ class Feature(Enum):
     APP_SERVER = "run as an app-server"
     MCP_SERVER = "run as an MCP server", None, "0.153.0"
     UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
+    GUARDED_SOCKET = "keep the commands it runs from reaching that socket", "0.163.0"
     ENDLESS_RETRIES = "wait for the network for ever (feature unbounded_connection_retries)", "0.148.0"
 
     # --- starting and resuming ---
@@ -91,7 +92,7 @@ class Feature(Enum):
     GOALS = "keep a goal for a session", "0.128.0"
     LIST_BY_DIRECTORY = "list sessions by directory or words", "0.105.0"
     SAFE_LIST_CURSOR = "list sessions in pages without losing any", "0.163.0"
-    DETACHED_REVIEW = "run a review in a session of its own", None, "0.165.0"
+    PLAN_INSTRUCTIONS = "say by itself what plan mode is", "0.115.0"
 
     # --- questions ---
     PERMISSION_QUESTIONS = "ask for more permissions", "0.113.0"

@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
 from helmsman.codex.rollout_head import parse_line, read_head, readable
 from helmsman.engine import SessionInfo
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from helmsman.codex.rollout_head import Head
 
 Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
+_ResultT = TypeVar("_ResultT")
 
 SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
 NAMES: Final = "session_index.jsonl"
 
 _MAX_DEPTH: Final = 8
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ROLLOUT_NAME: Final = re.compile(
-    r"rollout-.*?(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\.jsonl(?P<compressed>\.zst)?"
+    rf"rollout-.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"  # with a second id: it goes on in this file
 )
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
 
@@ -109,7 +111,11 @@ class RolloutIndex:
             return None if file is None or head is None else self._info(file, head, files, self._names.read())
 
     def _files(self, *roots: str) -> dict[str, _File]:
-        """The file of each session, by id. A session may be there twice while Codex moves or unpacks it."""
+        """The file of each session, by id.
+
+        A session may be there twice while Codex moves or unpacks it. One that was taken back to an earlier turn goes on in
+        a new file, and how it began is told by the one before.
+        """
         files: dict[str, _File] = {}
         for root in roots:
             found = {file.path: file for file in _scan(self._home / root, archived=root == ARCHIVED)}
@@ -119,7 +125,9 @@ class RolloutIndex:
                 session_id = file.session_id or self._id_inside(file)
                 other = files.get(session_id) if session_id else None
                 if session_id and (other is None or _preference(file) > _preference(other)):
-                    files[session_id] = file
+                    files[session_id], file.earlier = file, other
+                elif other is not None:
+                    other.earlier, file.earlier = file, other.earlier
         return files
 
     def _id_inside(self, file: _File) -> str | None:
@@ -150,8 +158,10 @@ class RolloutIndex:
             created_at=head.created_at,
             directory=head.directory,
             name=names.get(session_id) or None,
-            first_prompt=head.first_prompt or self._inherited_prompt(head, files),
-            model=head.model,
+            first_prompt=head.first_prompt
+            or self._of_earlier(file, lambda earlier: earlier.first_prompt)
+            or self._inherited_prompt(head, files),
+            model=head.model or self._of_earlier(file, lambda earlier: earlier.model),
             source=head.source,
             originator=head.originator,
             engine_version=head.engine_version,
@@ -159,6 +169,16 @@ class RolloutIndex:
             archived=file.archived,
             path=Path(file.path),
         )
+
+    def _of_earlier(self, file: _File, what: Callable[[Head], str | None]) -> str | None:
+        """What an earlier file of the same session says."""
+        earlier = file.earlier
+        while earlier is not None:
+            head = self._head(earlier)
+            if head is not None and (said := what(head)):
+                return said
+            earlier = earlier.earlier
+        return None
 
     def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
         """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
@@ -187,6 +207,7 @@ class _File:
     inode: int
     size: int
     changed_ns: int
+    earlier: _File | None = None
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -236,6 +257,25 @@ def _scan(root: Path, *, archived: bool) -> Iterator[_File]:
                     size=status.st_size,
                     changed_ns=status.st_mtime_ns,
                 )
+
+
+def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
+    """Every rollout file under a CODEX_HOME, archived ones too: its path, its size, and when it changed in nanoseconds.
+
+    A session may be there twice while Codex moves or unpacks it.
+    """
+    for root in (SESSIONS, ARCHIVED):
+        for file in _scan(codex_home / root, archived=root == ARCHIVED):
+            yield file.path, file.size, file.changed_ns
+
+
+def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
+    """What `read` makes of a rollout file, unpacked if it is compressed; None if it cannot be read."""
+    try:
+        with _open_rollout(Path(path)) as file:
+            return read(file)
+    except _read_errors():
+        return None
 
 
 def _open_rollout(path: Path) -> BinaryIO:

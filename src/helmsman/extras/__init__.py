@@ -10,6 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from helmsman.extras.account import AccountFacts
+    from helmsman.extras.changes import Changes
+    from helmsman.extras.upkeep import Upkeep
+    from helmsman.extras.usage import UsageReports
     from helmsman.service import Helmsman
 
 
@@ -18,3 +22,31 @@ class Extras:
 
     def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """Forget turns, compact, rename, archive, goals."""
+        from helmsman.extras.upkeep import Upkeep
+
+        return Upkeep(self._helm)
+
+    @cached_property
+    def account(self) -> AccountFacts:
+        """The account, its rate limits, the models."""
+        from helmsman.extras.account import AccountFacts
+
+        return AccountFacts(self._helm)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What a session changed: diff, apply, discard."""
+        from helmsman.extras.changes import Changes
+
+        return Changes(self._helm)
+
+    @cached_property
+    def usage(self) -> UsageReports:
+        """Tokens and cost by day, model, directory, session."""
+        from helmsman.extras.usage import UsageReports
+
+        return UsageReports(self._helm)

@@ -10,5 +10,8 @@ if TYPE_CHECKING:
 
 def extras_tools() -> list[Offered]:
     """All of them, in the order of the documentation."""
-    tools: tuple[Tool[Any], ...] = ()
+    from helmsman.mcp.change_tools import CHANGE_TOOLS
+    from helmsman.mcp.usage_tools import USAGE_TOOLS
+
+    tools: tuple[Tool[Any], ...] = (*CHANGE_TOOLS, *USAGE_TOOLS)
     return [*tools]

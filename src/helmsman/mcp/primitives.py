@@ -5,6 +5,7 @@ They are listed to clients only with `--expose-primitives`; the tool `codex` doe
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -173,20 +174,31 @@ async def wait_for_task(
 ) -> WaitAnswer | Instead:
     """Wait for a task on behalf of a client, which meanwhile hears how far it has come."""
     tasks = call.helm.tasks
-    with anyio.move_on_after(seconds):
-        session = await tasks.local.follow(task) if task.origin == "local" else None
-        if session is not None:
-            instead = await wait_for_session(call, session, seconds=seconds, every=every)
-            if instead is not None:
-                return instead
-        else:
-            standing = f"{task.alias}: {task.status}"
-            async with background_tasks() as background:
-                background.start_soon(tell_progress, call, lambda: standing, anyio.sleep_forever, every)
-                await tasks.wait(task)
-    now = await tasks.find(task.id) if task.origin == "cloud" else await tasks.get(task.id)
-    over = not now.is_running or now.input_required
-    return answer(WaitAnswer, call.helm, now, timed_out=not over, result=now.result)
+    with anyio.move_on_after(seconds) as limit:
+        while True:
+            session = await tasks.local.follow(task) if task.origin == "local" else None
+            if session is not None:
+                instead = await wait_for_session(call, session, seconds=seconds, every=every)
+                if instead is not None:
+                    return instead
+            else:
+                async with background_tasks() as background:
+                    background.start_soon(tell_progress, call, partial(_standing, task), anyio.sleep_forever, every)
+                    await tasks.wait(task)
+            task = await tasks.find(task.id)
+            if not _goes_on(task):  # else a question has been answered already, and it does
+                break
+    if limit.cancelled_caught:
+        task = await tasks.find(task.id)
+    return answer(WaitAnswer, call.helm, task, timed_out=_goes_on(task), result=task.result)
+
+
+def _goes_on(task: Task) -> bool:
+    return task.is_running and not task.input_required
+
+
+def _standing(task: Task) -> str:
+    return f"{task.alias}: {task.status}"
 
 
 def environments_answer(found: CloudEnvironments) -> EnvironmentsAnswer:

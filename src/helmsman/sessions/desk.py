@@ -105,7 +105,7 @@ class Desk:
         choices = (Choice(yes),) if allowed else None
         by = decision.rule.describe() if decision.rule is not None else decision.reason
         try:
-            await session.loaded_in().answer(question, choices)
+            await session.answer(question, choices)
         except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
             log.debug("question %s could not be answered by rule: %s", question.id, error)
             return
@@ -142,7 +142,7 @@ class Desk:
         if first.value == APPROVE_ALWAYS:
             await self._make_permanent(session, question, first)
             sent = (Choice(APPROVE),)
-        await session.loaded_in().answer(question, sent)
+        await session.answer(question, sent)
         if first.value == APPROVE_SESSION:
             rule = rule_for_session(question, _workspace(session))
             session.rules += (rule,) if rule is not None else ()
@@ -152,7 +152,7 @@ class Desk:
         """Say no for want of an answer."""
         refused = True
         try:
-            await session.loaded_in().answer(question, None)
+            await session.answer(question, None)
         except HelmsmanError as error:
             # Answered, withdrawn, or the engine is gone: there is nothing left to refuse.
             log.debug("question %s could not be refused: %s", question.id, error)

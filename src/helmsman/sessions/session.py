@@ -10,7 +10,7 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.engine import Engine, SessionOptions, TurnInput
     from helmsman.events import Event, Failure, Item, Usage
     from helmsman.inputs import PathLike
-    from helmsman.questions import Question
+    from helmsman.questions import Choice, Question
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Until = Literal["attention", "change", "end"]
 WhenBusy = Literal["error", "steer", "queue"]
+
+
+OwnAnswer: TypeAlias = "Callable[[tuple[Choice, ...] | None], None]"
+"""Takes the answer to a question that Helmsman itself asks; None is a refusal. What does not fit raises `AnswerInvalid`."""
 
 
 class QuestionHandler(Protocol):
@@ -81,6 +85,10 @@ class Session:
         """Set once the engine has begun the turn that was asked for, or has failed to."""
         self.begun.set()
         self.on_question: QuestionHandler | None = None
+        self.own_questions: dict[str, OwnAnswer] = {}
+        """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
+        self.planning = False
+        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.extras.plans`)."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
         self.task_ids: list[str] = []
@@ -182,6 +190,15 @@ class Session:
         if self.engine is None or self.engine.lost is not None:
             raise EngineLost(f"No engine runs session {self.id}. Send it a message to start one.")
         return self.engine
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""
+        own = self.own_questions.get(question.id)
+        if own is None:
+            await self.loaded_in().answer(question, choices)
+        else:
+            own(choices)
+            self.own_questions.pop(question.id, None)  # the first answer counts
 
     @property
     def turn_cursor(self) -> int:

@@ -31,6 +31,7 @@ from helmsman.events import (
     SettingsApplied,
     TurnEnded,
     TurnRequested,
+    TurnsForgotten,
     TurnStarted,
     Usage,
     UsageReported,
@@ -111,6 +112,9 @@ class SessionState:
                 self.sandbox = event.sandbox or self.sandbox
             case SessionRenamed():
                 self.name = event.name
+            case TurnsForgotten():
+                if not self.is_running:
+                    self._forget(event)
             case UsageReported() if event.agent_id is None:
                 self._count(event)
             case _ if event.agent_id is None:
@@ -177,6 +181,13 @@ class SessionState:
         if outcome == "completed":
             self.result = self._final_message() or final_message
         self._ended_turn_id = turn_id or self.turn_id
+
+    def _forget(self, event: TurnsForgotten) -> None:
+        self.status = "done"
+        self.turn_count = max(0, self.turn_count - event.count)
+        self.prompt = self.error = self.diff = None
+        self.result = event.final_message
+        self._items.clear()
 
     def _final_message(self) -> str | None:
         messages = [item for item in self._items.values() if isinstance(item, AgentMessage)]

@@ -55,6 +55,18 @@ class UsageTotal:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnUsage:
+    """What one task spent, and where it belongs."""
+
+    session_id: str | None
+    turn_id: str | None
+    directory: str | None
+    model: str | None
+    created_at: datetime
+    usage: Usage
+
+
 class Registry:
     """The tasks in one file."""
 
@@ -272,6 +284,26 @@ class Registry:
         rows = self._database.read(lambda connection: connection.execute(sql, (begin,)).fetchall())
         return tuple(
             UsageTotal(key=row["key"], tasks=row["tasks"], usage=Usage(*(row[name] for name in names))) for row in rows
+        )
+
+    def turn_usages(self) -> tuple[TurnUsage, ...]:
+        """What each task spent, oldest first. Much cheaper than all that is known of them."""
+        names = tuple(field.name for field in fields(Usage))
+        sql = (
+            f"SELECT session_id, turn_id, directory, model, created_at, {', '.join(names)} "
+            "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
+        )
+        rows = self._database.read(lambda connection: connection.execute(sql).fetchall())
+        return tuple(
+            TurnUsage(
+                session_id=row["session_id"],
+                turn_id=row["turn_id"],
+                directory=row["directory"],
+                model=row["model"],
+                created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
+                usage=Usage(*(row[name] for name in names)),
+            )
+            for row in rows
         )
 
     def _one(self, condition: str, *values: Any) -> Task | None:

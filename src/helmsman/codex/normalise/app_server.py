@@ -199,7 +199,8 @@ def _rate_limit(window_name: str, snapshot: Mapping[str, Any]) -> RateLimit | No
     if not isinstance(window, dict):
         return None
     used = window.get("usedPercent")
-    limit_name = text(snapshot.get("limitName"))
+    limit_id = text(snapshot.get("limitId"))
+    limit_name = text(snapshot.get("limitName")) or (limit_id if limit_id != _GENERAL_LIMIT else "")
     return RateLimit(
         name=f"{limit_name} {window_name}" if limit_name else window_name,
         used_percent=float(used) if isinstance(used, int | float) and abs(used) < _ABSURD_PERCENT else 0.0,
@@ -207,6 +208,9 @@ def _rate_limit(window_name: str, snapshot: Mapping[str, Any]) -> RateLimit | No
         resets_at=integer(window.get("resetsAt")),
     )
 
+
+_GENERAL_LIMIT: Final = "codex"
+"""The limit of the account as a whole; others are of single models."""
 
 _ABSURD_PERCENT: Final = 1e6
 """JSON integers have no bounds, floats have: what is beyond this is no percentage."""

@@ -1,0 +1,487 @@
+"""`helmsman tasks`: every piece of work there is, whichever process began it: look, wait, stop, read, apply.
+
+A task is one turn of a session here, or one task in the Codex cloud. Its process may be another one, or gone: the
+registry is shared, and an engine that outlives its process is attached to where something is to be waited for or stopped.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.tasks.model import TaskOrigin, TaskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rich.console import Console
+
+    from helmsman.all_tasks import TaskResults
+    from helmsman.codex.cloud import CloudApplied
+    from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
+
+_LIMIT: Final = 20
+_LABEL_WIDTH: Final = 10
+ResultT = TypeVar("ResultT")
+CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+
+def _list_options(body: CommandT) -> CommandT:
+    """What narrows a list down."""
+    for option in (
+        json_option,
+        click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            default=_LIMIT,
+            show_default=True,
+            metavar="N",
+            help="At most so many.",
+        ),
+        click.option("--directory", metavar="DIR", help="Only tasks that work in this directory."),
+        click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud."),
+        click.option(
+            "--status",
+            "statuses",
+            type=click.Choice(get_args(TaskStatus)),
+            multiple=True,
+            help="Only tasks in this status; may be given several times.",
+        ),
+    ):
+        body = option(body)
+    return body
+
+
+@click.group(
+    "tasks",
+    invoke_without_command=True,
+    short_help="List tasks; wait for them, stop them, read what they gave.",
+    epilog="""\b
+Examples:
+  helmsman tasks --status working --status pending
+  helmsman tasks wait fix-parser --timeout 600
+  helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt
+  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2
+""",
+)
+@_list_options
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int | None:
+    """List tasks, newest first: every turn of every session, and what was handed to the Codex cloud.
+
+    A task is named by its id (T-local-…, T-cloud-…) or by its alias, which the list shows.
+
+    Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory, instruction.
+    """
+    ctx.obj = options["as_json"]
+    if ctx.invoked_subcommand is None:
+        return list_tasks(**options)
+    given = [
+        parameter.opts[0]
+        for parameter in command.params
+        if parameter.name is not None
+        and parameter.name != "as_json"
+        and ctx.get_parameter_source(parameter.name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if given:
+        raise click.UsageError(f"{given[0]} narrows the list down. Put it behind `helmsman tasks list`.")
+    return None
+
+
+@command.command(
+    "list",
+    short_help="List tasks.",
+    epilog="""\b
+Example:
+  helmsman tasks list --directory . --origin local --limit 5
+""",
+)
+@_list_options
+@click.pass_obj
+def _list(json_of_group: bool, /, as_json: bool, **options: Any) -> int:
+    """List tasks, newest first. The same as `helmsman tasks`."""
+    return list_tasks(**options, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def list_tasks(
+    *,
+    statuses: tuple[TaskStatus, ...],
+    origin: TaskOrigin | None,
+    directory: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
+    from helmsman.cli.consoles import is_terminal, result_console
+    from helmsman.rendering import json_line, task_as_dict
+
+    place = None if directory is None else Path(directory).expanduser().resolve()
+
+    async def find(helm: Helmsman) -> tuple[list[Task], str | None]:
+        return await helm.tasks.list(status=statuses or None, origin=origin, directory=place, limit=limit)
+
+    tasks, cursor = _with_helmsman(find)
+    if as_json:
+        shown = {"tasks": [task_as_dict(task) for task in tasks]}
+        click.echo(json_line(shown | ({} if cursor is None else {"nextCursor": cursor})))
+    elif not tasks:
+        filtered = bool(statuses) or origin is not None or directory is not None
+        click.echo(
+            "No task matches. Leave out --status, --origin or --directory to see all."
+            if filtered
+            else 'There are no tasks yet. Start one: helmsman run "…".',
+            err=True,
+        )
+    elif is_terminal(console := result_console()):
+        _print_table(console, tasks)
+        if cursor is not None:
+            click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
+    else:
+        for task in tasks:
+            click.echo(_row(task))
+
+
+# --- one task --------------------------------------------------------------------------------------------------------
+
+
+@command.command(
+    "show",
+    short_help="Show how a task stands.",
+    epilog="""\b
+Example:
+  helmsman tasks show fix-parser
+""",
+)
+@click.argument("reference", metavar="TASK")
+@json_option
+@click.pass_obj
+def _show(json_of_group: bool, reference: str, as_json: bool) -> int:
+    """Show how a task stands: status, progress, result, tokens. The cloud is asked about a task that is there."""
+    return show_task(reference, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def show_task(reference: str, *, as_json: bool) -> None:
+    async def look(helm: Helmsman) -> Task:
+        return await helm.tasks.get(reference)
+
+    _tell(_with_helmsman(look), as_json=as_json)
+
+
+@command.command(
+    "wait",
+    short_help="Wait until a task has ended or asks something.",
+    epilog="""\b
+Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the time is up, 5 it asks something.
+
+\b
+Example:
+  helmsman tasks wait T-local-0f3a9c1b2d4e --timeout 600 && echo done
+""",
+)
+@click.argument("reference", metavar="TASK")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="How long at most.  [default: as it takes]"
+)
+@json_option
+@click.pass_obj
+def _wait(json_of_group: bool, reference: str, timeout: float | None, as_json: bool) -> int:
+    """Wait until a task has ended or asks something, and show how it stands then. Ctrl-C ends the wait, not the task."""
+    return wait_for_task(reference, timeout, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def wait_for_task(reference: str, timeout: float | None, *, as_json: bool) -> int:
+    async def wait(helm: Helmsman) -> Task:
+        return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
+
+    task = _with_helmsman(wait)
+    goes_on = task.is_running and not task.input_required
+    _tell(task, as_json=as_json, timedOut=goes_on)
+    if goes_on and not as_json:
+        click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
+    return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
+
+
+@command.command(
+    "cancel",
+    short_help="Stop a task.",
+    epilog="""\b
+Example:
+  helmsman tasks cancel fix-parser --reason "takes too long"
+""",
+)
+@click.argument("reference", metavar="TASK")
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@json_option
+@click.pass_obj
+def _cancel(json_of_group: bool, reference: str, reason: str | None, as_json: bool) -> int:
+    """Stop a task: Codex's turn and the commands it is running. What was changed until then stays changed.
+
+    The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
+    """
+    return cancel_task(reference, reason, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def cancel_task(reference: str, reason: str | None, *, as_json: bool) -> int:
+    async def cancel(helm: Helmsman) -> tuple[Task, str]:
+        return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
+
+    task, message = _with_helmsman(cancel)
+    if as_json:
+        _tell(task, as_json=True, message=message)
+    else:
+        from helmsman.terminal.text import one_line
+
+        click.echo(f"{one_line(message)} {task.id} is {task.status}.", err=True)
+    return ExitCode.FAILED if task.is_running else ExitCode.OK
+
+
+@command.command(
+    "results",
+    short_help="Show what a task gave.",
+    epilog="""\b
+Examples:
+  helmsman tasks results fix-parser > answer.txt
+  helmsman tasks results T-cloud-7be1042c9a55 --attempt 2 --diff | git apply
+""",
+)
+@click.argument("reference", metavar="TASK")
+@click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
+@click.option(
+    "--attempt",
+    type=click.IntRange(1, 4),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Which attempt of a cloud task.",
+)
+@json_option
+@click.pass_obj
+def _results(json_of_group: bool, reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
+    """Show what a task gave: the final message on stdout, or with --diff the change; all else on stderr.
+
+    The exit code is 0 only for a task that completed, and with --diff only where its change is known.
+    """
+    return show_results(reference, attempt, wants_diff=wants_diff, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def show_results(reference: str, attempt: int, *, wants_diff: bool, as_json: bool) -> int:
+    async def read(helm: Helmsman) -> TaskResults:
+        return await helm.tasks.results(await helm.tasks.find(reference), attempt=attempt)
+
+    results = _with_helmsman(read)
+    task, cloud = results.task, results.cloud
+    if as_json:
+        attempts = {} if cloud is None else {"attempt": cloud.attempt, "attempts": cloud.attempts, "note": cloud.note}
+        _tell(task, as_json=True, diff=results.diff, costUsd=results.cost_usd, **attempts)
+    else:
+        text = results.diff if wants_diff else task.result
+        if text:
+            _print_text(text, is_diff=wants_diff)
+        else:
+            click.echo(_nothing_there(results, wants_diff=wants_diff), err=True)
+    return ExitCode.FAILED if wants_diff and results.diff is None else _exit_code(task)
+
+
+def _print_text(text: str, *, is_diff: bool) -> None:
+    """To the letter for a program; for a person so that nothing in it is obeyed by the terminal."""
+    from helmsman.cli.consoles import is_terminal, result_console
+
+    if not is_terminal(console := result_console()):
+        click.echo(text, nl=not is_diff)
+        return
+    from helmsman.terminal.diffs import diff_lines
+    from helmsman.terminal.text import visible
+
+    for line in diff_lines(text) if is_diff else (visible(text),):
+        console.print(line, soft_wrap=True)
+
+
+def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
+    """Why there is nothing to show, and where to look instead."""
+    task, cloud = results.task, results.cloud
+    if task.is_running:
+        return f"{task.id} is still {task.status}. Wait for it: helmsman tasks wait {task.id}"
+    if cloud is not None:
+        there = "" if wants_diff or results.diff is None else " Show the change with --diff."
+        return f"{cloud.note or 'There is nothing to show.'}{there}"
+    if task.result_compacted:
+        return f"The result of {task.id} has expired. Look at session {task.session_id}."
+    if wants_diff:
+        return "Only the process that ran a local task knows its diff. Look at the repository itself: git diff"
+    return _standing(task)
+
+
+@command.command(
+    "apply",
+    short_help="Bring what a cloud task changed into a working tree.",
+    epilog="""\b
+Example:
+  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 --directory /src/app
+""",
+)
+@click.argument("reference", metavar="TASK")
+@click.option("--attempt", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help="Which attempt.")
+@click.option("--directory", default=".", metavar="DIR", help="The repository.  [default: here]")
+@click.option("--allow-dirty", is_flag=True, help="Also where there are uncommitted changes in other files.")
+@json_option
+@click.pass_obj
+def _apply(json_of_group: bool, reference: str, attempt: int, directory: str, allow_dirty: bool, as_json: bool) -> int:
+    """Bring what a cloud task changed into a working tree, unstaged: all of it, or nothing.
+
+    Refused where the tree has uncommitted changes. What a local task changed is in its directory already.
+    """
+    return apply_task(reference, attempt, directory, allow_dirty=allow_dirty, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: bool, as_json: bool) -> None:
+    from helmsman.errors import InvalidInput
+    from helmsman.inputs import directory as existing_directory
+    from helmsman.rendering import json_line
+    from helmsman.terminal.text import one_line
+
+    place = existing_directory("directory", directory)
+
+    async def apply(helm: Helmsman) -> CloudApplied:
+        task = await helm.tasks.find(reference)
+        if task.origin == "local":
+            raise InvalidInput(
+                f"{task.id} ran on this machine, so what it changed is in {task.directory} already. Name a cloud task."
+            )
+        return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty)
+
+    applied = _with_helmsman(apply)
+    if as_json:
+        stat = applied.diff_stat
+        shown = {
+            "repository": str(applied.repository),
+            "files": list(applied.files),
+            "attempt": applied.attempt,
+            "added": stat.added,
+            "removed": stat.removed,
+            "threeWay": applied.three_way,
+        }
+        click.echo(json_line(shown))
+    else:
+        for file in applied.files:
+            click.echo(one_line(file))
+        click.echo(f"Applied to {applied.repository}, not staged. Look at it with git diff.", err=True)
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def _with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]]) -> ResultT:
+    import anyio
+
+    from helmsman.cli.consoles import configure_logs
+    from helmsman.service import Helmsman
+    from helmsman.settings import load_settings
+
+    settings = load_settings()
+    configure_logs(settings)
+
+    async def run() -> ResultT:
+        async with Helmsman(settings) as helm:
+            return await do(helm)
+
+    return anyio.run(run)
+
+
+def _exit_code(task: Task) -> ExitCode:
+    if task.input_required:
+        return ExitCode.ASKED
+    return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
+
+
+def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
+    from helmsman.rendering import json_line, task_as_dict
+
+    if as_json:
+        click.echo(json_line(task_as_dict(task) | {name: value for name, value in more.items() if value is not None}))
+    else:
+        for label, text in _details(task).items():
+            if text:
+                click.echo(f"{label:<{_LABEL_WIDTH}} {text}")
+
+
+def _details(task: Task) -> dict[str, str | None]:
+    """A task for a person, by label; what is not known is empty."""
+    from helmsman.terminal.text import one_line, visible
+
+    error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
+    url = task.metadata.get("url")
+    usage = task.usage
+    result = None if task.result is None else visible(task.result).strip()
+    return {
+        "task": f"{task.id} ({task.alias})",
+        "status": one_line(_standing(task)),
+        "note": one_line(task.note or ""),
+        "error": one_line(error or ""),
+        "work": one_line(task.instruction)[:500],
+        "directory": one_line(task.directory or ""),
+        "session": task.session_id,
+        "page": one_line(url) if isinstance(url, str) else None,
+        "model": one_line(task.model or ""),
+        "began": _time(task.created_at),
+        "ended": None if task.completed_at is None else _time(task.completed_at),
+        "kept until": None if task.expires_at is None else _time(task.expires_at),
+        "tokens": None if usage is None else f"{usage.input_tokens} in, {usage.output_tokens} out",
+        "result": None if result is None else result.replace("\n", "\n" + " " * (_LABEL_WIDTH + 1)),
+    }
+
+
+def _standing(task: Task) -> str:
+    if task.input_required:
+        return f"{task.status}, and waits for an answer"
+    progress = task.progress.get("text") if task.progress is not None and task.is_running else None
+    return f"{task.status}: {progress}" if progress else task.status
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def _print_table(console: Console, tasks: list[Task]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from helmsman.cli.list_sessions import ago
+    from helmsman.terminal.text import one_line
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("ID", style="cyan", no_wrap=True)
+    table.add_column("STATUS", no_wrap=True)
+    table.add_column("WHEN", no_wrap=True)
+    table.add_column("ALIAS", no_wrap=True, overflow="ellipsis", max_width=24)
+    table.add_column("WHAT", no_wrap=True, overflow="ellipsis", ratio=1)
+    now = datetime.now(UTC)
+    for task in tasks:
+        status = "asks" if task.input_required else task.status
+        style = _STYLES.get(status, "")
+        what = Text(one_line(task.instruction)[:500])
+        table.add_row(task.id, Text(status, style), ago(now - task.updated_at), one_line(task.alias), what)
+    console.print(table)
+
+
+_STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
+
+
+def _row(task: Task) -> str:
+    from helmsman.terminal.text import one_line
+
+    time = task.updated_at.isoformat(timespec="seconds")
+    status = f"{task.status} (asks)" if task.input_required else task.status
+    cells = (task.id, task.alias, status, time, task.directory, task.instruction)
+    return "\t".join(one_line(cell or "") for cell in cells)

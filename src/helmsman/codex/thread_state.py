@@ -1,0 +1,47 @@
+"""What the app-server engine has to know of a thread, its own or a sub-agent's, to steer, stop and answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from helmsman.codex.turn_kinds import ThreadMode
+
+if TYPE_CHECKING:
+    from helmsman.codex.access import Access
+    from helmsman.codex.app_server import Thread
+    from helmsman.engine import SessionOptions
+    from helmsman.events import FileChange, McpToolCall
+
+
+@dataclass(slots=True)
+class ThreadState:
+    options: SessionOptions | None = None
+    directory: str | None = None
+    access: Access | None = None
+    mode: ThreadMode = field(default_factory=ThreadMode)
+    turn_id: str | None = None
+    ended_turn_id: str | None = None
+    reviewing: bool = False
+    """A review is a turn with a turn of the reviewer inside, which Codex (0.115 and newer) announces under another id."""
+    idle: anyio.Event = field(default_factory=anyio.Event)
+    asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
+    """The items of the running turn to which a question may refer, by their ids."""
+
+    def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
+        """Codex has opened the thread under these options."""
+        self.options, self.access, self.directory = options, access, thread.cwd
+        self.mode.learn(thread)
+
+    def began(self, turn_id: str) -> None:
+        if self.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost
+            self.turn_id = turn_id
+            self.idle = anyio.Event()
+
+    def answered_for(self, turn_id: str) -> None:
+        """Codex says that it begins a turn. The turn's first events, even its end, may have been read before that."""
+        if turn_id == self.ended_turn_id or (self.reviewing and self.turn_id is not None):
+            return
+        self.began(turn_id)

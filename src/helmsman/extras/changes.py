@@ -1,0 +1,233 @@
+"""What a session changed: looked at, brought into the main tree, or dropped; and the worktrees there are.
+
+A session in a worktree of its own can tell exactly what it changed. Of any other, Codex tells what its last turn's edits
+were while we listened; failing that, all that can be said is what is not committed where it worked. Which of these an
+answer is, it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.extras.patch_stat import files_of, stat_of
+from helmsman.extras.worktree_places import remember_place
+from helmsman.inputs import session_options
+from helmsman.worktrees.records import is_owned, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Worktree
+
+DiffScope = Literal["worktree", "turn", "uncommitted"]
+WorktreeUse = Literal["running", "in use", "left over"]
+
+ABOUT: Final[dict[DiffScope, str]] = {
+    "worktree": "All that was changed in the session's worktree since it was made, committed or not.",
+    "turn": "What the session's last turn edited. Changes made by commands, and by earlier turns, are not in it.",
+    "uncommitted": "All uncommitted changes where the session works, whoever made them.",
+}
+"""What a diff of each scope is of, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDiff:
+    """What a session changed, as far as `scope` says."""
+
+    session_id: str
+    scope: DiffScope
+    diff: TreeDiff
+
+    @property
+    def about(self) -> str:
+        return ABOUT[self.scope]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedSession:
+    """What was brought from a session's worktree into its repository. `three-way`: the repository had moved on meanwhile."""
+
+    session_id: str
+    repository: Path
+    files: tuple[FileStat, ...]
+    how: Literal["clean", "three-way"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownWorktree:
+    """A worktree and who needs it: a turn that is running, a process that is, or nobody any more."""
+
+    worktree: Worktree
+    use: WorktreeUse
+
+
+class Changes:
+    """Diff, apply, discard. Made by `helmsman.extras.Extras`."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+
+    async def diff(self, session_id: str) -> SessionDiff:
+        """What a session changed, also one of an earlier process, and also while it is running.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            InvalidInput: It works outside of git, so nobody knows what it changed.
+            WorktreeError: Its worktree is gone, or git cannot read it.
+        """
+        session, tree = await self._find(session_id)
+        if tree is not None:
+            diff = await anyio.to_thread.run_sync(worktrees.diff, tree)
+            return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+        assert session is not None
+        if session.state.diff:
+            return SessionDiff(session_id=session_id, scope="turn", diff=_as_tree_diff(session.state.diff))
+        diff = await anyio.to_thread.run_sync(worktrees.diff_of_directory, _directory(session))
+        return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
+
+    async def apply(self, session_id: str, *, allow_dirty: bool = False) -> AppliedSession:
+        """Bring what a session changed in its worktree into the main tree, unstaged: all of it, or nothing.
+
+        Raises:
+            SessionBusy: It is still at work.
+            InvalidInput: It has no worktree.
+            DirtyTree: The main tree has uncommitted changes, and `allow_dirty` is not set.
+            ApplyConflict: The changes do not fit. Nothing was touched.
+            WorktreeError: Git cannot do it. Nothing was touched.
+        """
+        tree = await self._own_tree(session_id)
+        await self._check_idle(session_id, tree)
+        session_options(tree.repository, {}, self._helm.settings.allowed_roots)  # which may be narrower than they were
+        applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty))
+        return AppliedSession(session_id=session_id, repository=tree.repository, files=applied.files, how=applied.how)
+
+    async def discard(self, session_id: str) -> Discarded:
+        """Drop a session's worktree with its branch and all that is in it. The session itself stays, and can be read.
+
+        Raises:
+            SessionBusy: It is still at work.
+            InvalidInput: It has no worktree.
+            WorktreeError: Something cannot be removed.
+        """
+        tree = await self._own_tree(session_id)
+        await self._check_idle(session_id, tree)
+        session = self._helm.sessions.get(session_id)
+        if session is not None and session.engine is not None:
+            await self._helm.interrupt(session_id)  # ends commands that its turns have left running in there
+        discarded = await anyio.to_thread.run_sync(_discard, tree)
+        if session is not None:
+            session.worktree = None
+        return discarded
+
+    # --- all worktrees -----------------------------------------------------------------------------------------------
+
+    async def worktrees(self) -> tuple[KnownWorktree, ...]:
+        """Every worktree of a session there is, oldest first."""
+        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(self._helm.settings.state_dir)))
+        running = await self._running(trees)
+
+        def used(tree: Worktree) -> WorktreeUse:
+            if tree.session_id in running:
+                return "running"
+            return "in use" if is_owned(tree) else "left over"
+
+        return await anyio.to_thread.run_sync(
+            lambda: tuple(KnownWorktree(worktree=tree, use=used(tree)) for tree in trees)
+        )
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """The worktrees that no process and no running turn needs any more, with what was changed in them."""
+        state_dir = self._helm.settings.state_dir
+        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
+        running = await self._running(trees)
+        return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+
+    async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
+        """Discard leftovers, except those that a process has taken up since.
+
+        Raises:
+            WorktreeError: One cannot be removed.
+        """
+        return await anyio.to_thread.run_sync(_prune, found)
+
+    async def _running(self, trees: Sequence[Worktree]) -> Collection[str]:
+        """Those of the worktrees' sessions in which a turn is running, in whichever process or engine."""
+        tasks = await self._helm.tasks.of_sessions([tree.session_id for tree in trees if tree.session_id is not None])
+        return {session_id for session_id, of_it in tasks.items() if any(task.is_running for task in of_it)}
+
+    # --- which session and which tree --------------------------------------------------------------------------------
+
+    async def _find(self, session_id: str) -> tuple[Session | None, Worktree | None]:
+        """A session and its worktree. A worktree outlives a session of which Codex has nothing on disk."""
+        try:
+            session = await self._helm.session(session_id)
+        except SessionNotFound:
+            tree = await anyio.to_thread.run_sync(worktrees.worktree_of, self._helm.settings.state_dir, session_id)
+            if tree is None:
+                raise
+            return None, tree
+        return session, session.worktree
+
+    async def _own_tree(self, session_id: str) -> Worktree:
+        _, tree = await self._find(session_id)
+        if tree is None:
+            raise InvalidInput(
+                f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
+                "Start a session with worktree to keep its changes apart.",
+                parameter="sessionId",
+            )
+        return tree
+
+    async def _check_idle(self, session_id: str, tree: Worktree) -> None:
+        """Nobody may be at work in a worktree that is brought over or dropped: the session, a fork, a reviewer."""
+        busy = {
+            session.id
+            for session in self._helm.sessions.values()
+            if (session.state.is_running or session.queue) and (session.id == session_id or _is_inside(session, tree))
+        }
+        tasks = await self._helm.tasks.of_sessions([session_id])
+        busy |= {session_id} if any(task.is_running for task in tasks[session_id]) else set()
+        if busy:
+            raise SessionBusy(
+                f"Session {', '.join(sorted(busy))} is still at work in {tree.path}. Nothing was touched. Wait for it, or "
+                "interrupt it, then try again.",
+                running=sorted(busy),
+            )
+
+
+def _discard(tree: Worktree) -> Discarded:
+    remember_place(tree)
+    return worktrees.discard(tree)
+
+
+def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
+    for leftover in found:
+        remember_place(leftover.worktree)
+    return worktrees.prune(found)
+
+
+def _is_inside(session: Session, tree: Worktree) -> bool:
+    return session.directory is not None and Path(session.directory).is_relative_to(tree.path)
+
+
+def _as_tree_diff(diff: str) -> TreeDiff:
+    files = files_of(diff)
+    return worktrees.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+
+
+def _directory(session: Session) -> Path:
+    directory = None if session.directory is None else Path(session.directory)
+    if directory is None or not directory.is_dir():
+        raise WorktreeError(
+            f"The directory of session {session.id} ({directory or 'unknown'}) is gone: a worktree that was discarded, or a "
+            "directory that was removed. What it changed is no longer known. Read its transcript instead."
+        )
+    return directory

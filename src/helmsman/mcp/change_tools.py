@@ -1,0 +1,190 @@
+"""Tools of the toolset `extras` for what a session changed: diff, apply, discard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from pydantic import Field
+
+from helmsman.extras.changes import DiffScope
+from helmsman.mcp.contract import Input, Output, SessionId
+from helmsman.mcp.toolset import READS, Tool
+from helmsman.worktrees import FileKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.mcp.toolset import Call
+    from helmsman.worktrees import FileStat
+
+_FILES_NAMED: Final = 20
+_REPLACES: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+"""Changes files here for good, and does no more when it is called again."""
+
+
+class DiffInput(Input):
+    session_id: SessionId
+
+
+class ApplyInput(Input):
+    session_id: SessionId
+    allow_dirty: bool = Field(
+        False,
+        description="true: also where the main tree has uncommitted changes, as long as they are in other files. Default: "
+        "refuse, e.g. false.",
+    )
+
+
+class DiscardInput(Input):
+    session_id: SessionId
+
+
+class ChangedFile(Output):
+    path: str
+    kind: FileKind = Field(description="mode: only its mode was changed.")
+    old_path: str | None = Field(None, description="Where it was, if it was renamed or copied.")
+    added: int | None = Field(None, description="Lines added; absent for a binary file.")
+    removed: int | None = Field(None, description="Lines removed; absent for a binary file.")
+
+
+class DiffOutput(Output):
+    session_id: str
+    scope: DiffScope = Field(
+        description="worktree: all the session changed in its worktree. turn: what its last turn edited. uncommitted: all "
+        "uncommitted changes in its directory, whoever made them."
+    )
+    about: str = Field(description="The same in a sentence.")
+    diff: str = Field(description="One unified diff, as git makes it. Empty: no changes.")
+    stat: str = Field(description="An overview of it.")
+    files: list[ChangedFile]
+    nested: list[str] | None = Field(
+        None, description="Git repositories made inside the tree: what is in them is not in the diff."
+    )
+
+
+class ApplyOutput(Output):
+    session_id: str
+    repository: str
+    how: str = Field(description="clean, or three-way: the main tree had moved on, and both were merged.")
+    files: list[ChangedFile]
+
+
+class DiscardOutput(Output):
+    session_id: str
+    worktree: str
+    commits: list[str] = Field(description="Commits that were in it and nowhere else; they are gone.")
+    files: list[ChangedFile] = Field(description="What had been changed in it.")
+    branch_kept: str | None = Field(
+        None, description="Its branch, if it had to stay because it is checked out elsewhere."
+    )
+
+
+async def _diff(call: Call, args: DiffInput) -> DiffOutput:
+    changed = await call.helm.extras.changes.diff(args.session_id)
+    return DiffOutput(
+        session_id=changed.session_id,
+        scope=changed.scope,
+        about=changed.about,
+        diff=changed.diff.text,
+        stat=changed.diff.stat,
+        files=_files(changed.diff.files),
+        nested=list(changed.diff.nested) or None,
+    )
+
+
+async def _apply(call: Call, args: ApplyInput) -> ApplyOutput:
+    applied = await call.helm.extras.changes.apply(args.session_id, allow_dirty=args.allow_dirty)
+    return ApplyOutput(
+        session_id=args.session_id,
+        repository=str(applied.repository),
+        how=applied.how,
+        files=_files(applied.files),
+    )
+
+
+async def _discard(call: Call, args: DiscardInput) -> DiscardOutput:
+    discarded = await call.helm.extras.changes.discard(args.session_id)
+    tree = discarded.worktree
+    return DiscardOutput(
+        session_id=args.session_id,
+        worktree=str(tree.path),
+        commits=list(discarded.commits),
+        files=_files(discarded.files),
+        branch_kept=tree.branch if discarded.branch_kept else None,
+    )
+
+
+def _files(files: Iterable[FileStat]) -> list[ChangedFile]:
+    return [
+        ChangedFile(path=file.path, kind=file.kind, old_path=file.old_path, added=file.added, removed=file.removed)
+        for file in files
+    ]
+
+
+def _named(files: list[ChangedFile]) -> str:
+    names = [file.path for file in files[:_FILES_NAMED]]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "nothing"
+
+
+def _diff_in_words(output: DiffOutput) -> str:
+    return f"{output.about}\n{output.stat}\n{output.diff}" if output.files else f"{output.about} There are none."
+
+
+def _apply_in_words(output: ApplyOutput) -> str:
+    return f"Brought into {output.repository} ({output.how}): {_named(output.files)}."
+
+
+def _discard_in_words(output: DiscardOutput) -> str:
+    kept = f" The branch {output.branch_kept} is checked out elsewhere and stays." if output.branch_kept else ""
+    return f"Dropped {output.worktree}, and with it changes to: {_named(output.files)}.{kept}"
+
+
+CHANGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
+    Tool(
+        name="codex_diff",
+        title="See what a Codex session changed",
+        description=(
+            "What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true; "
+            "for others `scope` says what it is. Works while the session is running, and for sessions of earlier runs. To "
+            "bring the changes into the main tree use codex_apply."
+        ),
+        takes=DiffInput,
+        gives=DiffOutput,
+        annotations=READS,
+        run=_diff,
+        in_words=_diff_in_words,
+    ),
+    Tool(
+        name="codex_apply",
+        title="Bring a session's changes into the main tree",
+        description=(
+            "Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: all "
+            "of it, or nothing. Refused while the session is running, when the main tree has uncommitted changes (unless "
+            "allowDirty), and when the changes do not fit (the error names files and lines). The worktree stays: drop it "
+            "with codex_discard."
+        ),
+        takes=ApplyInput,
+        gives=ApplyOutput,
+        annotations=_REPLACES,
+        run=_apply,
+        in_words=_apply_in_words,
+    ),
+    Tool(
+        name="codex_discard",
+        title="Drop a session's worktree",
+        description=(
+            "Remove the worktree of a session with its branch and everything in it that was not applied; nothing of that "
+            "comes back. Refused while the session is running: codex_interrupt it first. The session itself stays "
+            "readable. Look with codex_diff before."
+        ),
+        takes=DiscardInput,
+        gives=DiscardOutput,
+        annotations=_REPLACES,
+        run=_discard,
+        in_words=_discard_in_words,
+    ),
+)

@@ -1,0 +1,115 @@
+"""The tool of the toolset `extras` that tells what Codex has spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+
+from helmsman.extras.usage_report import GroupBy, merged
+from helmsman.mcp.contract import Input, Output
+from helmsman.mcp.toolset import READS, Tool
+
+if TYPE_CHECKING:
+    from helmsman.extras.usage_report import UsageGroup
+    from helmsman.mcp.toolset import Call
+
+_MOST_GROUPS: Final = 100
+_GROUPS_IN_WORDS: Final = 20
+UNKNOWN: Final = "unknown"
+
+
+class UsageInput(Input):
+    since: str | None = Field(
+        None,
+        description="Only turns begun since then: so long ago, e.g. 24h, 7d, 2w, or a date or time, e.g. 2026-11-01. Default: "
+        "all there ever was.",
+    )
+    group_by: GroupBy = Field("day", description="What to sum up by: day, model, directory or session, e.g. model.")
+
+
+class Spent(Output):
+    sessions: int
+    turns: int
+    input_tokens: int
+    cached_input_tokens: int = Field(description="Part of the input.")
+    output_tokens: int
+    reasoning_output_tokens: int = Field(description="Part of the output.")
+    cost_usd: float | None = Field(None, description="At the API's list prices. Absent: no price is known.")
+    unpriced_tokens: int | None = Field(None, description="Tokens of models without a known price: not in costUsd.")
+
+
+class SpentBy(Spent):
+    key: str = Field(description=f"The day, model, directory or session; {UNKNOWN} where that is not known.")
+
+
+class UsageReportOutput(Output):
+    group_by: GroupBy
+    since: str | None = None
+    groups: list[SpentBy] = Field(description="Days oldest first; everything else by tokens, most first.")
+    others: Spent | None = Field(None, description="The sum of the groups that are too many to list.")
+    total: Spent = Field(description="Everything: the groups and the others together.")
+    unpriced_models: list[str] | None = Field(
+        None, description="Models without a known price; a price for each can be set in helmsman.toml."
+    )
+
+
+async def _usage(call: Call, args: UsageInput) -> UsageReportOutput:
+    told = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
+    groups = list(told.groups)
+    if told.group_by == "day":  # the newest days matter most
+        listed, rest = groups[-_MOST_GROUPS:], groups[:-_MOST_GROUPS]
+    else:
+        listed, rest = groups[:_MOST_GROUPS], groups[_MOST_GROUPS:]
+    return UsageReportOutput(
+        group_by=told.group_by,
+        since=None if told.since is None else told.since.isoformat(timespec="seconds"),
+        groups=[SpentBy(key=group.key or UNKNOWN, **_spent(group)) for group in listed],
+        others=Spent(**_spent(merged(rest))) if rest else None,
+        total=Spent(**_spent(told.total)),
+        unpriced_models=list(told.unpriced_models) or None,
+    )
+
+
+def _spent(group: UsageGroup) -> dict[str, Any]:
+    return {
+        "sessions": group.sessions,
+        "turns": group.turns,
+        "input_tokens": group.usage.input_tokens,
+        "cached_input_tokens": group.usage.cached_input_tokens,
+        "output_tokens": group.usage.output_tokens,
+        "reasoning_output_tokens": group.usage.reasoning_output_tokens,
+        "cost_usd": None if group.cost_usd is None else round(group.cost_usd, 6),
+        "unpriced_tokens": group.unpriced_tokens or None,
+    }
+
+
+def _in_words(output: UsageReportOutput) -> str:
+    if not output.groups:
+        return "Nothing was spent."
+    shown = output.groups[-_GROUPS_IN_WORDS:] if output.group_by == "day" else output.groups[:_GROUPS_IN_WORDS]
+    lines = [f"{group.key}: {_line(group)}" for group in shown]
+    return "\n".join([*lines, f"total: {_line(output.total)}"])
+
+
+def _line(spent: Spent) -> str:
+    cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.2f}"
+    return f"{spent.input_tokens} in ({spent.cached_input_tokens} cached), {spent.output_tokens} out{cost}"
+
+
+USAGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
+    Tool(
+        name="codex_usage",
+        title="See what Codex has spent",
+        description=(
+            "Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory or "
+            "session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use "
+            "codex_account; for one running session, codex_status."
+        ),
+        takes=UsageInput,
+        gives=UsageReportOutput,
+        annotations=READS,
+        run=_usage,
+        in_words=_in_words,
+    ),
+)

@@ -1,0 +1,67 @@
+"""How a new session comes to be in an engine: started, perhaps in a worktree of its own, or forked from another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.past_turns import past_turn_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.engine import Engine, Opened, SessionOptions, TurnInput
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.worktrees import Worktree
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A session that has just been opened, and what it is to have before it hears of anything."""
+
+    opened: Opened
+    options: SessionOptions
+    directory: str | None
+    on_question: QuestionHandler | None
+    worktree: Worktree | None = None
+
+
+SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
+
+
+def start_session(
+    options: SessionOptions, turn: TurnInput, on_question: QuestionHandler | None, *, worktrees_in: Path | None
+) -> SessionOpener:
+    """Start one; with `worktrees_in`, a state directory, in a worktree of its own."""
+
+    async def start(engine: Engine) -> Fresh:
+        if worktrees_in is None or options.cwd is None:
+            return Fresh(await engine.start(options, turn), options, str(options.cwd), on_question)
+        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
+        inside = replace(options, cwd=tree.directory)
+        try:
+            opened = await engine.start(inside, turn)
+            tree = await anyio.to_thread.run_sync(worktrees.assign, tree, opened.session_id)
+        except Exception:
+            await anyio.to_thread.run_sync(worktrees.discard, tree)
+            raise
+        return Fresh(opened, inside, str(inside.cwd), on_question, tree)
+
+    return start
+
+
+def fork_session(
+    source: Session, options: SessionOptions, turn: TurnInput | None, from_turn: int | str | None
+) -> SessionOpener:
+    """Fork one from another, at its end or from one of its turns."""
+
+    async def fork(engine: Engine) -> Fresh:
+        last = None if from_turn is None else await past_turn_id(engine, source.id, from_turn)
+        opened = await engine.fork(source.id, options, turn, last_turn_id=last)
+        return Fresh(opened, options, source.directory, source.on_question)
+
+    return fork

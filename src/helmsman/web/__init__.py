@@ -1,0 +1,1 @@
+"""The dashboard: a page for people, and the HTTP API under it."""

@@ -1,0 +1,115 @@
+"""The dashboard's HTTP API: every route, field and event. The page (`static/`) is written against this text.
+
+Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; what is unknown is left out. Whatever Codex
+printed is text: show it as text. Times are ISO 8601 with an offset. `status` is a session's: `active`,
+`awaiting_approval`, `done`, `error`, `interrupted`.
+
+**Files.** `/` is `static/index.html` and `/<name>` is `static/<name>`: html, css, js, svg, png, webmanifest, json, txt; nothing
+else is served, and there are no other paths (use `#/…` for places in the page). Each has an ETag and is asked for anew. The
+Content-Security-Policy is `default-src 'none'` with `'self'` for scripts, styles, images (data: too), fonts, connections, the
+manifest and workers: no inline script, no inline style, no other host.
+
+**Getting in.** Host and Origin are checked first (421, 403). Static files and the login need nothing else. Every other
+request needs `Authorization: Bearer <http-token>` or the cookie of a login (HttpOnly, SameSite=Strict). With the cookie, a
+request that is not GET also needs `Content-Type: application/json`, the header `X-Helmsman: 1` and the page's own origin;
+otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
+
+    GET  /login?code=C      the login link: sets the cookie, 303 to /; a code that is used, old or wrong: 303 to /?login=failed
+    POST /api/login         {code} or {token} → {ok}; 401 wrong_code
+    POST /api/logout        {} → {ok}; the cookie is removed
+    POST /api/codes         {} → {code, path: "/login?code=…", expiresAt}: a link for another device, good once, for 10 minutes
+
+**Errors** are `{code, message, retryable, …}` with a fitting status: 400 invalid_input, answer_invalid; 404
+session_not_found, task_not_found, not_found; 409 session_busy, session_idle, question_not_open, …; 413 too_large; 429
+too_many_sessions; 502 engine trouble; 503 the rest that may work later. `message` is a sentence for people.
+
+**Looking**
+
+    GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message}, defaultDirectory,
+        approvalTimeoutSec, maxSessions, running, awaitingApproval, questions, directories: [str]}
+        `running` counts turns under way (those that wait included), `directories` are those lately worked in.
+
+    GET /api/sessions?query&directory&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
+        Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
+        turn under way, wherever it runs, in one page.
+        Listed = {sessionId, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?, source?,
+        originator?, model?, archived?, taskIds?, note?}; `status` is known of sessions this server has seen and of running ones.
+
+    GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, status, result?, output?, error?,
+        recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
+        {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?, unit?,
+        etaSeconds?}, note?, cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
+        {name?, prompt?, sandbox?, approvalPolicy?, questions: [Question], queued, taskIds, createdAt, changedAt,
+        turnSeconds?, hasDiff}.
+
+    GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
+        Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,
+        kinds: {itemType: count}, startedAt?, endedAt?, seconds?, taskId?, usage?}
+
+    GET /api/sessions/{id}/transcript?before&after&limit=100 → {entries: [Entry], first, next, total, cursor}
+        One flat list of everything done, numbered from 0. Without before or after: its end. `before=N`: the entries just
+        before N; `after=N`: from N on (so after=next is the following page, after=first re-reads this one). At most 500
+        entries and about 1 MiB a page, so a page may be shorter than `limit`: go on at `first` or `next`. `cursor` is the
+        session's, as in the live stream.
+        Entry = {index, turn, turnId?, item: Item, cut?}; an entry's index never changes while the session runs on.
+        Item = {type, id, status: started|in_progress|completed|failed, summary, …by type:
+            user_message {text, images}, agent_message {text, phase?}, reasoning {text},
+            command_execution {command, directory?, exitCode?, output, announced, declined, durationMs?},
+            file_change {changes: [{path, kind: add|delete|update, movedTo?, diff?, added?, removed?}], declined},
+            mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
+            web_search {query}, todo_list {steps: [{text, status: pending|in_progress|completed}], explanation?},
+            plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
+            context_compaction {}, review {text, finished}, error {message}, unknown {name, payload}}
+        Long texts are cut in the middle for pages, and `cut` says how many characters are missing.
+
+    GET /api/sessions/{id}/transcript/{index} → Entry, whole (up to some MiB).
+
+    GET /api/sessions/{id}/diff → {diff, cut?}: what the current or last turn changed, as one unified diff; "" if not known.
+
+    GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
+        Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
+        questions: [{question, options: [str], freeText, secret, descriptions: {option: text}}], details: {command?,
+        directory?, reason?, diff?, changes?, prefixes?, …}, directory?, summary?, agentId?}
+
+    GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
+    GET /api/tasks/{idOrAlias} → Task
+        Task = {taskId, alias, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown, inputRequired?,
+        instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?, progress?, usage?, result?,
+        error? {code, message, retryable}, note?, url?}
+
+    GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
+        codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
+        own?: {name: app-server|exec, id?, lost?: message}}; `own` is the engine this server uses, once it has one.
+
+    GET /api/usage?by=day|model|directory|session&since=30d → {by, since?, rows: [{key?, inputTokens, cachedInputTokens,
+        outputTokens, reasoningOutputTokens, turns, costUsd?}], total: the same without key}
+        `since`: a number with d, h or w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other
+        rows by tokens, most first.
+
+    GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
+        ids of tasks
+
+**Acting** (bodies are JSON objects; unknown fields are refused)
+
+    POST /api/sessions {prompt*, workingDirectory, model, approvalPolicy, sandbox, …: the arguments of codex_start} →
+        201 {sessionId, status, taskId?, worktree?, note?}
+    POST /api/sessions/{id}/say {message*, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
+    POST /api/sessions/{id}/steer {message*} → {sessionId, status}
+    POST /api/sessions/{id}/interrupt {} → {sessionId, status}, once Codex has stopped
+    POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
+        One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
+        {answer?, by?}: what was answered and by whom.
+    POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
+
+**Live**
+
+    GET /api/live  (text/event-stream; resumes by Last-Event-ID, or ?lastEventId=…)
+        event: hello    {resumed: bool, version}          first; resumed false: read everything anew
+        event: changes  {changes: [{sessionId?, kinds: [kind], status?, cursor?}]}, with an id
+        comment lines   every 15 s, as a sign of life
+        kind = status (a turn began or ended), items (something was done), text (words are being written), question (one was
+        asked or closed), details (name, model, note, usage) of a session; without sessionId: tasks (the registry changed),
+        sessions (the list changed by somebody else's doing).
+        At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
+        fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.
+"""

@@ -1,0 +1,143 @@
+"""JSON over HTTP: what comes in, checked; what goes out, whatever it holds; errors with a fitting status."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.mcp.contract import Input
+from helmsman.rendering import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+"""Of a request: the longest prompt Codex takes, with every character escaped, and what goes with it."""
+
+_NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_STATUS: Final[Mapping[str, int]] = {
+    "invalid_input": 400,
+    "answer_invalid": 400,
+    "wrong_code": 401,
+    "session_not_found": 404,
+    "task_not_found": 404,
+    "not_found": 404,
+    "session_busy": 409,
+    "session_idle": 409,
+    "session_locked": 409,
+    "question_not_open": 409,
+    "task_not_ours": 409,
+    "dirty_tree": 409,
+    "apply_conflict": 409,
+    "codex_unsupported": 409,
+    "too_large": 413,
+    "too_many_sessions": 429,
+    "registry_unavailable": 503,
+    "registry_too_new": 503,
+    "too_many_streams": 503,
+}
+_OTHER_ERRORS: Final = 502
+"""What is left is trouble with Codex, its engine or the cloud."""
+
+InputT = TypeVar("InputT", bound=Input)
+
+
+class NotFound(HelmsmanError):
+    """There is nothing at this address."""
+
+    code = "not_found"
+
+
+class TooLarge(HelmsmanError):
+    """The request is too large; nothing was done."""
+
+    code = "too_large"
+
+
+def respond(content: Mapping[str, Any], status: int = 200) -> Response:
+    # ASCII alone: half of a surrogate pair, which Codex may well have printed, is no UTF-8.
+    return Response(json_line(content), status, media_type="application/json", headers=_NO_STORE)
+
+
+def respond_with_error(error: HelmsmanError) -> Response:
+    return respond(error.as_dict(), _STATUS.get(error.code, _OTHER_ERRORS))
+
+
+def answering(
+    endpoint: Callable[[Request], Awaitable[Mapping[str, Any] | Response]], *, status: int = 200
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint with its result and its errors as JSON."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            result = await endpoint(request)
+        except HelmsmanError as error:
+            return respond_with_error(error)
+        except Exception:
+            log.exception("a request to %s failed", request.url.path)
+            return respond({"code": "internal", "message": "Helmsman itself failed. Look at its log.", "retryable": False}, 500)
+        return result if isinstance(result, Response) else respond(result, status)
+
+    return answer
+
+
+async def body(request: Request, takes: type[InputT]) -> InputT:
+    """The arguments in a request's body.
+
+    Raises:
+        InvalidInput: It is no JSON object, or has other fields.
+        TooLarge: It is too large.
+    """
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > MAX_BODY_BYTES:
+            raise TooLarge(f"The request is larger than {MAX_BODY_BYTES} bytes. Send less.")
+    try:
+        given = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        raise InvalidInput("The request is not JSON. Send a JSON object.") from None
+    try:
+        return takes.model_validate(given, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or "body"
+        known = ", ".join(field.alias or key for key, field in takes.model_fields.items()) or "none"
+        raise InvalidInput(f"{name}: {first['msg']}. The fields are: {known}.", parameter=name) from None
+
+
+def text(request: Request, name: str) -> str | None:
+    """A parameter of the address; an empty one counts as left out."""
+    return request.query_params.get(name) or None
+
+
+def number(request: Request, name: str, default: int | None = None, *, least: int = 0, most: int = 2**53) -> int | None:
+    """A whole number in the address.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    given = text(request, name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 17 and int(given) >= least):
+        raise InvalidInput(f"{name} cannot be {given!r:.40}. Use a number from {least} to {most}.", parameter=name)
+    return min(int(given), most)
+
+
+def limit(request: Request, default: int, most: int) -> int:
+    """How many at most. More than there may be is as many as there may be."""
+    return number(request, "limit", default, least=1, most=most) or default
+
+
+def switch(request: Request, name: str) -> bool:
+    return text(request, name) in ("1", "true")

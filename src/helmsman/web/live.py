@@ -1,0 +1,239 @@
+"""What changes, told as it changes: one stream of server-sent events for each reader.
+
+Nothing is queued for anybody. There is one table of what last changed in which session, in the order of change; a reader
+is told all that is newer than what it was told last, a few times a second at most. So five hundred streaming sessions are
+one small message, a reader that is slow or was away for a while misses nothing, and none of them holds up anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.errors import HelmsmanError
+from helmsman.events import (
+    DiffUpdated,
+    EngineGone,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+)
+from helmsman.rendering import json_line
+from helmsman.tasks.model import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from helmsman.events import Event
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS: Final = 15.0
+_MIN_INTERVAL: Final = 0.25
+_WATCH_SECONDS: Final = 1.0
+_LIST_EVERY: Final = 5
+"""How many looks at the registry go to one at the sessions on disk, which costs more."""
+_LIST_WATCHED: Final = 50
+_MAX_SESSIONS: Final = 10_000
+_MAX_READERS: Final = 100
+_EVERYBODY: Final = ""
+"""In place of a session, for what concerns no single one."""
+
+_KINDS: Final[tuple[tuple[type[Event] | tuple[type[Event], ...], str], ...]] = (
+    (ItemDelta, "text"),
+    ((ItemStarted, ItemUpdated, ItemEnded, DiffUpdated), "items"),
+    ((TurnRequested, TurnStarted, TurnEnded, EngineGone), "status"),
+    ((QuestionAsked, QuestionClosed), "question"),
+)
+
+
+class TooManyStreams(HelmsmanError):
+    """As many browsers listen as may."""
+
+    code = "too_many_streams"
+    retryable = True
+
+
+class Live:
+    """The changes of one Helmsman's sessions and of its registry."""
+
+    def __init__(self, helm: Helmsman, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self._helm = helm
+        self._heartbeat = heartbeat
+        self._run = secrets.token_hex(4)
+        self._count = 0
+        self._oldest = 0
+        self._changes: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._changed = anyio.Event()
+        self._readers = 0
+        self._watching = False
+        helm.listen(self._on_event)
+
+    # --- what changed ------------------------------------------------------------------------------------------------
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        self._mark(session.id, next((kind for types, kind in _KINDS if isinstance(event, types)), "details"))
+
+    def _mark(self, session_id: str, kind: str) -> None:
+        self._count += 1
+        kinds = self._changes.setdefault(session_id, {})
+        kinds[kind] = self._count
+        self._changes.move_to_end(session_id)
+        if len(self._changes) > _MAX_SESSIONS:
+            _, forgotten = self._changes.popitem(last=False)
+            self._oldest = max(forgotten.values())
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _since(self, count: int) -> list[dict[str, Any]]:
+        """All that changed after `count`, oldest first."""
+        found: list[dict[str, Any]] = []
+        for session_id, kinds in reversed(self._changes.items()):
+            newer = sorted(kind for kind, number in kinds.items() if number > count)
+            if not newer:
+                break
+            found.append(self._change(session_id, newer))
+        return found[::-1]
+
+    def _change(self, session_id: str, kinds: list[str]) -> dict[str, Any]:
+        if session_id == _EVERYBODY:
+            return {"kinds": kinds}
+        session = self._helm.sessions.get(session_id)
+        now = {} if session is None else {"status": session.status, "cursor": session.feed.cursor}
+        return {"sessionId": session_id, "kinds": kinds, **now}
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def stream(self, last_event_id: str | None) -> EventStream:
+        """The changes after an event, as a response.
+
+        Raises:
+            TooManyStreams: There are too many already.
+        """
+        if self._readers >= _MAX_READERS:
+            raise TooManyStreams("Too many browsers listen already. Close some of the dashboard's windows.")
+        return EventStream(self._messages(last_event_id))
+
+    async def _messages(self, last_event_id: str | None) -> AsyncIterator[bytes]:
+        self._readers += 1
+        self._watch()
+        try:
+            told = self._known_place(last_event_id)
+            hello = {"resumed": told is not None, "version": __version__}
+            told = self._count if told is None else told
+            yield _message("hello", hello, self._id(told))
+            while True:
+                changed = self._changed
+                if told == self._count:
+                    with anyio.move_on_after(self._heartbeat) as waiting:
+                        await changed.wait()
+                    if waiting.cancelled_caught:
+                        yield b": still here\n\n"
+                        continue
+                changes, told = self._since(told), self._count
+                yield _message("changes", {"changes": changes}, self._id(told))
+                await anyio.sleep(_MIN_INTERVAL)
+        finally:
+            self._readers -= 1
+
+    def _id(self, count: int) -> str:
+        return f"{self._run}-{count}"
+
+    def _known_place(self, last_event_id: str | None) -> int | None:
+        run, _, count = (last_event_id or "").partition("-")
+        if run != self._run or not (count.isascii() and count.isdigit() and len(count) < 20):
+            return None
+        return int(count) if self._oldest <= int(count) <= self._count else None
+
+    # --- what others do ----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._helm.in_background(self._watch_others)
+
+    async def _watch_others(self) -> None:
+        """While somebody listens, look whether other processes have changed something, and follow what they run."""
+        version: Any = None
+        listed: Any = None
+        rounds = 0
+        try:
+            while self._readers:
+                try:
+                    now = await self._helm.ledger.registry(lambda registry: registry.version())
+                    if now != version:
+                        if version is not None:
+                            self._mark(_EVERYBODY, "tasks")
+                        version = now
+                        await self._follow_others()
+                    if rounds % _LIST_EVERY == 0:
+                        found = await self._sessions_of_others()
+                        if listed not in (None, found):
+                            self._mark(_EVERYBODY, "sessions")
+                        listed = found
+                except HelmsmanError as error:
+                    log.debug("others cannot be watched: %s", error)
+                rounds += 1
+                await anyio.sleep(_WATCH_SECONDS)
+        finally:
+            self._watching = False
+
+    async def _follow_others(self) -> None:
+        """Attach to what runs in engines that outlive their processes: only so are its questions known here."""
+        for task in await self._helm.ledger.registry(lambda registry: registry.running()):
+            if task.session_id is None or task.engine is None or task.owner == Owner.me():
+                continue
+            try:
+                await self._helm.session(task.session_id)
+            except HelmsmanError as error:
+                log.debug("session %s is not followed: %s", task.session_id, error)
+
+    async def _sessions_of_others(self) -> tuple[tuple[str, object], ...]:
+        found, _ = await self._helm.list(limit=_LIST_WATCHED)
+        running = {session.id for session in self._helm.sessions.values() if session.state.is_running}
+        return tuple((info.session_id, info.updated_at) for info in found if info.session_id not in running)
+
+
+class EventStream:
+    """A response of server-sent events that ends when its reader goes away."""
+
+    def __init__(self, messages: AsyncIterator[bytes]) -> None:
+        self._messages = messages
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+
+        async def until_gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(until_gone)
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async for message in self._messages:
+                await send({"type": "http.response.body", "body": message, "more_body": True})
+
+
+def _message(name: str, data: dict[str, Any], event_id: str) -> bytes:
+    return f"event: {name}\nid: {event_id}\ndata: {json_line(data)}\n\n".encode("ascii")

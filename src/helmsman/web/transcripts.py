@@ -1,0 +1,190 @@
+"""Everything that was done in a session, as one numbered list.
+
+Past turns come from Codex's own storage, the running one from the session. Older Codex versions store messages only, so
+the turns that ended here are remembered as they were, as far as there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from helmsman.errors import CodexUnsupported, EngineError
+from helmsman.events import EngineGone, TurnEnded, UserMessage
+from helmsman.rendering import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from helmsman.engine import PastTurn
+    from helmsman.events import Event, Item
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+TurnStatus = Literal["active", "done", "error", "interrupted"]
+
+_HISTORIES_KEPT: Final = 16
+_REMEMBERED_CHARS: Final = 32 * 1024 * 1024
+_STATUS: Final[dict[str, TurnStatus]] = {"completed": "done", "failed": "error", "inProgress": "active"}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn and what was done in it; its first item has the number `first` in the session's list."""
+
+    id: str | None
+    status: TurnStatus
+    items: Sequence[Item]
+    first: int = 0
+
+    @property
+    def prompt(self) -> str | None:
+        return next((item.text for item in self.items if isinstance(item, UserMessage)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The turns of a session, oldest first."""
+
+    turns: tuple[Turn, ...]
+
+    @property
+    def total(self) -> int:
+        return self.turns[-1].first + len(self.turns[-1].items) if self.turns else 0
+
+    def entries(self, first: int, end: int) -> Iterator[tuple[int, int, Turn, Item]]:
+        """The items from `first` to before `end`: each with its number, that of its turn (from 1) and the turn."""
+        for number, turn in enumerate(self.turns, 1):
+            if turn.first >= end:
+                return
+            begin = max(first - turn.first, 0)
+            for offset, item in enumerate(turn.items[begin : end - turn.first], begin):
+                yield turn.first + offset, number, turn, item
+
+
+class Transcripts:
+    """The transcripts of all sessions of a Helmsman."""
+
+    def __init__(self, helm: Helmsman) -> None:
+        self._helm = helm
+        self._histories: OrderedDict[str, tuple[Any, tuple[Turn, ...]]] = OrderedDict()
+        self._remembered: OrderedDict[tuple[str, str], tuple[Turn, int]] = OrderedDict()
+        self._chars = 0
+        self._reading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        helm.listen(self._on_event)
+
+    async def of(self, session: Session) -> Transcript:
+        """The transcript of a session as it is now.
+
+        Raises:
+            HelmsmanError: Codex cannot be asked.
+        """
+        past = [self._as_it_was(session.id, turn) for turn in await self._history(session)]
+        state = session.state
+        if state.is_running:
+            # Codex's storage may have the running turn too; the session has what is being written as well.
+            past = [turn for turn in past if turn.status != "active" and turn.id != state.turn_id]
+            past.append(Turn(state.turn_id, "active", _with_prompt(session.items, state.prompt)))
+        else:
+            stored = {turn.id for turn in past}
+            past += [
+                turn for (session_id, _), (turn, _) in self._remembered.items()
+                if session_id == session.id and turn.id not in stored
+            ]
+            if not past and session.items:
+                past = [Turn(state.turn_id, _ended(session), session.items)]
+        return Transcript(tuple(_numbered(past)))
+
+    # --- Codex's storage ---------------------------------------------------------------------------------------------
+
+    async def _history(self, session: Session) -> tuple[Turn, ...]:
+        async with self._reading[session.id]:
+            version = await self._version(session)
+            known = self._histories.get(session.id)
+            if known is None or known[0] != version:
+                known = version, await self._read(session)
+                self._histories[session.id] = known
+            self._histories.move_to_end(session.id)
+        while len(self._histories) > _HISTORIES_KEPT:
+            forgotten, _ = self._histories.popitem(last=False)
+            self._reading.pop(forgotten, None)
+        return known[1]
+
+    async def _version(self, session: Session) -> Any:
+        """Something that changes when past turns may have changed: during a turn they do not."""
+        if session.state.is_running:
+            return session.turn_count
+        info = await self._helm.truth.find(session.id)
+        return None if info is None else info.updated_at
+
+    async def _read(self, session: Session) -> tuple[Turn, ...]:
+        try:
+            return tuple(map(_past_turn, await self._helm.history(session.id)))
+        except CodexUnsupported:  # the exec engine: what ended here is all there is
+            return ()
+        except EngineError as error:
+            if not session.state.is_running:
+                raise
+            log.debug("session %s has no history yet: %s", session.id, error)
+            return ()
+
+    # --- turns that ended here ---------------------------------------------------------------------------------------
+
+    def _as_it_was(self, session_id: str, turn: Turn) -> Turn:
+        known = self._remembered.get((session_id, turn.id or ""))
+        return known[0] if known is not None and len(known[0].items) >= len(turn.items) else turn
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None or session.state.is_running:
+            return
+        turn_id = session.state.turn_id
+        if session.engine is None or turn_id is None:
+            return  # only told of, by somebody who was not there
+        turn = Turn(turn_id, _ended(session), tuple(_with_prompt(session.items, session.state.prompt)))
+        self._forget(session.id, turn_id)
+        size = sum(_size(item) for item in turn.items)
+        self._remembered[session.id, turn_id] = turn, size
+        self._chars += size
+        while self._chars > _REMEMBERED_CHARS:
+            self._forget(*next(iter(self._remembered)))
+
+    def _forget(self, session_id: str, turn_id: str) -> None:
+        _, size = self._remembered.pop((session_id, turn_id), (None, 0))
+        self._chars -= size
+
+
+def _past_turn(turn: PastTurn) -> Turn:
+    status = _STATUS.get(turn.status, "interrupted")
+    return Turn(turn.id, status, turn.items)
+
+
+def _ended(session: Session) -> TurnStatus:
+    match session.status:
+        case "active" | "awaiting_approval":
+            return "active"
+        case status:
+            return status
+
+
+def _with_prompt(items: list[Item], prompt: str | None) -> list[Item]:
+    """The items with the prompt first: `codex exec` does not repeat it, and the app-server does so after a moment."""
+    if prompt is None or (items and isinstance(items[0], UserMessage)):
+        return items
+    return [UserMessage(id="prompt", text=prompt), *items]
+
+
+def _numbered(turns: list[Turn]) -> Iterator[Turn]:
+    first = 0
+    for turn in turns:
+        yield Turn(turn.id, turn.status, turn.items, first)
+        first += len(turn.items)
+
+
+def _size(item: Item) -> int:
+    return len(json_line({"item": item}))

@@ -1,0 +1,161 @@
+"""Sessions, questions, turns and entries as the API shows them (`helmsman.web.api` says what the fields mean)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.mcp.status import session_status
+from helmsman.rendering import item_as_dict, session_info_as_dict, usage_as_dict
+from helmsman.tasks.model import Owner
+from helmsman.web.shortening import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.engine import SessionInfo
+    from helmsman.events import Item
+    from helmsman.questions import Question
+    from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.model import Task
+    from helmsman.web.transcripts import Turn
+
+SUMMARY_CHARS: Final = 200
+_PROMPT_CHARS: Final = 500
+_DETAIL_CHARS: Final = 200_000
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have something in them."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def one_line(text: str | None, width: int = SUMMARY_CHARS) -> str | None:
+    line = " ".join((text or "")[: 10 * width].split())
+    return line[:width] or None
+
+
+def time(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat(timespec="seconds")
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+    """A session's status: of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
+    if session is not None and session.state.is_running:
+        return session.status
+    newest = tasks[0] if tasks else None
+    if newest is not None and newest.is_running and newest.owner != Owner.me():
+        return "awaiting_approval" if newest.input_required else "active"
+    return None if session is None else session.status
+
+
+def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
+    """A session in a list, by what is known of it on disk, here and in the registry."""
+    status = known_status(session, tasks)
+    shown = {} if info is None else session_info_as_dict(info)
+    if session is not None:
+        changed_at = session.changed_at.astimezone(UTC)
+        shown.setdefault("sessionId", session.id)
+        shown.setdefault("timestamp", time(changed_at))
+        live = {"directory": session.directory, "name": session.state.name, "model": session.model}
+        live |= {"summary": session.state.name or session.state.prompt}
+        shown = present(live) | shown
+    elif tasks:
+        shown.setdefault("sessionId", tasks[0].session_id)
+        shown.setdefault("timestamp", time(tasks[0].updated_at))
+        shown = present({"directory": tasks[0].directory, "summary": tasks[-1].instruction}) | shown
+    shown["summary"] = one_line(shown.get("summary"))
+    shown["isActive"] = status in ("active", "awaiting_approval")
+    shown["status"] = status
+    shown["questions"] = (len(session.state.questions) or None) if session is not None else None
+    shown["note"] = session.state.note if session is not None else None
+    shown["taskIds"] = [task.id for task in reversed(tasks)] or None
+    shown["archived"] = shown.get("archived") or None
+    shown.pop("engineVersion", None)
+    shown.pop("parentId", None)
+    return present(shown)
+
+
+def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
+    state = session.state
+    status = session_status(session, output_lines=output_lines).model_dump(by_alias=True, mode="json", exclude_none=True)
+    status["itemEvents"] = []
+    more = {
+        "name": state.name,
+        "prompt": state.prompt,
+        "sandbox": state.sandbox,
+        "approvalPolicy": state.approval_policy,
+        "questions": [question_in_full(session, question) for question in session.questions],
+        "queued": len(session.queue),
+        "taskIds": list(session.task_ids),
+        "createdAt": time(session.created_at),
+        "changedAt": time(session.changed_at),
+        "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
+        "hasDiff": bool(state.diff),
+    }
+    return {**status, **present(more)}
+
+
+def question_in_full(session: Session, question: Question) -> dict[str, Any]:
+    details, _ = shortened(dict(question.details), _DETAIL_CHARS)
+    return present(
+        {
+            "sessionId": session.id,
+            "id": question.id,
+            "type": question.type,
+            "questions": [
+                {
+                    "question": prompt.text,
+                    "options": list(prompt.options),
+                    "freeText": prompt.free_text or not prompt.options,
+                    "secret": prompt.secret,
+                    "descriptions": dict(prompt.descriptions),
+                }
+                for prompt in question.prompts
+            ],
+            "details": details,
+            "directory": session.directory,
+            "summary": one_line(session.state.name or session.state.prompt),
+            "agentId": question.agent_id,
+        }
+    )
+
+
+# --- turns and entries -----------------------------------------------------------------------------------------------
+
+
+def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[str, Any]) -> dict[str, Any]:
+    """`times` has `startedAt`, `endedAt` and `usage` as Codex recorded them; a task knows them better."""
+    kinds: dict[str, int] = {}
+    for item in turn.items:
+        kinds[item.type] = kinds.get(item.type, 0) + 1
+    began = task.created_at if task is not None else times.get("began")
+    ended = (task.completed_at if task is not None else None) or times.get("ended")
+    usage = task.usage if task is not None and task.usage is not None else times.get("usage")
+    until = datetime.now(UTC) if turn.status == "active" else ended
+    return present(
+        {
+            "number": number,
+            "turnId": turn.id,
+            "status": turn.status,
+            "prompt": one_line(turn.prompt, _PROMPT_CHARS),
+            "firstIndex": turn.first,
+            "items": len(turn.items),
+            "kinds": kinds,
+            "startedAt": time(began),
+            "endedAt": time(ended) if turn.status != "active" else None,
+            "seconds": round((until - began).total_seconds(), 1) if began is not None and until is not None else None,
+            "taskId": None if task is None else task.id,
+            "usage": None if usage is None else usage_as_dict(usage),
+        }
+    )
+
+
+def entry(index: int, number: int, turn: Turn, item: Item, *, text_limit: int) -> dict[str, Any]:
+    """One item of a transcript, with long texts cut."""
+    shown, missing = shortened(item_as_dict(item), text_limit)
+    return present({"index": index, "turn": number, "turnId": turn.id, "item": shown, "cut": missing or None})

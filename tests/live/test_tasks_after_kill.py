@@ -1,0 +1,269 @@
+"""Two hundred Helmsmen are killed at random moments; afterwards every task says of itself what is true.
+
+What is true is told by others: the scripted model (whom Codex has asked), Codex's own record of each turn, and the engines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from helmsman import Helmsman
+from helmsman.codex.engine_activity import look
+from helmsman.codex.engine_records import read_records
+from helmsman.codex.rollout_end import turns_of
+from helmsman.codex.rollouts import RolloutIndex
+from helmsman.concurrency import background_tasks
+from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.testing import run, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import anyio.abc
+
+    from helmsman.codex.rollout_end import RolloutTurn
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+    from helmsman.testing import CodexHome, ModelRequest, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There is no kill -9 here.")]
+
+KILLABLE = Path(__file__).with_name("killable_helmsman.py")
+KILLS = 200
+AT_ONCE = 6
+SEED = 20261115
+SECONDS = 100
+
+STORIES = ("quick", "command", "gated", "question", "twice")
+STAGES = {
+    "forked": 0.1,  # with the longest random delay after it, in seconds
+    "entered": 0.2,
+    "began": 0.1,
+    "ItemEnded": 0.05,
+    "QuestionAsked": 0.02,
+    "TurnEnded": 0.01,
+    "entered again": 0.1,
+    "ended": 0.01,
+}
+
+
+@dataclass
+class Job:
+    """One process, what it is to do, and when it dies."""
+
+    number: int
+    story: str
+    detach: bool
+    stage: str
+    delay: float
+    reached: anyio.Event = field(default_factory=anyio.Event)
+    pid: int | None = None
+
+    @property
+    def prompts(self) -> list[str]:
+        name = f"job {self.number}:"
+        return [f"{name} quick", f"{name} gated again"] if self.story == "twice" else [f"{name} {self.story}"]
+
+    @classmethod
+    def at_random(cls, number: int, chance: random.Random) -> Job:
+        stage = chance.choice(list(STAGES))
+        story = chance.choice(STORIES)
+        if stage in ("QuestionAsked", "entered again"):
+            story = "question" if stage == "QuestionAsked" else "twice"
+        elif stage in ("TurnEnded", "ended", "ItemEnded"):
+            story = chance.choice(("quick", "command"))
+        return cls(number, story, chance.random() < 0.5, stage, chance.uniform(0, STAGES[stage]))
+
+
+class Killing:
+    """Starts the jobs' processes and kills each at its moment."""
+
+    def __init__(self, process: anyio.abc.Process, settings: Settings, cwd: Path) -> None:
+        self._process = process
+        self._settings = settings
+        self._cwd = cwd
+        self._jobs: dict[int, Job] = {}
+
+    async def listen(self) -> None:
+        assert self._process.stdout is not None
+        lines = BufferedByteReceiveStream(self._process.stdout)
+        with suppress(anyio.EndOfStream, anyio.IncompleteRead):
+            while True:
+                report = json.loads(await lines.receive_until(b"\n", 65536))
+                job = self._jobs[report["job"]]
+                job.pid = report.get("pid", job.pid)
+                if report["stage"] == job.stage:
+                    job.reached.set()
+
+    async def kill(self, job: Job) -> None:
+        """The whole short life of one job."""
+        self._jobs[job.number] = job
+        flags = {"codex_path": str(self._settings.codex_path), "detach": job.detach}
+        order = {"job": job.number, "settings": flags, "cwd": str(self._cwd), "prompts": job.prompts}
+        assert self._process.stdin is not None
+        await self._process.stdin.send(json.dumps(order).encode() + b"\n")
+        await job.reached.wait()
+        await anyio.sleep(job.delay)
+        assert job.pid is not None
+        os.kill(job.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def killing(settings: Settings, home: CodexHome, cwd: Path) -> AsyncIterator[Killing]:
+    command = [sys.executable, str(KILLABLE)]
+    async with (
+        await anyio.open_process(command, env=home.env, cwd=cwd, stderr=None) as process,
+        background_tasks() as tasks,
+    ):
+        begun = Killing(process, settings, cwd)
+        tasks.start_soon(begun.listen)
+        try:
+            yield begun
+        finally:
+            process.kill()
+
+
+async def kill_all(killer: Killing, jobs: list[Job]) -> None:
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def one(job: Job) -> None:
+        async with limit:
+            await killer.kill(job)
+
+    async with anyio.create_task_group() as tasks:
+        for job in jobs:
+            tasks.start_soon(one, job)
+
+
+# --- the witnesses ---------------------------------------------------------------------------------------------------
+
+
+class Witnesses:
+    """What happened, from those who do not ask the registry."""
+
+    def __init__(self, model: ScriptedModel, home: CodexHome, state_dir: Path) -> None:
+        self._model = model
+        self._index = RolloutIndex(home.path)
+        self._state_dir = state_dir
+
+    def turns(self) -> dict[str, RolloutTurn]:
+        """Each turn that Codex has a record of, by its prompt."""
+        found: dict[str, RolloutTurn] = {}
+        for info in self._index.list(limit=10 * KILLS)[0]:
+            assert info.path is not None
+            prompts = prompts_in(info.path)
+            for prompt, turn in zip(reversed(prompts), turns_of(info.path), strict=False):
+                found[prompt] = turn
+        return found
+
+    def asked_of_the_model(self) -> set[str]:
+        return {request.last_user_text for request in self._model.requests}
+
+    def running(self) -> set[str]:
+        """The sessions that an engine is at work on."""
+        running: set[str] = set()
+        for record in read_records(self._state_dir):
+            activity = look(record.socket)
+            running |= {*activity.working, *activity.waiting}
+        return running
+
+
+def prompts_in(rollout: Path) -> list[str]:
+    entries = [json.loads(line) for line in rollout.read_text(encoding="utf-8").splitlines()]
+    return [
+        entry["payload"]["message"]
+        for entry in entries
+        if entry["type"] == "event_msg" and entry["payload"]["type"] == "user_message"
+    ]
+
+
+ENDS = {"completed": "completed", "failed": "failed", "interrupted": "canceled"}
+
+
+def lie(task: Task, turn: RolloutTurn | None, running: set[str]) -> str | None:
+    """What is not true of what a task says, or None."""
+    if turn is None:
+        return None if task.status == "unknown" else "Codex has no record of its turn"
+    if turn.outcome != "open":
+        if task.status != ENDS[turn.outcome]:
+            return f"Codex says its turn {turn.outcome}"
+        return None if task.result == turn.message else f"Codex says its result is {turn.message}"
+    if task.session_id in running:
+        return None if task.status == "working" else "an engine is at work on it"
+    return None if task.status == "failed" else "nobody is at work on it"
+
+
+def done(request: ModelRequest) -> str:
+    return f"Done with {request.last_user_text}"
+
+
+@pytest.mark.timeout(240)
+async def test_after_two_hundred_kills_every_task_tells_the_truth(
+    model: ScriptedModel, codex_home: CodexHome, settings: Settings, detached_engines: Path, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("quick", lambda request: say(done(request)))
+    model.on("command", run("echo working"), lambda request: say(done(request)))
+    model.on("gated", lambda request: say("Done ", gate, f"with {request.last_user_text}"))
+    model.on("question", run("touch made.txt", escalate="please"), lambda request: say(done(request)))
+    chance = random.Random(SEED)  # noqa: S311 - the moments are to be the same each time
+    jobs = [Job.at_random(number, chance) for number in range(KILLS)]
+    with anyio.fail_after(SECONDS):
+        async with killing(settings, codex_home, git_repo) as killer:
+            await kill_all(killer, jobs)
+    witnesses = Witnesses(model, codex_home, detached_engines)
+    async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+        await until_all_tell_the_truth(helm, witnesses)
+        gate.release()
+        while (asking := await answered(helm)) or witnesses.running():
+            await anyio.sleep(0.05)
+        tasks = await until_all_tell_the_truth(helm, witnesses)
+    assert not [task for task in tasks if task.is_running]
+    prompts = {task.instruction for task in tasks}
+    assert witnesses.asked_of_the_model() <= prompts
+    with sqlite3.connect(detached_engines / REGISTRY_NAME) as registry:
+        assert registry.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    registry.close()
+
+
+async def until_all_tell_the_truth(helm: Helmsman, witnesses: Witnesses) -> list[Task]:
+    """A Codex whose parent was killed may take a moment to write down the end, and as long its task may call it working."""
+    lies: list[str] = []
+    with anyio.move_on_after(30):
+        while True:
+            tasks, _ = await helm.tasks.list(limit=10 * KILLS)
+            turns, running = witnesses.turns(), witnesses.running()
+            said = {task.id: lie(task, turns.get(task.instruction), running) for task in tasks}
+            lies = [f"{task.id} ({task.instruction}) says {task.status}, but {said[task.id]}\n  {task}" for task in tasks if said[task.id]]
+            if not lies:
+                return tasks
+            await anyio.sleep(0.2)
+    pytest.fail("\n".join(lies), pytrace=False)
+
+
+async def answered(helm: Helmsman) -> bool:
+    """Approve what is asked; whether anything was."""
+    tasks, _ = await helm.tasks.list(status=["working"], limit=10 * KILLS)
+    found = False
+    for task in tasks:
+        task = await helm.tasks.get(task.id)
+        session = helm.tasks.local.session_of(task)
+        for question in session.questions if session is not None else ():
+            found = True
+            with suppress(Exception):
+                await helm.respond(session.id, question.id, ["approve"])
+    return found

@@ -1,0 +1,45 @@
+"""The tools of the removed `codex mcp-server` on every Codex: a turn with an approval, and a reply after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.mcp.server import build_server
+from helmsman.testing import run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+from tests.mcp.test_elicitation import Person
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+
+
+async def test_the_removed_server(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    model.on("again", say("back"))
+    compat = replace(settings, tools=("compat",))
+    person = Person()
+    arguments = {"cwd": str(git_repo), "sandbox": "workspace-write", "approval-policy": "on-request"}
+    async with (
+        Helmsman(compat, env=codex_home.env) as helm,
+        Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
+    ):
+        first = await Caller(client)("codex", prompt="touch", **arguments)
+    assert first["content"] == "done"
+    assert (git_repo / "made.txt").exists()
+    (form,) = person.forms
+    assert form.message.startswith("Allow Codex to run `")
+    async with Helmsman(compat, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
+        second = await Caller(client)("codex-reply", prompt="again", conversationId=first["threadId"])
+    assert second == {"threadId": first["threadId"], "content": "back"}

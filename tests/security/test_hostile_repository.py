@@ -1,0 +1,223 @@
+"""A hostile repository gains nothing by being worked in, whichever way the work was started.
+
+None of its programs is started, none of its rules allows anything, and the user's Codex configuration is byte for byte what
+it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, load_settings, run_step
+from helmsman.errors import InvalidSetting
+from helmsman.mcp.server import build_server
+from helmsman.testing import run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+from tests.security.hostile_repository import HostileRepository, make_hostile
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+SECONDS = 60
+ASKING: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
+
+
+@pytest.fixture
+def hostile(git_repo: Path, tmp_path: Path) -> HostileRepository:
+    return make_hostile(git_repo, tmp_path / "traps")
+
+
+@pytest.fixture
+def place(codex_binary: Path, codex_home: CodexHome, hostile: HostileRepository, model: ScriptedModel) -> Place:
+    """Helmsman started in the repository itself, so that its `helmsman.toml` is the project's."""
+    model.on("work", run("touch escaped.txt", escalate="please"), say("done"))
+    model.otherwise(say("done"))
+    flags = {"codex_path": str(codex_binary), "detach": False, "approval_timeout_ms": 200}
+    settings = load_settings(flags, codex_home.env, hostile.path)
+    assert [file.trusted for file in settings.files] == [False]
+    return Place(settings, codex_home, hostile)
+
+
+class Place:
+    def __init__(self, settings: Settings, home: CodexHome, hostile: HostileRepository) -> None:
+        self.settings = settings
+        self.home = home
+        self.hostile = hostile
+
+    @property
+    def path(self) -> Path:
+        return self.hostile.path
+
+    def helm(self, **changes: Any) -> Helmsman:
+        return Helmsman(replace(self.settings, **changes), env=self.home.env)
+
+
+# --- every way to start ----------------------------------------------------------------------------------------------
+
+
+async def finished(session: Session) -> None:
+    assert await session.wait(until="end", timeout=SECONDS)
+
+
+async def start(place: Place) -> None:
+    async with place.helm() as helm:
+        await finished(await helm.start("work", cwd=place.path, **ASKING))
+
+
+async def start_with_nothing_said(place: Place) -> None:
+    async with place.helm() as helm:
+        await finished(await helm.start("work", cwd=place.path))
+
+
+async def start_with_nothing_forbidden(place: Place) -> None:
+    async with place.helm() as helm:
+        await finished(await helm.start("hello", cwd=place.path, dangerously_bypass_approvals_and_sandbox=True))
+
+
+async def go_on_and_fork(place: Place) -> None:
+    async with place.helm() as helm:
+        session = await helm.start("hello", cwd=place.path, **ASKING)
+        await finished(session)
+    async with place.helm() as helm:
+        await finished(await helm.say(session.id, "work"))
+        await finished(await helm.fork(session.id, "work"))
+
+
+async def in_a_worktree(place: Place) -> None:
+    async with place.helm() as helm:
+        session = await helm.start("work", cwd=place.path, worktree=True, **ASKING)
+        await finished(session)
+        assert session.worktree is not None
+        assert (session.worktree.path / ".codex/config.toml").exists()
+        assert not list(session.worktree.path.rglob("escaped.txt"))
+
+
+async def as_a_step(place: Place) -> None:
+    await run_step("work", cwd=place.path, settings=place.settings, env=place.home.env, **ASKING)
+
+
+async def by_exec(place: Place) -> None:
+    async with place.helm(engine="exec") as helm:
+        await finished(await helm.start("work", cwd=place.path, sandbox="workspace-write"))
+
+
+async def in_a_detached_engine(place: Place) -> None:
+    async with place.helm(detach=True) as helm:
+        await finished(await helm.start("work", cwd=place.path, **ASKING))
+
+
+async def by_compat(place: Place) -> None:
+    options = {"cwd": str(place.path), "sandbox": "workspace-write", "approval-policy": "on-request"}
+    async with place.helm(tools=("compat",)) as helm, Client(build_server(helm)) as client:
+        await Caller(client)("codex", prompt="work", **options)
+
+
+async def by_the_router(place: Place) -> None:
+    async with place.helm(tools=("router",)) as helm, Client(build_server(helm)) as client:
+        codex = Caller(client)
+        begun = await codex("codex", request="work on it", context={"working_dir": str(place.path)})
+        assert begun["task"]["mode"] == "local"
+        await until_completed(codex, begun["task"]["id"])
+
+
+async def by_a_primitive(place: Place) -> None:
+    tools: dict[str, Any] = {"tools": ("router",), "expose_primitives": True}
+    async with place.helm(**tools) as helm, Client(build_server(helm)) as client:
+        codex = Caller(client)
+        begun = await codex("_codex_local_run", task="work on it", working_dir=str(place.path))
+        await until_completed(codex, begun["task_id"])
+
+
+async def until_completed(codex: Caller, task_id: str) -> None:
+    with anyio.fail_after(SECONDS):
+        while (await codex("codex", request=f"wait for {task_id}"))["task"]["status"] != "completed":
+            pass
+
+
+EVERY_WAY = [
+    start,
+    start_with_nothing_said,
+    start_with_nothing_forbidden,
+    go_on_and_fork,
+    in_a_worktree,
+    as_a_step,
+    by_exec,
+    by_compat,
+    by_the_router,
+    by_a_primitive,
+]
+
+
+async def work_in(place: Place, way: Callable[[Place], Awaitable[None]]) -> None:
+    before = place.home.config_path.read_bytes()
+    rules = sorted(place.home.path.rglob("*.rules"))
+    await way(place)
+    assert place.hostile.sprung == set()
+    assert not place.hostile.escaped
+    assert place.home.config_path.read_bytes() == before
+    assert sorted(place.home.path.rglob("*.rules")) == rules
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=lambda way: way.__name__)
+async def test_a_hostile_repository_gains_nothing(place: Place, way: Callable[[Place], Awaitable[None]]) -> None:
+    await work_in(place, way)
+
+
+async def test_nor_does_it_in_an_engine_that_outlives_us(place: Place, detached_engines: Path) -> None:
+    await work_in(place, in_a_detached_engine)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", [start, go_on_and_fork, by_exec], ids=lambda way: way.__name__)
+async def test_it_gains_nothing_on_any_codex(place: Place, way: Callable[[Place], Awaitable[None]]) -> None:
+    place.home.configure(personality="pragmatic")  # or some versions write that themselves, wherever they start
+    await work_in(place, way)
+
+
+# --- that the traps are real -----------------------------------------------------------------------------------------
+
+
+async def test_the_traps_spring_where_the_caller_trusts_the_repository(place: Place) -> None:
+    before = place.home.config_path.read_bytes()
+    async with place.helm() as helm:
+        await finished(await helm.start("hello", cwd=place.path, trust_repository=True, **ASKING))
+        with anyio.fail_after(SECONDS):
+            while "mcp-server" not in place.hostile.sprung:
+                await anyio.sleep(0.05)
+    assert place.home.config_path.read_bytes() == before
+
+
+async def test_the_rules_count_where_the_user_trusts_the_project(
+    place: Place, codex_binary: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(f"trusted_projects = ['{place.path}']\n", encoding="utf-8")
+    flags = {"codex_path": str(codex_binary), "detach": False, "approval_timeout_ms": 200}
+    settings = load_settings(flags, place.home.env, place.path, user_file=own)
+    async with Helmsman(settings, env=place.home.env) as helm:
+        await finished(await helm.start("work", cwd=place.path, **ASKING))
+    assert place.hostile.escaped
+
+
+# --- what it says of Helmsman itself ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["codex_path = './codex'", "codex_home = '.'", "state_dir = '.'", "allowed_roots = ['/']"])
+def test_a_repository_that_would_choose_what_runs_is_refused(place: Place, line: str) -> None:
+    file = place.path / "helmsman.toml"
+    file.write_text(f"{line}\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
+    with pytest.raises(InvalidSetting, match="a project's file may not"):
+        load_settings({}, place.home.env, place.path)
