@@ -304,8 +304,11 @@ class EngineExtras(Protocol):
 
     # --- reviews -----------------------------------------------------------------------------------------------------
 
-    async def review_report(self, session_id: str) -> ReviewReport | None:
-        """What the newest review in a session found, from the agent's storage; None where it holds no finished one."""
+    async def review_report(self, session_id: str, shown: str | None) -> ReviewReport | None:
+        """What the newest review in a session found, from the agent's storage; None where it holds no finished one.
+
+        `shown` is the text the agent showed of it, where that is known; what the storage lacks is read from there.
+        """
         ...
 
     # --- about the agent ---------------------------------------------------------------------------------------------

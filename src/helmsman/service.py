@@ -99,8 +99,8 @@ class Helmsman:
         self._index = session_index(self.settings)
         self.truth = TaskTruth(self.settings, self._index)
         own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
-        self._allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
-        self._memory = Memory(self.truth, self._ledger, self._allowed_roots)
+        self.allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
+        self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(self.settings, self._memory, self, self._listeners, self._adopt)
         self.desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
@@ -197,7 +197,7 @@ class Helmsman:
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        checked = session_options(cwd if cwd is not None else ".", options, self._allowed_roots)
+        checked = session_options(cwd if cwd is not None else ".", options, self.allowed_roots)
         turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort, kind=kind)
         opener = start_session(checked, turn, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
@@ -282,7 +282,7 @@ class Helmsman:
         session = await self.session(session_id)
         if options:
             changed = changed_options(session.options, options)
-            session.options = session_options(session.options.cwd, changed, self._allowed_roots)
+            session.options = session_options(session.options.cwd, changed, self.allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
@@ -446,7 +446,7 @@ class Helmsman:
         source = await self.session(session_id)
         turn = turn_input(message) if message is not None else None
         changed = changed_options(source.options, options)
-        checked = session_options(source.options.cwd, changed, self._allowed_roots) if options else source.options
+        checked = session_options(source.options.cwd, changed, self.allowed_roots) if options else source.options
 
         opener = fork_session(source, checked, turn, from_turn)
         return await self._see_through(lambda: self._new_session(checked, turn, opener))

@@ -17,18 +17,14 @@ allow_workspace_patches = true
 
 [[rules]]
 effect = "allow"
-type = "command_approval"
-
-[[rules]]
-effect = "allow"
 command = ["touch"]
 
-[prices.gpt-5_5]
+[prices."gpt-5.5"]
 input = 0.0
 output = 0.0
 
 [cloud]
-environment = "env_evil"
+default_environment = "env_evil"
 """
 _EXEC_POLICY = 'prefix_rule(pattern=["touch"], decision="allow")\n'
 

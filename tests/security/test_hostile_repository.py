@@ -6,6 +6,8 @@ it was.
 
 from __future__ import annotations
 
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings, run_step
-from helmsman.errors import InvalidSetting
+from helmsman.codex.features import Feature, Version
+from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
 from mcp import Client
@@ -21,8 +24,7 @@ from tests.mcp.caller import Caller
 from tests.security.hostile_repository import HostileRepository, make_hostile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from helmsman.sessions.session import Session
@@ -44,6 +46,7 @@ def hostile(git_repo: Path, tmp_path: Path) -> HostileRepository:
 def place(codex_binary: Path, codex_home: CodexHome, hostile: HostileRepository, model: ScriptedModel) -> Place:
     """Helmsman started in the repository itself, so that its `helmsman.toml` is the project's."""
     model.on("work", run("touch escaped.txt", escalate="please"), say("done"))
+    model.on("sneak", run("touch escaped.txt"), say("done"))
     model.otherwise(say("done"))
     flags = {"codex_path": str(codex_binary), "detach": False, "approval_timeout_ms": 200}
     settings = load_settings(flags, codex_home.env, hostile.path)
@@ -82,6 +85,12 @@ async def start_with_nothing_said(place: Place) -> None:
         await finished(await helm.start("work", cwd=place.path))
 
 
+async def start_read_only(place: Place) -> None:
+    """A rule that allows a command lets it run outside the sandbox."""
+    async with place.helm() as helm:
+        await finished(await helm.start("sneak", cwd=place.path, sandbox="read-only", approval_policy="never"))
+
+
 async def start_with_nothing_forbidden(place: Place) -> None:
     async with place.helm() as helm:
         await finished(await helm.start("hello", cwd=place.path, dangerously_bypass_approvals_and_sandbox=True))
@@ -112,6 +121,7 @@ async def as_a_step(place: Place) -> None:
 async def by_exec(place: Place) -> None:
     async with place.helm(engine="exec") as helm:
         await finished(await helm.start("work", cwd=place.path, sandbox="workspace-write"))
+        await finished(await helm.start("sneak", cwd=place.path, sandbox="read-only"))
 
 
 async def in_a_detached_engine(place: Place) -> None:
@@ -150,6 +160,7 @@ async def until_completed(codex: Caller, task_id: str) -> None:
 EVERY_WAY = [
     start,
     start_with_nothing_said,
+    start_read_only,
     start_with_nothing_forbidden,
     go_on_and_fork,
     in_a_worktree,
@@ -180,11 +191,37 @@ async def test_nor_does_it_in_an_engine_that_outlives_us(place: Place, detached_
     await work_in(place, in_a_detached_engine)
 
 
+ON_ANY_CODEX = [start, start_read_only, go_on_and_fork, by_exec]
+
+
 @pytest.mark.matrix
-@pytest.mark.parametrize("way", [start, go_on_and_fork, by_exec], ids=lambda way: way.__name__)
-async def test_it_gains_nothing_on_any_codex(place: Place, way: Callable[[Place], Awaitable[None]]) -> None:
+@pytest.mark.parametrize("way", ON_ANY_CODEX, ids=lambda way: way.__name__)
+async def test_it_gains_nothing_on_any_codex(
+    place: Place, codex_version: tuple[int, int, int], way: Callable[[Place], Awaitable[None]]
+) -> None:
     place.home.configure(personality="pragmatic")  # or some versions write that themselves, wherever they start
-    await work_in(place, way)
+    if Feature.UNTRUSTED_RULES_IGNORED.is_in(Version(*codex_version)):
+        await work_in(place, way)
+    else:
+        with pytest.raises(InvalidInput, match=r"follows the rules in .*/\.codex/rules although nobody trusts"):
+            await work_in(place, way)
+        assert not place.hostile.escaped
+        shutil.rmtree(place.path / ".codex" / "rules")
+        await work_in(place, way)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", [start, by_exec], ids=lambda way: way.__name__)
+async def test_rules_that_stand_alone_gain_nothing_on_any_codex(
+    place: Place, codex_version: tuple[int, int, int], way: Callable[[Place], Awaitable[None]]
+) -> None:
+    """Some versions follow them only where there is no configuration beside them, which they would not trust either."""
+    (place.path / ".codex" / "config.toml").unlink()
+    place.home.configure(personality="pragmatic")
+    follows_them = not Feature.UNTRUSTED_RULES_IGNORED.is_in(Version(*codex_version))
+    with pytest.raises(InvalidInput) if follows_them else nullcontext():
+        await work_in(place, way)
+    assert not place.hostile.escaped
 
 
 # --- that the traps are real -----------------------------------------------------------------------------------------
@@ -216,7 +253,7 @@ async def test_the_rules_count_where_the_user_trusts_the_project(
 
 
 @pytest.mark.parametrize("line", ["codex_path = './codex'", "codex_home = '.'", "state_dir = '.'", "allowed_roots = ['/']"])
-def test_a_repository_that_would_choose_what_runs_is_refused(place: Place, line: str) -> None:
+async def test_a_repository_that_would_choose_what_runs_is_refused(place: Place, line: str) -> None:
     file = place.path / "helmsman.toml"
     file.write_text(f"{line}\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
     with pytest.raises(InvalidSetting, match="a project's file may not"):

@@ -12,7 +12,6 @@ from helmsman.cli.app import json_option, reports_errors
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from helmsman.codex.engine_records import EngineRecord
     from helmsman.settings import Settings
 
 _OTHER_COLUMNS: Final = 70
@@ -47,10 +46,10 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
 def list_engines(*, as_json: bool) -> None:
     """List the engines that run, oldest first."""
     from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.codex.engine_records import read_records
+    from helmsman.codex.engine_overview import engine_overviews
     from helmsman.rendering import json_line
 
-    engines = [_describe(record) for record in read_records(_settings().state_dir)]
+    engines = engine_overviews(_settings().state_dir)
     if as_json:
         click.echo(json_line({"engines": engines}))
     elif not engines:
@@ -116,39 +115,6 @@ def _settings() -> Settings:
     settings = load_settings()
     configure_logs(settings)
     return settings
-
-
-def _describe(record: EngineRecord) -> dict[str, Any]:
-    from helmsman.codex.engine_activity import look
-    from helmsman.codex.engine_records import is_attached
-    from helmsman.errors import EngineError
-
-    try:
-        activity = look(record.socket)
-    except EngineError:
-        activity = None
-    if not record.is_kept:
-        status = "orphaned"
-    elif activity is None:
-        status = "not answering"
-    elif record.is_draining:
-        status = "draining"
-    else:
-        status = "in use" if is_attached(record) else "unattended"
-    return {
-        "id": record.id,
-        "status": status,
-        "running": None if activity is None else len(activity.working),
-        "waiting": None if activity is None else len(activity.waiting),
-        "codexVersion": record.binary.version,
-        "codexPath": record.binary.path,
-        "codexHome": record.codex_home,
-        "pid": record.codex.pid,
-        "keeperPid": record.keeper.pid,
-        "startedAt": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
-        "idleSeconds": record.idle,
-        "sessions": [] if activity is None else [*activity.working, *activity.waiting],
-    }
 
 
 def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:

@@ -15,9 +15,12 @@ from helmsman.cli.app import reports_errors
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from anyio.abc import TaskStatus
 
     from helmsman.mcp.http import HttpOptions
+    from helmsman.service import Helmsman
     from helmsman.settings import Settings
 
 _LEAVE_SECONDS: Final = 15
@@ -84,6 +87,21 @@ def command(
 
 
 async def _serve(settings: Settings, options: HttpOptions | None) -> int:
+    async def serve(helm: Helmsman) -> None:
+        if options is None:
+            from helmsman.mcp.stdio import serve_stdio
+
+            await serve_stdio(helm)
+        else:
+            from helmsman.mcp.http import serve_http
+
+            await serve_http(helm, options, _announce)
+
+    return await serve_until_signal(settings, serve)
+
+
+async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:
+    """Serve with a Helmsman of its own until that ends or a signal comes; the exit code."""
     from helmsman.concurrency import background_tasks
     from helmsman.service import Helmsman
 
@@ -92,14 +110,7 @@ async def _serve(settings: Settings, options: HttpOptions | None) -> int:
         await tasks.start(end.heed_signals)
         async with Helmsman(settings) as helm:
             with end.scope:
-                if options is None:
-                    from helmsman.mcp.stdio import serve_stdio
-
-                    await serve_stdio(helm)
-                else:
-                    from helmsman.mcp.http import serve_http
-
-                    await serve_http(helm, options, _announce)
+                await serve(helm)
     return end.exit_code
 
 

@@ -85,8 +85,7 @@ def command(ctx: click.Context, /, **options: Any) -> int | None:
     given = [
         parameter.opts[0]
         for parameter in command.params
-        if parameter.name is not None
-        and parameter.name != "as_json"
+        if parameter.name != "as_json"
         and ctx.get_parameter_source(parameter.name) is not click.core.ParameterSource.DEFAULT
     ]
     if given:

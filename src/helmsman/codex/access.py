@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from helmsman.codex.features import Feature
 from helmsman.codex.policies import map_approval, turn_sandbox
 from helmsman.codex.profiles import check_config, merge_config, profile_config
+from helmsman.codex.repository_rules import refuse_rules_nobody_trusts
 from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
 from helmsman.repositories import repository_root
@@ -63,9 +64,10 @@ async def plan_access(
     """Work out what to send for these options. `detached` says that the engine listens on a socket.
 
     Raises:
-        InvalidInput: The options contradict each other, name a profile that does not exist, or would let commands reach
-            the engine itself.
+        InvalidInput: The options contradict each other or name a profile that does not exist; or commands could reach the
+            engine itself; or this Codex would follow rules that the repository brought along.
     """
+    refuse_rules_nobody_trusts(binary, options, options.cwd)
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
     approval, remark = map_approval(binary, options.approval_policy)
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming

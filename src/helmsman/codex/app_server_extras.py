@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 
 from helmsman.codex.features import Feature
 from helmsman.codex.normalise import from_app_server
-from helmsman.codex.review_output import read_review
+from helmsman.codex.review_output import from_text, is_of, read_review
 from helmsman.errors import EngineRefused
 from helmsman.events import RateLimitsReported
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from helmsman.engine import Account, Goal, Model, ReviewReport
 
 log = logging.getLogger(__name__)
+
+_FILE_ATTEMPTS: Final = 10
+_FILE_PAUSE: Final = 0.1
 
 
 class AppServerExtras:
@@ -73,9 +77,15 @@ class AppServerExtras:
 
     # --- reviews -----------------------------------------------------------------------------------------------------
 
-    async def review_report(self, session_id: str) -> ReviewReport | None:
+    async def review_report(self, session_id: str, shown: str | None) -> ReviewReport | None:
+        """Codex tells of the end before it has written it down, so the file may still have to catch up."""
         path = (await self._api.read_thread(session_id)).path
-        return None if path is None else await anyio.to_thread.run_sync(read_review, Path(path))
+        for _ in range(_FILE_ATTEMPTS if path is not None else 0):
+            report = await anyio.to_thread.run_sync(read_review, Path(path or ""))
+            if shown is None or (report is not None and is_of(report, shown)):
+                return report
+            await anyio.sleep(_FILE_PAUSE)
+        return None if shown is None else from_text(shown)
 
     # --- about Codex -------------------------------------------------------------------------------------------------
 

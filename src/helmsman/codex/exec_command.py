@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.features import Feature, Version
 from helmsman.codex.profiles import check_config, profile_config
+from helmsman.codex.repository_rules import refuse_rules_nobody_trusts
 from helmsman.errors import CodexUnsupported, InvalidInput
 from helmsman.repositories import repository_root
 
@@ -59,6 +60,7 @@ def exec_command(
         CodexUnsupported: This Codex lacks an option that is needed.
     """
     _check(options, turn, directory)
+    refuse_rules_nobody_trusts(binary, options, directory)
     profile = profile_config(binary, codex_home, options.profile)
     config = check_config(options.config)
     _refuse_asking(config.get("approval_policy"))

@@ -69,6 +69,7 @@ class Feature(Enum):
     GRANULAR_APPROVAL = "use a granular approval policy", "0.115.0"
     PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
     TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
+    UNTRUSTED_RULES_IGNORED = "leave the rules of a repository alone that nobody trusts", "0.130.0"
     POLICY_FROM_HISTORY = "resume a session with the approval policy and sandbox it last had", "0.148.0"
     RESUME_WITHOUT_TURNS = "resume a session without sending its history", "0.125.0"
     WRITER_LOCK = "lock a session against a second writer", "0.147.0"

@@ -86,6 +86,11 @@ def from_text(shown: str) -> ReviewReport:
     return ReviewReport(text=shown, findings=tuple(findings), explanation=shown[: heading.start()].strip())
 
 
+def is_of(report: ReviewReport, shown: str) -> bool:
+    """Whether a text that Codex shows was made of this report."""
+    return report.explanation in shown and all(finding.title in shown for finding in report.findings)
+
+
 def _finding(raw: Mapping[str, Any]) -> Finding:
     place = mapping(raw.get("code_location"))
     lines = mapping(place.get("line_range"))

@@ -6,7 +6,7 @@ another process resumes the thread. So whoever begins the turn after a plan has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.features import Feature
@@ -71,7 +71,7 @@ async def begin(
         instructions = None if binary.can(Feature.PLAN_INSTRUCTIONS) else _PLAN_INSTRUCTIONS
         turn_id = await api.start_turn(
             thread_id,
-            turn,
+            replace(turn, output_schema=None),  # the work has to fit it, not the plan
             sandbox_policy=_READ_ONLY,
             approval_policy="never",
             model=model,

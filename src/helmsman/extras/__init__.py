@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from helmsman.extras.account import AccountFacts
     from helmsman.extras.changes import Changes
+    from helmsman.extras.plans import Plans
+    from helmsman.extras.reviews import Reviews
     from helmsman.extras.upkeep import Upkeep
     from helmsman.extras.usage import UsageReports
     from helmsman.service import Helmsman
@@ -36,6 +38,20 @@ class Extras:
         from helmsman.extras.account import AccountFacts
 
         return AccountFacts(self._helm)
+
+    @cached_property
+    def reviews(self) -> Reviews:
+        """Codex's own review of a change."""
+        from helmsman.extras.reviews import Reviews
+
+        return Reviews(self._helm)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Plan first, and carry it out once that is approved."""
+        from helmsman.extras.plans import Plans
+
+        return Plans(self._helm)
 
     @cached_property
     def changes(self) -> Changes:

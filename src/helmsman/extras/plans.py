@@ -93,7 +93,11 @@ class Plans:
         if session.id in self._waiting:
             return isinstance(event, EngineGone)  # another engine can carry the plan out
         known = session.state.turn_id
-        if not isinstance(event, TurnEnded) or event.outcome != "completed" or (known and event.turn_id not in (None, known)):
+        if (
+            not isinstance(event, TurnEnded)
+            or event.outcome != "completed"
+            or (known and event.turn_id not in (None, known))
+        ):
             return False
         question = _question(session)
         self._waiting[session.id] = _Waiting(question.id, event)
@@ -145,7 +149,9 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
 def _question(session: Session) -> Question:
     plan = _last_text(session, ProposedPlan)
     said = _last_text(session, AgentMessage)
-    text = "Carry out this plan?" if plan else "Codex has proposed no plan yet. Answer it with revise, or let it go ahead?"
+    text = (
+        "Carry out this plan?" if plan else "Codex has proposed no plan yet. Answer it with revise, or let it go ahead?"
+    )
     prompt = Prompt(
         text=text,
         options=(APPROVE, REVISE, STOP),

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse
 from helmsman.errors import InvalidSetting
 from helmsman.mcp.server import build_server
 from helmsman.settings import ensure_state_dir
+from helmsman.web.login import Logins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,25 +125,26 @@ def http_token(state_dir: Path) -> str:
 
 
 class Guard:
-    """Lets a request through when its Host and Origin are ours and its token is right."""
+    """Lets a request through when its Host and Origin are ours and its token is right, or `logins` vouch for it."""
 
-    def __init__(self, app: ASGIApp, *, token: str, options: HttpOptions) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, options: HttpOptions, logins: Logins) -> None:
         self._app = app
         self._token = token.encode()
         self._options = options
+        self._logins = logins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(headers)
+        refusal = self._refusal(scope, headers)
         if refusal is None:
             await self._app(scope, receive, send)
         else:
             await refusal(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         if not self._options.answers_to(_host_name(f"//{headers.get('host', '')}")):
             return _refused(
                 421,
@@ -155,11 +157,17 @@ class Guard:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Compared as bytes and in constant time, also when the scheme is wrong: no answer comes faster than another.
         matches = compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._token)
-        if scheme.lower() != "bearer" or not matches:
-            return _refused(
-                401, "wrong_token", f"Send the token of {TOKEN_NAME} in the state directory as a bearer token."
-            )
-        return None
+        if scheme.lower() == "bearer" and matches:
+            return None
+        match self._logins.verdict(scope, headers):
+            case "admitted":
+                return None
+            case "cross_site":
+                return _refused(403, "cross_site", "Only the dashboard's own page may ask for that with its cookie.")
+            case "unknown":
+                return _refused(
+                    401, "wrong_token", f"Send the token of {TOKEN_NAME} in the state directory as a bearer token."
+                )
 
 
 def _refused(status: int, code: str, message: str) -> JSONResponse:
@@ -210,20 +218,29 @@ class Closable:
                 await _refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
 
 
-def build_app(helm: Helmsman, *, token: str, options: HttpOptions) -> Starlette:
-    """The web application: MCP at `/mcp`, behind the guard."""
+def build_app(helm: Helmsman, *, token: str, options: HttpOptions, logins: Logins | None = None) -> Starlette:
+    """The web application: MCP at `/mcp`, the dashboard at `/`, behind the guard."""
+    from helmsman.web.app import dashboard_routes
+
+    logins = logins or Logins(token, secure=options.scheme == "https")
     app = build_server(helm).streamable_http_app(
         streamable_http_path=MCP_PATH,
         max_request_body_size=_MAX_BODY_BYTES,
         # The guard has looked at Host and Origin already, for every path.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        custom_starlette_routes=dashboard_routes(helm, logins),
     )
-    app.add_middleware(Guard, token=token, options=options)
+    app.add_middleware(Guard, token=token, options=options, logins=logins)
     return app
 
 
-async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[str, Path], None]) -> None:
-    """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect."""
+async def serve_http(
+    helm: Helmsman, options: HttpOptions, announce: Callable[[str, Path], None], logins: Logins | None = None
+) -> None:
+    """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
+
+    `logins` are the dashboard's, for a caller that hands out login links itself.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -233,7 +250,7 @@ async def serve_http(helm: Helmsman, options: HttpOptions, announce: Callable[[s
 
     options.check()
     token = http_token(helm.settings.state_dir)
-    app = Closable(build_app(helm, token=token, options=options))
+    app = Closable(build_app(helm, token=token, options=options, logins=logins))
     with _listener(options) as listener:
         config = uvicorn.Config(
             app,

@@ -22,8 +22,8 @@ UNKNOWN: Final = "unknown"
 class UsageInput(Input):
     since: str | None = Field(
         None,
-        description="Only turns begun since then: so long ago, e.g. 24h, 7d, 2w, or a date or time, e.g. 2026-11-01. Default: "
-        "all there ever was.",
+        description="Only turns begun since then: so long ago, e.g. 24h, 7d, 2w, or a date or time, e.g. 2026-11-01. "
+        "Default: all there ever was.",
     )
     group_by: GroupBy = Field("day", description="What to sum up by: day, model, directory or session, e.g. model.")
 
@@ -102,8 +102,8 @@ USAGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
         name="codex_usage",
         title="See what Codex has spent",
         description=(
-            "Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory or "
-            "session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use "
+            "Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory "
+            "or session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use "
             "codex_account; for one running session, codex_status."
         ),
         takes=UsageInput,

@@ -81,10 +81,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
         own?: {name: app-server|exec, id?, lost?: message}}; `own` is the engine this server uses, once it has one.
 
-    GET /api/usage?by=day|model|directory|session&since=30d → {by, since?, rows: [{key?, inputTokens, cachedInputTokens,
-        outputTokens, reasoningOutputTokens, turns, costUsd?}], total: the same without key}
-        `since`: a number with d, h or w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other
-        rows by tokens, most first.
+    GET /api/usage?by=day|model|directory|session&since=30d&limit=400 → {by, since?, rows: [{key?, inputTokens,
+        cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}], total: the same
+        without key, omitted, unpricedModels: [str]}
+        `since`: 24h, 7d, 2w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other rows by tokens,
+        most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total has them.
+        `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
 
     GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
         ids of tasks

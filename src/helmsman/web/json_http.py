@@ -84,7 +84,9 @@ def answering(
             return respond_with_error(error)
         except Exception:
             log.exception("a request to %s failed", request.url.path)
-            return respond({"code": "internal", "message": "Helmsman itself failed. Look at its log.", "retryable": False}, 500)
+            return respond(
+                {"code": "internal", "message": "Helmsman itself failed. Look at its log.", "retryable": False}, 500
+            )
         return result if isinstance(result, Response) else respond(result, status)
 
     return answer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -33,7 +34,7 @@ from helmsman.rendering import json_line
 from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from starlette.types import Receive, Scope, Send
 
@@ -129,7 +130,7 @@ class Live:
             raise TooManyStreams("Too many browsers listen already. Close some of the dashboard's windows.")
         return EventStream(self._messages(last_event_id))
 
-    async def _messages(self, last_event_id: str | None) -> AsyncIterator[bytes]:
+    async def _messages(self, last_event_id: str | None) -> AsyncGenerator[bytes]:
         self._readers += 1
         self._watch()
         try:
@@ -212,7 +213,7 @@ class Live:
 class EventStream:
     """A response of server-sent events that ends when its reader goes away."""
 
-    def __init__(self, messages: AsyncIterator[bytes]) -> None:
+    def __init__(self, messages: AsyncGenerator[bytes]) -> None:
         self._messages = messages
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,10 +229,10 @@ class EventStream:
                 pass
             tasks.cancel_scope.cancel()
 
-        async with anyio.create_task_group() as tasks:
+        async with aclosing(self._messages) as messages, anyio.create_task_group() as tasks:
             tasks.start_soon(until_gone)
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            async for message in self._messages:
+            async for message in messages:
                 await send({"type": "http.response.body", "body": message, "more_body": True})
 
 

@@ -94,7 +94,8 @@ class Transcripts:
         else:
             stored = {turn.id for turn in past}
             past += [
-                turn for (session_id, _), (turn, _) in self._remembered.items()
+                turn
+                for (session_id, _), (turn, _) in self._remembered.items()
                 if session_id == session.id and turn.id not in stored
             ]
             if not past and session.items:

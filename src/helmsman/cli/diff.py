@@ -1,0 +1,95 @@
+"""`helmsman diff`: what a session changed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+
+if TYPE_CHECKING:
+    from helmsman.extras.changes import SessionDiff
+    from helmsman.settings import Settings
+
+
+@click.command(
+    "diff",
+    short_help="Show what a session changed.",
+    epilog="""\b
+Examples:
+  helmsman diff 3b2d5c8e
+  helmsman diff --stat 3b2d5c8e
+  helmsman diff T-cloud-1f3a9c0b2d4e > change.patch
+""",
+)
+@click.argument("session", metavar="SESSION")
+@click.option("--stat", "only_stat", is_flag=True, help="Only which files, and how many lines.")
+@json_option
+@reports_errors
+def command(session: str, only_stat: bool, as_json: bool) -> None:
+    """Show what a session changed, as one unified diff.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
+    changed is known exactly. Of any other session it is what its directory has uncommitted, whoever changed it; a line on
+    stderr says which. Not on a terminal, the diff is exact to the byte, for `git apply`.
+    """
+    import anyio
+
+    from helmsman.cli.consoles import configure_logs
+    from helmsman.settings import load_settings
+
+    settings = load_settings()
+    configure_logs(settings)
+    anyio.run(_show, settings, session, only_stat, as_json)
+
+
+async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bool) -> None:
+    from helmsman.cli.whose_changes import cloud_task, local_session
+    from helmsman.rendering import json_line
+    from helmsman.service import Helmsman
+
+    async with Helmsman(settings) as helm:
+        task = await cloud_task(helm, reference)
+        if task is not None:
+            diff = (await helm.tasks.cloud.results(task)).diff or ""
+            if as_json:
+                click.echo(json_line({"taskId": task.id, "scope": "cloud", "diff": diff}))
+            else:
+                _write(diff.encode("utf-8", "surrogateescape"), f"What cloud task {task.id} changed.")
+            return
+        changed = await helm.extras.changes.diff(await local_session(helm, reference))
+    if as_json:
+        click.echo(json_line(_as_dict(changed)))
+    elif only_stat:
+        from helmsman.terminal.text import visible
+
+        click.echo(changed.about, err=True)
+        click.echo(visible(changed.diff.stat), nl=False)
+    else:
+        _write(changed.diff.patch, changed.about)
+
+
+def _write(patch: bytes, about: str) -> None:
+    """The diff to be looked at on a terminal; to anything else, every byte of it."""
+    from helmsman.cli.consoles import is_terminal, result_console
+
+    click.echo(about if patch else f"{about} There are none.", err=True)
+    console = result_console()
+    if not is_terminal(console):
+        sys.stdout.buffer.write(patch)
+    elif patch:
+        from helmsman.terminal.diffs import diff_lines
+
+        for line in diff_lines(patch.decode("utf-8", "replace")):
+            console.print(line, soft_wrap=True)
+
+
+def _as_dict(changed: SessionDiff) -> dict[str, object]:
+    from helmsman.cli.whose_changes import file_as_dict
+
+    shown: dict[str, object] = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
+    shown |= {"files": [file_as_dict(file) for file in changed.diff.files]}
+    shown |= {"stat": changed.diff.stat, "diff": changed.diff.text}
+    return shown | ({"nested": list(changed.diff.nested)} if changed.diff.nested else {})

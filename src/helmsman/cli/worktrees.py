@@ -1,0 +1,201 @@
+"""`helmsman worktrees`: the worktrees of sessions; which of them nobody needs any more, and away with those."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+
+if TYPE_CHECKING:
+    from helmsman.extras.changes import KnownWorktree
+    from helmsman.settings import Settings
+    from helmsman.worktrees import Discarded, Leftover, Worktree
+
+
+@click.group(
+    "worktrees",
+    invoke_without_command=True,
+    short_help="List the worktrees of sessions; drop what is left over.",
+    epilog="""\b
+Examples:
+  helmsman worktrees
+  helmsman worktrees leftovers
+  helmsman worktrees prune
+""",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> int | None:
+    """List the git worktrees that sessions work in, oldest first.
+
+    A process that ends leaves its worktrees, because there may be work in them that nobody has looked at. Look with
+    `helmsman diff`, then `helmsman apply` or `helmsman discard`; or prune those in which nothing was changed.
+    """
+    ctx.obj = as_json
+    return list_worktrees(as_json=as_json) if ctx.invoked_subcommand is None else None
+
+
+@reports_errors
+def list_worktrees(*, as_json: bool) -> None:
+    """List them all."""
+    import anyio
+
+    from helmsman.rendering import json_line
+
+    found: tuple[KnownWorktree, ...] = anyio.run(_all, _settings())
+    if as_json:
+        click.echo(json_line({"worktrees": [{**_as_dict(one.worktree), "use": one.use} for one in found]}))
+    elif not found:
+        click.echo("There are no worktrees. A session has one if it was started with worktree.", err=True)
+    else:
+        _print_table([(one.worktree, one.use) for one in found])
+
+
+@command.command("list", short_help="List them all.")
+@json_option
+@click.pass_obj
+def _list(json_of_group: bool, as_json: bool) -> int:
+    """List them all.
+
+    Not on a terminal, the columns are separated by tabs: session, what it is doing, time, repository, path.
+    """
+    return list_worktrees(as_json=as_json or json_of_group)
+
+
+@command.command("leftovers", short_help="List those that nobody needs any more.")
+@json_option
+@click.pass_obj
+def _leftovers(json_of_group: bool, as_json: bool) -> int:
+    """List the worktrees whose process is gone, with what was changed in each."""
+    return list_leftovers(as_json=as_json or json_of_group)
+
+
+@reports_errors
+def list_leftovers(*, as_json: bool) -> None:
+    """List those whose process is gone."""
+    import anyio
+
+    from helmsman.cli.whose_changes import file_as_dict
+    from helmsman.rendering import json_line
+
+    found: tuple[Leftover, ...] = anyio.run(_left_over, _settings())
+    if as_json:
+        shown = [
+            _as_dict(one.worktree)
+            | {"files": None if one.files is None else [file_as_dict(file) for file in one.files]}
+            for one in found
+        ]
+        click.echo(json_line({"leftovers": shown}))
+    elif not found:
+        click.echo("No worktree is left over.", err=True)
+    else:
+        _print_table([(one.worktree, _content(one)) for one in found])
+
+
+@command.command("prune", short_help="Drop those that are left over.")
+@click.option("--force", is_flag=True, help="Also those in which something was changed: it is lost.")
+@json_option
+@click.pass_obj
+def _prune(json_of_group: bool, force: bool, as_json: bool) -> int:
+    """Drop the worktrees that are left over and in which nothing was changed."""
+    return prune_worktrees(force=force, as_json=as_json or json_of_group)
+
+
+@reports_errors
+def prune_worktrees(*, force: bool, as_json: bool) -> None:
+    """Drop what is left over."""
+    import anyio
+
+    from helmsman.cli.discard import show_discarded
+
+    gone, kept = anyio.run(_dropped, _settings(), force)
+    show_discarded(gone, as_json=as_json)
+    if kept and not as_json:
+        click.echo(
+            f"{len(kept)} worktree(s) with changes stay: `helmsman worktrees leftovers` lists them, --force drops them.",
+            err=True,
+        )
+    elif not gone and not as_json:
+        click.echo("No worktree is left over.", err=True)
+
+
+async def _all(settings: Settings) -> tuple[KnownWorktree, ...]:
+    from helmsman.service import Helmsman
+
+    async with Helmsman(settings) as helm:
+        return await helm.extras.changes.worktrees()
+
+
+async def _left_over(settings: Settings) -> tuple[Leftover, ...]:
+    from helmsman.service import Helmsman
+
+    async with Helmsman(settings) as helm:
+        return await helm.extras.changes.leftovers()
+
+
+async def _dropped(settings: Settings, force: bool) -> tuple[tuple[Discarded, ...], list[Leftover]]:
+    """What was dropped, and what has changes in it (or cannot be looked into) and therefore stays."""
+    from helmsman.service import Helmsman
+
+    async with Helmsman(settings) as helm:
+        found = await helm.extras.changes.leftovers()
+        kept = [one for one in found if not force and one.files != ()]
+        return await helm.extras.changes.prune([one for one in found if one not in kept]), kept
+
+
+def _settings() -> Settings:
+    from helmsman.cli.consoles import configure_logs
+    from helmsman.settings import load_settings
+
+    settings = load_settings()
+    configure_logs(settings)
+    return settings
+
+
+def _content(leftover: Leftover) -> str:
+    if leftover.files is None:
+        return "not readable"
+    return f"{len(leftover.files)} file(s) changed" if leftover.files else "nothing changed"
+
+
+def _as_dict(tree: Worktree) -> dict[str, Any]:
+    return {
+        "name": tree.name,
+        "sessionId": tree.session_id,
+        "path": str(tree.path),
+        "branch": tree.branch,
+        "base": tree.base,
+        "repository": str(tree.repository),
+        "createdAt": tree.created_at.isoformat(timespec="seconds"),
+    }
+
+
+def _print_table(rows: list[tuple[Worktree, str]]) -> None:
+    """A table on a terminal, columns separated by tabs elsewhere."""
+    from helmsman.cli.consoles import is_terminal, result_console
+    from helmsman.cli.list_sessions import ago
+    from helmsman.cli.session_ids import short_id
+    from helmsman.terminal.text import one_line
+
+    console = result_console()
+    if not is_terminal(console):
+        for tree, state in rows:
+            time = tree.created_at.isoformat(timespec="seconds")
+            cells = (tree.session_id or "", state, time, str(tree.repository), str(tree.path))
+            click.echo("\t".join(map(one_line, cells)))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("SESSION", style="cyan", no_wrap=True)
+    for name in ("STATE", "MADE"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("REPOSITORY", no_wrap=True, overflow="ellipsis", ratio=1)
+    now = datetime.now(UTC)
+    for tree, state in rows:
+        session = short_id(tree.session_id) if tree.session_id is not None else "none"
+        table.add_row(session, state, ago(now - tree.created_at), one_line(str(tree.repository)))
+    console.print(table)

@@ -1,0 +1,188 @@
+"""The routes that do something: log in, start, say, steer, interrupt, answer, cancel."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field
+from starlette.responses import RedirectResponse
+
+from helmsman.errors import HelmsmanError, QuestionNotOpen
+from helmsman.events import QuestionClosed
+from helmsman.mcp.contract import Input, StartInput, StartOutput
+from helmsman.mcp.status import worktree
+from helmsman.rendering import task_as_dict
+from helmsman.web.json_http import body, respond, text
+from helmsman.web.views import present, time
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.web.login import Logins
+
+_BY: Final = "person"
+
+
+class NothingInput(Input):
+    pass
+
+
+class LoginInput(Input):
+    code: str | None = Field(None, max_length=200)
+    token: str | None = Field(None, max_length=1000)
+
+
+class SayInput(Input):
+    message: str
+    images: list[str] = Field(default_factory=list[str])
+    when_busy: Literal["error", "steer", "queue"] = "error"
+
+
+class SteerInput(Input):
+    message: str
+
+
+class AnswersInput(Input):
+    answers: list[str]
+
+
+class CancelInput(Input):
+    reason: str | None = None
+
+
+class WrongCode(HelmsmanError):
+    """A code that was used, is too old, or was never made."""
+
+    code = "wrong_code"
+
+
+class Acting:
+    """Answers requests that change something."""
+
+    def __init__(self, helm: Helmsman, logins: Logins) -> None:
+        self._helm = helm
+        self._logins = logins
+
+    # --- getting in --------------------------------------------------------------------------------------------------
+
+    async def follow_login_link(self, request: Request) -> Response:
+        # A browser that looks ahead at what a person might open must not use up the code.
+        purposes = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
+        if "prefetch" in purposes or not self._logins.redeem(text(request, "code") or ""):
+            return _to("/?login=failed")
+        response = _to("/")
+        self._logins.welcome(response)
+        return response
+
+    async def log_in(self, request: Request) -> Response:
+        given = await body(request, LoginInput)
+        by_code = given.code is not None and self._logins.redeem(given.code)
+        if not by_code and not (given.token is not None and self._logins.is_token(given.token)):
+            raise WrongCode(
+                "This code was used, is too old or is not one. Run `helmsman dashboard` for a new login link."
+            )
+        response = respond({"ok": True})
+        self._logins.welcome(response)
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        await body(request, NothingInput)
+        response = respond({"ok": True})
+        self._logins.send_off(response)
+        return response
+
+    async def new_code(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        code = self._logins.new_code()
+        return {"code": code.value, "path": code.path, "expiresAt": time(datetime.fromtimestamp(code.expires_at, UTC))}
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def start(self, request: Request) -> dict[str, Any]:
+        given = await body(request, StartInput)
+        session = await self._helm.start(
+            given.prompt,
+            cwd=given.working_directory,
+            images=given.images,
+            output_schema=given.output_schema,
+            effort=given.effort,
+            worktree=given.worktree,
+            idempotency_key=given.idempotency_key,
+            model=given.model,
+            approval_policy=given.approval_policy,
+            sandbox=given.sandbox,
+            full_auto=given.full_auto,
+            dangerously_bypass_approvals_and_sandbox=given.dangerously_bypass_approvals_and_sandbox,
+            writable_roots=given.writable_roots,
+            profile=given.profile,
+            config=given.config,
+            base_instructions=given.base_instructions,
+            developer_instructions=given.developer_instructions,
+            skip_git_repo_check=given.skip_git_repo_check,
+            trust_repository=given.trust_repository,
+        )
+        started = StartOutput(
+            session_id=session.id,
+            status=session.status,
+            task_id=session.task_ids[-1] if session.task_ids else None,
+            worktree=worktree(session),
+            note=" ".join(session.notes) or None,
+        )
+        return started.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def say(self, request: Request) -> dict[str, Any]:
+        given = await body(request, SayInput)
+        session = await self._helm.say(
+            _session_id(request), given.message, images=given.images, when_busy=given.when_busy
+        )
+        return _state(session) | present({"taskId": session.task_ids[-1] if session.task_ids else None})
+
+    async def steer(self, request: Request) -> dict[str, Any]:
+        given = await body(request, SteerInput)
+        await self._helm.steer(_session_id(request), given.message)
+        return _state(await self._helm.session(_session_id(request)))
+
+    async def interrupt(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return _state(await self._helm.interrupt(_session_id(request)))
+
+    async def answer(self, request: Request) -> dict[str, Any]:
+        given = await body(request, AnswersInput)
+        question_id: str = request.path_params["question_id"]
+        try:
+            return _state(await self._helm.respond(_session_id(request), question_id, given.answers, by=_BY))
+        except QuestionNotOpen as error:
+            raise _answered(await self._helm.session(_session_id(request)), question_id, error) from error
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, request: Request) -> dict[str, Any]:
+        given = await body(request, CancelInput)
+        task = await self._helm.tasks.get(request.path_params["task_id"])
+        task, message = await self._helm.tasks.cancel(task, reason=given.reason)
+        return {"task": task_as_dict(task), "message": message}
+
+
+def _answered(session: Session, question_id: str, error: QuestionNotOpen) -> QuestionNotOpen:
+    """The error, saying who was faster where that is still known."""
+    for event in reversed(session.feed.since(0).events):
+        if isinstance(event, QuestionClosed) and event.question_id == question_id:
+            told = f"This question was answered already: {event.answer or 'withdrawn'}, by {event.by}. Nothing else was sent."
+            return QuestionNotOpen(told, answer=event.answer, by=event.by)
+    return error
+
+
+def _session_id(request: Request) -> str:
+    return str(request.path_params["session_id"])
+
+
+def _state(session: Session) -> dict[str, Any]:
+    return {"sessionId": session.id, "status": session.status}
+
+
+def _to(address: str) -> Response:
+    return RedirectResponse(address, 303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})

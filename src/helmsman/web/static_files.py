@@ -1,0 +1,83 @@
+"""The page's own files, with the headers that keep anything else out of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+from starlette.responses import Response
+
+from helmsman.web.json_http import NotFound, respond_with_error
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_ROOT: Final = Path(__file__).parent / "static"
+_INDEX: Final = "index.html"
+_NAME: Final = re.compile(r"[a-z0-9_-][a-z0-9_.-]*(/[a-z0-9_-][a-z0-9_.-]*)*", re.ASCII)
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""Written out, for the system's own table of types may be anything."""
+
+_POLICY: Final = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-cache",
+}
+
+
+async def static_file(request: Request) -> Response:
+    """A file of the page; `/` is its index."""
+    name = request.path_params.get("path") or _INDEX
+    found = await anyio.to_thread.run_sync(_read, name)
+    if found is None:
+        return respond_with_error(NotFound("There is nothing at this address. The dashboard is at /."))
+    content, media_type = found
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "ETag": tag}
+    known = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
+    if tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers={**headers, "Content-Type": media_type})
+
+
+def _read(name: str) -> tuple[bytes, str] | None:
+    path = _ROOT / name
+    media_type = _TYPES.get(path.suffix)
+    if media_type is None or _NAME.fullmatch(name) is None:
+        return None
+    try:
+        return path.read_bytes(), media_type
+    except OSError:
+        return None
