@@ -28,6 +28,7 @@ STORIES = {
     "exec_turn": "exec: a turn",
     "exec_resume": "exec: resume",
     "listing": "list sessions of every origin",
+    "the_removed_server": "the tools of the removed `codex mcp-server`",
 }
 
 INTRODUCTION = """\

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "task_truth": BASE | {"engines", "tasks"},
     "ledger": BASE | {"kept_options", "sessions", "tasks"},
     "memory": BASE | {"kept_options", "ledger", "task_truth", "tasks"},
-    "known_sessions": BASE | {"memory", "sessions", "tasks", "worktrees"},
+    "known_sessions": BASE | {"ledger", "memory", "sessions", "tasks", "worktrees"},
     "turn_failures": {"errors", "events"},
     "past_turns": {"engine", "errors"},
     "new_sessions": BASE | {"past_turns", "sessions", "worktrees"},

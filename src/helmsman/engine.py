@@ -50,7 +50,7 @@ class ReviewTarget:
     value: str = ""
 
 
-TurnKind: TypeAlias = ReviewTarget | Literal["plan"]
+TurnKind: TypeAlias = ReviewTarget | Literal["plan", "work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class TurnInput:
     """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex).
 
     A turn of a `kind` is no plain message: with a review target it is the agent's own review, and the text only says so;
-    with `plan` the agent plans what the text asks for, and can change nothing.
+    with `plan` the agent plans what the text asks for, and can change nothing; `work` says that planning is over.
     """
 
     text: str

@@ -59,11 +59,16 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ())
-    for path in (place, *roots):
-        if path is not None and allowed_roots and not any(path.is_relative_to(root) for root in allowed_roots):
-            allowed = ", ".join(map(str, allowed_roots))
+    config = dict(options.get("config") or {})
+    if allowed_roots:
+        for path in (place, *roots, *_configured_roots(config)):
+            if path is not None:
+                _refuse_outside(path, allowed_roots, "cwd")
+        if "danger-full-access" in (sandbox, config.get("sandbox_mode")):
             raise InvalidInput(
-                f"{path} is outside the allowed roots. Choose a directory inside: {allowed}.", parameter="cwd"
+                "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+                "without allowed roots.",
+                parameter="sandbox",
             )
     return SessionOptions(
         cwd=place,
@@ -72,7 +77,7 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
         sandbox=sandbox,
         writable_roots=roots,
         profile=_clean("profile", options.get("profile")),
-        config=dict(options.get("config") or {}),
+        config=config,
         base_instructions=options.get("base_instructions"),
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=bool(options.get("skip_git_repo_check")),
@@ -82,11 +87,13 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
     """New options for a session, under its old policy where they say nothing about that: a new model is no permission."""
-    policy = ("sandbox", "approval_policy", "full_auto", "dangerously_bypass_approvals_and_sandbox", "config", "profile")
-    if any(changes.get(name) for name in policy):
+    if changes.get("full_auto") or changes.get("dangerously_bypass_approvals_and_sandbox"):
         return changes
-    kept: StartOptions = {"sandbox": known.sandbox, "approval_policy": known.approval_policy}
-    return {"writable_roots": known.writable_roots, **changes, **kept}
+    kept: StartOptions = {"approval_policy": changes.get("approval_policy") or known.approval_policy}
+    if changes.get("sandbox") is None:
+        kept["sandbox"] = known.sandbox
+        kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
+    return {**changes, **kept}
 
 
 def turn_input(
@@ -96,8 +103,9 @@ def turn_input(
     output_schema: Mapping[str, Any] | None = None,
     effort: str | None = None,
     kind: TurnKind | None = None,
+    allowed_roots: Sequence[Path] = (),
 ) -> TurnInput:
-    """A prompt with its attachments, checked.
+    """A prompt with its attachments, checked. With `allowed_roots`, images come from inside those directories.
 
     Raises:
         InvalidInput: The prompt is empty or too long, an image is not there, or the schema is not a JSON schema.
@@ -112,7 +120,7 @@ def turn_input(
         )
     return TurnInput(
         text=_encodable("prompt", text),
-        images=tuple(_image(image) for image in images),
+        images=tuple(_image(image, allowed_roots) for image in images),
         output_schema=_schema(output_schema) if output_schema is not None else None,
         effort=_clean("effort", effort),
         kind=kind,
@@ -132,11 +140,31 @@ def directory(parameter: str, path: PathLike) -> Path:
     return resolved
 
 
-def _image(path: PathLike) -> Path:
-    resolved = Path(path).expanduser().absolute()
-    if not resolved.is_file():
+def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
+    try:
+        image = Path(path).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        image = None
+    if image is None or not image.is_file():
         raise InvalidInput(f"There is no image at {os.fspath(path)!r}. Give the path of a file.", parameter="images")
-    return resolved
+    if allowed_roots:
+        _refuse_outside(image, allowed_roots, "images")
+    return image
+
+
+def _refuse_outside(path: Path, allowed_roots: Sequence[Path], parameter: str) -> None:
+    """`path` has its links resolved: a link inside that leads outside is outside."""
+    if not any(path.is_relative_to(root) for root in allowed_roots):
+        allowed = ", ".join(map(str, allowed_roots))
+        raise InvalidInput(f"{path} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter)
+
+
+def _configured_roots(config: Mapping[str, Any]) -> list[Path]:
+    """Where else Codex is told to let a session write, however that is spelled."""
+    table = config.get("sandbox_workspace_write")
+    nested = table.get("writable_roots") if isinstance(table, dict) else None
+    roots = nested or config.get("sandbox_workspace_write.writable_roots")
+    return [Path(root).expanduser().resolve() for root in roots or () if isinstance(root, str)]
 
 
 def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:

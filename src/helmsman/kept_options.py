@@ -45,7 +45,7 @@ def kept_options(kept: Mapping[str, Any], cwd: Path | None) -> SessionOptions:
         model=_text(kept, "model"),
         approval_policy=_one_of(kept, "approval_policy", get_args(ApprovalPolicy)),
         sandbox=_one_of(kept, "sandbox", get_args(SandboxMode)),
-        writable_roots=tuple(Path(root) for root in roots if Path(root).is_dir()) if isinstance(roots, list) else (),
+        writable_roots=_directories(roots) if isinstance(roots, list) else (),
         profile=_text(kept, "profile"),
         config=config if isinstance(config, dict) else {},
         base_instructions=_text(kept, "base_instructions"),
@@ -53,6 +53,12 @@ def kept_options(kept: Mapping[str, Any], cwd: Path | None) -> SessionOptions:
         skip_git_repo_check=kept.get("skip_git_repo_check") is True,
         trust_repository=kept.get("trust_repository") is True,
     )
+
+
+def _directories(roots: list[Any]) -> tuple[Path, ...]:
+    """Those that are still there, with their links resolved as they are now."""
+    paths = (Path(root).resolve() for root in roots if isinstance(root, str))
+    return tuple(path for path in paths if path.is_dir())
 
 
 def _text(kept: Mapping[str, Any], key: str) -> str | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman.engine import SessionOptions
     from helmsman.events import Event
+    from helmsman.ledger import Ledger
     from helmsman.memory import Memory
     from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
@@ -31,12 +32,14 @@ class KnownSessions:
         self,
         settings: Settings,
         memory: Memory,
+        ledger: Ledger,
         verbs: Verbs,
         listeners: Sequence[Callable[[Session, Event], None]],
         adopt: Callable[[Session, Task], Awaitable[bool]],
     ) -> None:
         self._settings = settings
         self._memory = memory
+        self._ledger = ledger
         self._verbs = verbs
         self._listeners = listeners
         self._adopt = adopt
@@ -49,13 +52,33 @@ class KnownSessions:
         return session
 
     async def get(self, session_id: str) -> Session:
-        """A session by its id, known or found on disk.
+        """A session by its id, known or found on disk, as it is now.
 
         Raises:
             SessionNotFound: There is none.
         """
         known = self.by_id.get(session_id)
-        return known if known is not None else await self._restored.get(session_id, lambda: self._restore(session_id))
+        if known is None:
+            return await self._restored.get(session_id, lambda: self._restore(session_id))
+        await self._catch_up(known)
+        return known
+
+    async def _catch_up(self, session: Session) -> None:
+        """Others may have gone on with a session since we last looked at it."""
+        if self._runs_here(session):
+            return
+        news = await self._memory.news(session.id, session.task_ids)
+        if news is None or self._runs_here(session):
+            return
+        session.task_ids[:] = news.task_ids
+        if news.running is not None and session.state.is_running:  # its engine has told us, but not which task it is
+            self._ledger.begin(news.running.id, session, engine=news.running.engine)
+        elif news.running is None or not await self._adopt(session, news.running):
+            for event in news.past:
+                session.apply(event)
+
+    def _runs_here(self, session: Session) -> bool:
+        return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
 
     def forget(self, session_id: str) -> None:
         """Let go of a session; whoever asks for it again gets it from disk."""

@@ -8,8 +8,9 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -32,7 +33,7 @@ from helmsman.tasks.model import Owner, Task, TaskChanges, TaskDraft, new_task_i
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from helmsman.engine import SessionOptions
@@ -47,8 +48,12 @@ _INTERVAL: Final = 0.5
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
+_LOOK_FOR_SESSION: Final = timedelta(minutes=1)
+"""How long after a task has become `unknown` its session is still looked for. Codex writes it down within moments."""
 
 ResultT = TypeVar("ResultT")
+LostSessions = Callable[["Task"], Awaitable["Sequence[str]"]]
+"""Finds the sessions that may be those of a task which does not know its own, the likeliest first."""
 
 
 @dataclass(slots=True)
@@ -65,8 +70,9 @@ class _Running:
 class Ledger:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, lost_sessions: LostSessions) -> None:
         self._path = state_dir / REGISTRY_NAME
+        self._lost_sessions = lost_sessions
         self._registry: Registry | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
@@ -111,8 +117,11 @@ class Ledger:
         with anyio.move_on_after(_START_SECONDS):
             while task.session_id is None:
                 if not task.is_running or task.owner is None or not task.owner.is_alive():
-                    await self.registry(partial(_free_key, task))
-                    return None
+                    task = await self.claim(task)
+                    if task.session_id is None:
+                        await self.registry(partial(_free_key, task))
+                        return None
+                    return task
                 await anyio.sleep(_START_POLL)
                 task = await self.registry(partial(_again, task))
             return task
@@ -120,6 +129,23 @@ class Ledger:
             f"Another process has been starting task {task.id} with this idempotency key for {_START_SECONDS:g} s. Try "
             "again, or use another key."
         )
+
+    async def claim(self, task: Task) -> Task:
+        """The task of a process that has died; with its session, if it had begun one and did not come to write that down."""
+        gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
+        if task.session_id is not None or gave_up:
+            return task
+        for session_id in await self._lost_sessions(task):
+            claimed = await self.registry(partial(_claim, task, session_id))
+            if claimed is not None:
+                return claimed
+        return task
+
+    async def place(self, task_id: str, engine: str | None) -> None:
+        """Write down which engine will run the task, before that hears of it: others look there if we die."""
+        if engine is not None:
+            self._note(task_id, {"engine": engine})
+            await self.write()
 
     def begin(self, task_id: str, session: Session, *, engine: str | None) -> None:
         """The task is the running turn of this session from now on."""
@@ -257,6 +283,7 @@ def _ending(session: Session, used: Usage) -> TaskChanges:
         "turn_id": session.state.turn_id,
         "model": session.model,
         "last_event_at": _now(),
+        "completed_at": _now(),  # not when it is written: the session's next turn begins after this
         "result": session.result,
         "usage": used,
         "progress": None,
@@ -282,6 +309,12 @@ def _progress(session: Session) -> dict[str, Any] | None:
 
 def _again(task: Task, registry: Registry) -> Task:
     return registry.get(task.id) or task
+
+
+def _claim(task: Task, session_id: str, registry: Registry) -> Task | None:
+    if registry.tasks_of_session(session_id):
+        return None  # another task's
+    return registry.update(task.id, if_revision=task.revision, session_id=session_id)
 
 
 def _free_key(task: Task, registry: Registry) -> None:

@@ -144,7 +144,11 @@ class LocalTasks:
         known = await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
         if known.has_ended or known.owner == Owner.me():
             return known
-        changes = await self._helm.truth.changes(known)
+        if known.owner is None or not known.owner.is_alive():
+            known = await self._helm.ledger.claim(known)
+        session_id = known.session_id or ""
+        siblings = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session_id))
+        changes = await self._helm.truth.changes(known, siblings)
         if changes is None:
             return known
         # If anybody else has told of it meanwhile, that counts.

@@ -63,7 +63,7 @@ class Memory:
         directory = info.directory if info is not None else tasks[0].directory
         running = tasks[0] if tasks and tasks[0].is_running else None
         if running is not None:
-            changes = await self._truth.changes(running)
+            changes = await self._truth.changes(running, tasks)
             running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
         return Remembered(
@@ -96,8 +96,11 @@ class Memory:
             return checked
         options = kept_options(kept, checked.cwd)
         roots = self._allowed_roots  # which may be narrower now than they were
-        inside = (root for root in options.writable_roots if not roots or any(map(root.is_relative_to, roots)))
-        return replace(options, writable_roots=tuple(inside))
+        if not roots:
+            return options
+        inside = tuple(root for root in options.writable_roots if any(map(root.is_relative_to, roots)))
+        sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
+        return replace(options, writable_roots=inside, sandbox=sandbox, config={})
 
 
 def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:

@@ -55,13 +55,17 @@ def start_session(
 
 
 def fork_session(
-    source: Session, options: SessionOptions, turn: TurnInput | None, from_turn: int | str | None
+    source: Session,
+    options: SessionOptions,
+    turn: TurnInput | None,
+    from_turn: int | str | None,
+    on_question: QuestionHandler | None,
 ) -> SessionOpener:
     """Fork one from another, at its end or from one of its turns."""
 
     async def fork(engine: Engine) -> Fresh:
         last = None if from_turn is None else await past_turn_id(engine, source.id, from_turn)
         opened = await engine.fork(source.id, options, turn, last_turn_id=last)
-        return Fresh(opened, options, source.directory, source.on_question)
+        return Fresh(opened, options, source.directory, on_question)
 
     return fork

@@ -90,18 +90,18 @@ class Helmsman:
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: EngineHolder | None = None
-        self._ledger = Ledger(self.settings.state_dir)
+        self._index = session_index(self.settings)
+        self.truth = TaskTruth(self.settings, self._index)
+        self._ledger = Ledger(self.settings.state_dir, self.truth.lost_sessions)
         self._all_tasks: Tasks | None = None
         self._extras: Extras | None = None
         self._keys = OnceEach[Session]()
         self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
         self._starting = 0
-        self._index = session_index(self.settings)
-        self.truth = TaskTruth(self.settings, self._index)
         own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
         self.allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
-        self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
-        self._known = KnownSessions(self.settings, self._memory, self, self._listeners, self._adopt)
+        memory = Memory(self.truth, self._ledger, self.allowed_roots)
+        self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
         self.desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
@@ -198,7 +198,10 @@ class Helmsman:
             HelmsmanError: Codex is not there, or refuses.
         """
         checked = session_options(cwd if cwd is not None else ".", options, self.allowed_roots)
-        turn = turn_input(prompt, images=images, output_schema=output_schema, effort=effort, kind=kind)
+        roots = self.allowed_roots
+        turn = turn_input(
+            prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
+        )
         opener = start_session(checked, turn, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
@@ -231,6 +234,8 @@ class Helmsman:
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine()
+            if turn is not None:
+                await self._ledger.place(task_id, engine.id)
             fresh = await open_session(engine)
         except Exception as error:
             if turn is not None:
@@ -278,7 +283,8 @@ class Helmsman:
 
         `options` replace those the session has, from this turn on. `on_task` is as for `start`.
         """
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort)
+        roots = self.allowed_roots
+        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
         session = await self.session(session_id)
         if options:
             changed = changed_options(session.options, options)
@@ -333,6 +339,7 @@ class Helmsman:
                 on_task(task_id)
             engine = await self.engine()
             self._ledger.begin(task_id, session, engine=engine.id)
+            await self._ledger.write()  # before Codex hears of it
             if begin is not None or session.engine is engine:
                 await self._load(session, engine)
                 turn_id = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
@@ -437,6 +444,7 @@ class Helmsman:
         message: str | None = None,
         *,
         from_turn: int | str | None = None,
+        on_question: QuestionHandler | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session that shares the history of another, and goes on with `message` where one is given.
@@ -448,7 +456,7 @@ class Helmsman:
         changed = changed_options(source.options, options)
         checked = session_options(source.options.cwd, changed, self.allowed_roots) if options else source.options
 
-        opener = fork_session(source, checked, turn, from_turn)
+        opener = fork_session(source, checked, turn, from_turn, on_question or source.on_question)
         return await self._see_through(lambda: self._new_session(checked, turn, opener))
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -462,26 +470,7 @@ class Helmsman:
         Raises:
             SessionNotFound: There is none.
         """
-        session = await self._known.get(session_id)
-        await self._catch_up(session)
-        return session
-
-    async def _catch_up(self, session: Session) -> None:
-        """Others may have gone on with a session since we last looked at it."""
-        if self._runs_here(session):
-            return
-        news = await self._memory.news(session.id, session.task_ids)
-        if news is None or self._runs_here(session):
-            return
-        session.task_ids[:] = news.task_ids
-        if news.running is not None and session.state.is_running:  # its engine has told us, but not which task it is
-            self._ledger.begin(news.running.id, session, engine=news.running.engine)
-        elif news.running is None or not await self._adopt(session, news.running):
-            for event in news.past:
-                session.apply(event)
-
-    def _runs_here(self, session: Session) -> bool:
-        return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
+        return await self._known.get(session_id)
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""

@@ -291,12 +291,12 @@ def cloud_cli(tmp_path: Path, cloud: ScriptedCloud, codex_home_templates: HomeTe
 
 @pytest.fixture
 def in_cloud(cloud: ScriptedCloud, cloud_cli: Cli) -> CloudTask:
-    """A task in the cloud, and in the registry with the alias `fix-it`."""
-    task = cloud.add_task("Fix it", environment="env_1", attempts=2)
+    """A task in the cloud, and in the registry with the alias `fix-parser`."""
+    task = cloud.add_task("Fix the parser", environment="env_1", attempts=2)
     registry = Registry(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]) / REGISTRY_NAME)
     address = {"url": f"{cloud.base_url}/codex/tasks/{task.id}"}
     registry.add(
-        TaskDraft(origin="cloud", instruction="Fix it", status="working", external_id=task.id, metadata=address)
+        TaskDraft(origin="cloud", instruction="Fix the parser", status="working", external_id=task.id, metadata=address)
     )
     registry.close()
     return task
@@ -304,15 +304,15 @@ def in_cloud(cloud: ScriptedCloud, cloud_cli: Cli) -> CloudTask:
 
 @pytest.mark.matrix
 async def test_a_cloud_task_is_asked_about_and_cannot_be_stopped(cloud_cli: Cli, in_cloud: CloudTask) -> None:
-    shown = await cloud_cli.run("tasks", "show", "fix-it")
+    shown = await cloud_cli.run("tasks", "show", "fix-parser")
     assert in_cloud.id in shown.stdout
-    assert (await cloud_cli.run("tasks", "wait", "fix-it", "--timeout", "0.5")).exit_code == 4
-    cancelled = await cloud_cli.run("tasks", "cancel", "fix-it")
+    assert (await cloud_cli.run("tasks", "wait", "fix-parser", "--timeout", "0.5")).exit_code == 4
+    cancelled = await cloud_cli.run("tasks", "cancel", "fix-parser")
     assert cancelled.exit_code == 1
     assert "cannot cancel" in cancelled.stderr
     assert in_cloud.id in cancelled.stderr
     in_cloud.complete(DIFF)
-    assert (await cloud_cli.run("tasks", "wait", "fix-it")).exit_code == 0
+    assert (await cloud_cli.run("tasks", "wait", "fix-parser")).exit_code == 0
     assert (await cloud_cli.run("tasks", "--origin", "cloud")).stdout.split("\t")[2] == "completed"
 
 
@@ -323,18 +323,18 @@ async def test_the_change_of_a_cloud_task_is_shown_and_applied(
 ) -> None:
     in_cloud.complete(DIFF)
     in_cloud.complete(DIFF.replace("one more", "another"), attempt=2)
-    message = await cloud_cli.run("tasks", "results", "fix-it")
+    message = await cloud_cli.run("tasks", "results", "fix-parser")
     assert (message.exit_code, message.stdout) == (0, "")
     assert "--diff" in message.stderr
-    diff = await cloud_cli.run("tasks", "results", "fix-it", "--diff")
+    diff = await cloud_cli.run("tasks", "results", "fix-parser", "--diff")
     assert (diff.exit_code, diff.stdout) == (0, DIFF)
-    (said,) = (await cloud_cli.run("tasks", "results", "fix-it", "--json", "--attempt", "2")).json
+    (said,) = (await cloud_cli.run("tasks", "results", "fix-parser", "--json", "--attempt", "2")).json
     assert (said["attempt"], said["attempts"], "another" in said["diff"]) == (2, 2, True)
     (git_repo / "mine.txt").write_text("mine", encoding="utf-8")
-    dirty = await cloud_cli.run("tasks", "apply", "fix-it")
+    dirty = await cloud_cli.run("tasks", "apply", "fix-parser")
     assert dirty.exit_code == 1
     assert "mine.txt" in dirty.stderr
-    applied = await cloud_cli.run("tasks", "apply", "fix-it", "--attempt", "2", "--allow-dirty")
+    applied = await cloud_cli.run("tasks", "apply", "fix-parser", "--attempt", "2", "--allow-dirty")
     assert (applied.exit_code, applied.stdout) == (0, "README.md\n")
     assert git(git_repo, "diff", "--name-only") == "README.md\n"
     assert "another line" in (git_repo / "README.md").read_text(encoding="utf-8")
@@ -345,7 +345,7 @@ async def test_a_cloud_that_cannot_be_asked_is_an_error(
     cloud_cli: Cli, in_cloud: CloudTask, cloud: ScriptedCloud
 ) -> None:
     cloud.rejects_login = True
-    done = await cloud_cli.run("tasks", "show", "fix-it", "--json")
+    done = await cloud_cli.run("tasks", "show", "fix-parser", "--json")
     answer: dict[str, Any] = done.json[0]
     assert (done.exit_code, answer["error"]["code"]) == (1, "cloud_not_logged_in")
     assert in_cloud.id not in cloud.requests[0].path

@@ -49,9 +49,7 @@ async def test_a_provider_of_ones_own_is_said_as_such(helm: Helmsman) -> None:
     assert "Nothing is known of rate limits" in report.advice
 
 
-async def test_without_a_login_one_is_told_to_log_in(
-    codex_binary: Path, codex_home: CodexHome, tmp_path: Path
-) -> None:
+async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:
     codex_home.config_path.write_text("", encoding="utf-8")
     settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
     async with Helmsman(settings, env=codex_home.env) as helm:
@@ -156,7 +154,7 @@ async def test_what_is_no_percentage_is_refused(helm: Helmsman, git_repo: Path, 
 
 
 async def test_with_a_chatgpt_login_codex_is_asked(
-    codex_binary: Path, codex_home: CodexHome, tmp_path: Path, git_repo: Path
+    codex_binary: Path, codex_version: tuple[int, int, int], codex_home: CodexHome, tmp_path: Path, git_repo: Path
 ) -> None:
     window = {"limit_window_seconds": 18000, "reset_after_seconds": 86400, "reset_at": LATER}
     limits = {"allowed": True, "limit_reached": False, "primary_window": {"used_percent": 85, **window}}
@@ -173,8 +171,11 @@ async def test_with_a_chatgpt_login_codex_is_asked(
             report = await helm.extras.account.read()
             with pytest.raises(RateLimitLow):
                 await helm.start("hello", cwd=git_repo, min_remaining_percent=20)
-    assert (report.kind, report.plan) == ("chatgpt", "pro")
-    assert "ChatGPT" in report.login
+    assert report.plan == "pro"
+    if codex_version < (0, 163, 0):
+        assert (report.kind, report.login) == ("chatgpt", "Codex is logged in with ChatGPT.")
+    else:  # it asks its backend more than this one can answer
+        assert "cannot be told now" in report.login
     (primary,) = report.limits
     assert (primary.remaining_percent, primary.window_minutes) == (15, 300)
     assert report.large_task_fits == "uncertain"

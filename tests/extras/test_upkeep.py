@@ -14,9 +14,9 @@ from helmsman.testing import always, hang, say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_a_compaction_is_a_turn_and_a_task(helm: Helmsman, model: Scripted
 async def test_a_compaction_is_interrupted(helm: Helmsman, model: ScriptedModel, three_turns: Session) -> None:
     model.otherwise(always(hang()))
     await helm.extras.upkeep.compact(three_turns.id)
-    assert three_turns.status == "active"
+    assert three_turns.state.is_running
     with anyio.fail_after(30):
         await three_turns.interrupt()
         await settled(three_turns)
@@ -230,7 +230,7 @@ async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: Scrip
     model.on("hello", say("hi"), always(hang()))
     session = await settled(await helm.start("hello", cwd=git_repo))
     await helm.extras.upkeep.set_goal(session.id, "All tests pass")
-    assert session.status == "active"
+    assert session.state.is_running
     await session.interrupt()
     await settled(session)
     assert session.status == "interrupted"

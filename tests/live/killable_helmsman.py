@@ -2,9 +2,10 @@
 
     python killable_helmsman.py
 
-Reads one order a line, `{"job": 1, "settings": {…}, "cwd": …, "prompts": […]}`, and forks a process for each, which runs the
-prompts as turns of one session. It reports `{"job": 1, "stage": …}`: `forked` (with its pid), `entered` when its first task is
-registered, `began` when Codex has begun the turn, the name of each event, `ended`; then it stays until it is killed.
+Reads one order a line, `{"job": 1, "settings": {…}, "cwd": …, "prompts": […]}`, and forks a process for each, which runs
+the prompts as turns of one session. It reports `{"job": 1, "stage": …}`: `forked` (with its pid), `entered` when its first
+task is registered, `began` when Codex has begun the turn, the name of each event, `entered again` for a later turn, `ended`;
+then it stays until it is killed.
 """
 
 from __future__ import annotations

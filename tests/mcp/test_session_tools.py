@@ -81,6 +81,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         "prompt", "workingDirectory", "model", "approvalPolicy", "sandbox", "fullAuto", "profile", "config",
         "baseInstructions", "developerInstructions", "images", "skipGitRepoCheck", "dangerouslyBypassApprovalsAndSandbox",
         "trustRepository", "writableRoots", "outputSchema", "effort", "worktree", "idempotencyKey",
+        "minRemainingPercent",
     }  # fmt: skip
     assert codex.client.instructions
     assert "codex_wait" in codex.client.instructions

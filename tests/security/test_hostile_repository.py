@@ -252,7 +252,9 @@ async def test_the_rules_count_where_the_user_trusts_the_project(
 # --- what it says of Helmsman itself ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", ["codex_path = './codex'", "codex_home = '.'", "state_dir = '.'", "allowed_roots = ['/']"])
+@pytest.mark.parametrize(
+    "line", ["codex_path = './codex'", "codex_home = '.'", "state_dir = '.'", "allowed_roots = ['/']"]
+)
 async def test_a_repository_that_would_choose_what_runs_is_refused(place: Place, line: str) -> None:
     file = place.path / "helmsman.toml"
     file.write_text(f"{line}\n{file.read_text(encoding='utf-8')}", encoding="utf-8")

@@ -77,7 +77,7 @@ async def persons_session(codex_binary: Path, codex_home: CodexHome, git_repo: P
     )
     assert made.exists(), told.stderr
     made.unlink()
-    codex_home.config_path.write_bytes(configuration)  # newer Codex trusts where it may write: that is not what counts here
+    codex_home.config_path.write_bytes(configuration)  # newer Codex has trusted the repository, which is another matter
     return next(
         str(message["thread_id"])
         for message in map(json.loads, told.stdout.splitlines())
@@ -203,11 +203,13 @@ async def test_a_wider_policy_is_had_by_asking_for_it(
 def tamper(settings: Settings, change: Callable[[dict[str, Any]], Any]) -> None:
     with closing(sqlite3.connect(settings.state_dir / "registry.sqlite3")) as registry, registry:
         for row, metadata in registry.execute("SELECT id, metadata FROM tasks").fetchall():
-            registry.execute("UPDATE tasks SET metadata = ? WHERE id = ?", (json.dumps(change(json.loads(metadata))), row))
+            registry.execute(
+                "UPDATE tasks SET metadata = ? WHERE id = ?", (json.dumps(change(json.loads(metadata))), row)
+            )
 
 
 def unknown_values(metadata: dict[str, Any]) -> Any:
-    unknown = {"sandbox": "none", "approval_policy": "always", "writable_roots": "/", "config": ["x"], "profile": 7}
+    unknown = {"sandbox": "none", "approval_policy": "always", "writable_roots": [7, "/"], "config": ["x"], "profile": 7}
     return {**metadata, "options": unknown}
 
 

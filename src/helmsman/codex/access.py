@@ -110,7 +110,7 @@ async def plan_access(
 
 
 def _refuse_network(mode: SandboxMode, workspace: Mapping[str, Any]) -> None:
-    """A command that may connect to anything may connect to the engine it runs in, and start work there without a sandbox."""
+    """A command that may connect to anything may connect to the engine it runs in, and start work without a sandbox."""
     if mode == "workspace-write" and workspace.get("network_access") is True:
         raise InvalidInput(
             "With network access a sandboxed command could reach the socket of this Codex's engine and leave its sandbox. "

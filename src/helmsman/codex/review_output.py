@@ -52,6 +52,8 @@ def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
     """The reviewer's answer as Codex records it; None where it gave none."""
     if not output:
         return None
+    if not output.get("findings"):  # Codex is strict: an answer with a field missing it takes for prose
+        output = _answer_in(text(output.get("overall_explanation"))) or output
     findings = tuple(_finding(mapping(raw)) for raw in sequence(output.get("findings")))
     explanation = text(output.get("overall_explanation")).strip()
     return ReviewReport(
@@ -65,8 +67,7 @@ def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
 
 def from_text(shown: str) -> ReviewReport:
     """The text Codex shows of a review: an explanation, a heading, and the comments as a list."""
-    recorded = parse_line(shown.encode("utf-8", "replace")) if shown.lstrip().startswith("{") else None
-    report = from_record(recorded) if recorded is not None and "findings" in recorded else None
+    report = from_record(_answer_in(shown) or {})
     if report is not None:
         return report
     heading = _HEADING.search(shown)
@@ -84,6 +85,13 @@ def from_text(shown: str) -> ReviewReport:
         else:
             body.append(line)
     return ReviewReport(text=shown, findings=tuple(findings), explanation=shown[: heading.start()].strip())
+
+
+def _answer_in(said: str) -> Mapping[str, Any] | None:
+    """The reviewer's answer in a text that should be nothing else; None where there is none."""
+    begin, end = said.find("{"), said.rfind("}")
+    found = parse_line(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
+    return found if found is not None and sequence(found.get("findings")) else None
 
 
 def is_of(report: ReviewReport, shown: str) -> bool:

@@ -79,7 +79,7 @@ async def begin(
         )
         mode.planning = True
         return turn_id
-    if mode.planning:
+    if mode.planning or turn.kind == "work":  # a thread that was resumed may be in plan mode without anybody knowing
         turn_id = await _leave_plan_mode(api, thread_id, turn, access, mode, model)
         mode.planning = False
         return turn_id

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.errors import InvalidInput, RateLimitLow
+from helmsman.engine import Account
+from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
 from helmsman.extras.engine_side import engine_extras
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.engine import Account, Model
+    from helmsman.engine import Model
     from helmsman.events import RateLimit, RateLimitsReported
     from helmsman.service import Helmsman
 
 Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]
+
+_NOBODY: Final = Account(kind=None, email=None, plan=None, requires_login=False)
 
 _PLENTY_PERCENT: Final = 40
 _LITTLE_PERCENT: Final = 10
@@ -70,7 +73,12 @@ class AccountFacts:
     async def read(self) -> AccountReport:
         """Who is logged in, what is left, and what that means for a large task."""
         extras = engine_extras(await self._helm.engine(), doing="read the account")
-        account = await extras.account()
+        try:
+            account = await extras.account()
+            login = _login(account)
+        except EngineRefused as refused:  # newer Codex asks its backend for this, which may not be reached
+            account = _NOBODY
+            login = f"How Codex is logged in cannot be told now: {refused.details.get('rpc_message', refused.message)}."
         reported = await extras.rate_limits()
         limits = _allowances(reported)
         outlook, advice = _outlook(account, limits)
@@ -78,7 +86,7 @@ class AccountFacts:
             kind=account.kind,
             email=account.email,
             plan=account.plan or (reported.plan if reported is not None else None),
-            login=_login(account),
+            login=login,
             limits=limits,
             large_task_fits=outlook,
             advice=advice,

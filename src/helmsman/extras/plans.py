@@ -1,9 +1,9 @@
 """Plan first: Codex looks and proposes, a person or an agent decides, and only then something changes.
 
-A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever the
-model tries. When it has ended, the session does not: it asks whether the plan is to be carried out. `approve` goes on with the
-work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's answer) ends it.
-Each of these turns is a task.
+A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever
+the model tries. When it has ended, the session does not: it asks whether the plan is to be carried out. `approve` goes on
+with the work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's
+answer) ends it. Each of these turns is a task.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
             raise AnswerInvalid("Say after a colon what is to be different, for example `revise: keep the old name`.")
         return turn_input(choice.reason, output_schema=session.output_schema, kind="plan")
     also = f"\n\n{choice.reason}" if choice.reason is not None else ""
-    return turn_input(_CARRY_OUT + also, output_schema=session.output_schema)
+    return turn_input(_CARRY_OUT + also, output_schema=session.output_schema, kind="work")
 
 
 def _question(session: Session) -> Question:

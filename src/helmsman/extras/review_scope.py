@@ -82,8 +82,8 @@ def with_instructions(directory: Path, target: ReviewTarget, instructions: str) 
             )
         case "commit":
             what = f"Review the code changes introduced by commit {target.value}."
-        case "custom":
-            return ReviewTarget(kind="custom", value=instructions)
+        case _:
+            what = target.value
     return ReviewTarget(kind="custom", value=f"{what} {_FINDINGS}\n\n{instructions}")
 
 

@@ -71,7 +71,7 @@ def report(
         model or "unknown"
         for by_model in sums.values()
         for model, one in by_model.items()
-        if prices.cost(model, one.usage) is None
+        if one.cost(model, prices) is None
     }
     if group_by == "day":
         groups.sort(key=lambda group: group.key or "")
@@ -108,6 +108,8 @@ class _Sum:
     cached: int = 0
     output: int = 0
     reasoning: int = 0
+    billed_as_cached: int = 0
+    """No turn is billed for more cached tokens than it has: checked turn by turn, so that costs add up however grouped."""
     sessions: set[str | None] = field(default_factory=set[str | None])
 
     def add(self, spending: Spending) -> None:
@@ -117,15 +119,19 @@ class _Sum:
         self.cached += cached
         self.output += given
         self.reasoning += reasoning
+        self.billed_as_cached += cached if cached < entered else entered
         self.sessions.add(session_id)
 
     @property
     def usage(self) -> Usage:
         return Usage(self.input, self.cached, self.output, self.reasoning)
 
+    def cost(self, model: str | None, prices: Prices) -> float | None:
+        return prices.cost(model, replace(self.usage, cached_input_tokens=self.billed_as_cached))
+
 
 def _group(key: str | None, by_model: Mapping[str | None, _Sum], prices: Prices) -> UsageGroup:
-    costs = {model: prices.cost(model, one.usage) for model, one in by_model.items()}
+    costs = {model: one.cost(model, prices) for model, one in by_model.items()}
     known = [cost for cost in costs.values() if cost is not None]
     return UsageGroup(
         key=key,

@@ -85,6 +85,12 @@ class StartInput(Input):
     worktree: bool = Field(
         False, description="Work in a new git worktree of the repository, on a branch of its own; the reply says where."
     )
+    min_remaining_percent: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Start only while so much of the account's rate limit is left, e.g. 20; else error rate_limit_low.",
+    )
     idempotency_key: str | None = Field(
         None, description="The same key again gives the same session instead of a second one, e.g. fix-issue-17."
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _SHOWN_DIFF_CHARS: Final = 4000
 _DECISION: Final = "decision"
 _REASON: Final = "reason"
+_WORDS: Final = "_words"
 
 
 def form_message(question: Question) -> str:
@@ -22,6 +23,8 @@ def form_message(question: Question) -> str:
     lines = [prompt.text for prompt in question.prompts[:1]]
     if directory := details.get("directory"):
         lines.append(f"In: {directory}")
+    if plan := details.get("plan"):
+        lines.insert(0, f"{plan}\n")
     if diff := details.get("diff"):
         lines.append(diff if len(diff) <= _SHOWN_DIFF_CHARS else diff[:_SHOWN_DIFF_CHARS] + "\n… (cut)")
     return "\n".join(lines)
@@ -31,7 +34,12 @@ def form_schema(question: Question) -> dict[str, Any]:
     """The fields, in the subset of JSON schema that elicitation allows."""
     if question.type == "user_input":
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts)}
-        return {"type": "object", "properties": fields, "required": list(fields)}
+        words = {
+            f"{_name(prompt, index)}{_WORDS}": {"type": "string", "title": prompt.words}
+            for index, prompt in enumerate(question.prompts)
+            if prompt.words is not None
+        }
+        return {"type": "object", "properties": fields | words, "required": list(fields)}
     if question.type == "mcp_elicitation":
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts[1:])}
         return {"type": "object", "properties": fields}
@@ -55,11 +63,17 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
         case "user_input":
             if action == "decline":
                 return None
-            return [_text(filled.get(_name(prompt, index))) for index, prompt in enumerate(question.prompts)]
+            return [_with_words(prompt, _name(prompt, index), filled) for index, prompt in enumerate(question.prompts)]
         case _:
             decision = DENY if action == "decline" else _text(filled.get(_DECISION)) or DENY
             reason = _text(filled.get(_REASON)).strip()
             return [f"{decision}: {reason}" if reason else decision]
+
+
+def _with_words(prompt: Prompt, name: str, filled: Mapping[str, Any]) -> str:
+    answer = _text(filled.get(name))
+    words = _text(filled.get(f"{name}{_WORDS}")).strip() if prompt.words is not None else ""
+    return f"{answer}: {words}" if words else answer
 
 
 def _name(prompt: Prompt, index: int) -> str:

@@ -243,6 +243,8 @@ async def serve_http(
     """
     import uvicorn
 
+    from helmsman.mcp.http_limits import BoundedBody, BoundedConnection
+
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -250,10 +252,11 @@ async def serve_http(
 
     options.check()
     token = http_token(helm.settings.state_dir)
-    app = Closable(build_app(helm, token=token, options=options, logins=logins))
+    app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins)))
     with _listener(options) as listener:
         config = uvicorn.Config(
             app,
+            http=BoundedConnection,
             log_config=None,
             access_log=False,
             ws="none",

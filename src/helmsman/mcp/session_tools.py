@@ -38,28 +38,36 @@ _SUMMARY_CHARS: Final = 200
 
 
 async def _start(call: Call, args: StartInput) -> StartOutput:
-    session = await call.helm.start(
-        args.prompt,
-        cwd=args.working_directory,
-        images=args.images,
-        output_schema=args.output_schema,
-        effort=args.effort,
-        on_question=call.doors.handler(call.context),
-        worktree=args.worktree,
-        idempotency_key=args.idempotency_key,
-        model=args.model,
-        approval_policy=args.approval_policy,
-        sandbox=args.sandbox,
-        full_auto=args.full_auto,
-        dangerously_bypass_approvals_and_sandbox=args.dangerously_bypass_approvals_and_sandbox,
-        writable_roots=args.writable_roots,
-        profile=args.profile,
-        config=args.config,
-        base_instructions=args.base_instructions,
-        developer_instructions=args.developer_instructions,
-        skip_git_repo_check=args.skip_git_repo_check,
-        trust_repository=args.trust_repository,
-    )
+    return started(await call.helm.start(args.prompt, **start_arguments(call, args)))
+
+
+def start_arguments(call: Call, args: StartInput) -> dict[str, Any]:
+    """What a new session is started with, besides the prompt."""
+    return {
+        "cwd": args.working_directory,
+        "images": args.images,
+        "output_schema": args.output_schema,
+        "effort": args.effort,
+        "on_question": call.doors.handler(call.context),
+        "worktree": args.worktree,
+        "min_remaining_percent": args.min_remaining_percent,
+        "idempotency_key": args.idempotency_key,
+        "model": args.model,
+        "approval_policy": args.approval_policy,
+        "sandbox": args.sandbox,
+        "full_auto": args.full_auto,
+        "dangerously_bypass_approvals_and_sandbox": args.dangerously_bypass_approvals_and_sandbox,
+        "writable_roots": args.writable_roots,
+        "profile": args.profile,
+        "config": args.config,
+        "base_instructions": args.base_instructions,
+        "developer_instructions": args.developer_instructions,
+        "skip_git_repo_check": args.skip_git_repo_check,
+        "trust_repository": args.trust_repository,
+    }
+
+
+def started(session: Session) -> StartOutput:
     return StartOutput(
         session_id=session.id,
         status=session.status,
@@ -138,7 +146,7 @@ def _task_id(session: Session) -> str | None:
     return session.task_ids[-1] if session.task_ids else None
 
 
-def _state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:
+def state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:
     words = f"{output.session_id}: {output.status}"
     if isinstance(output, StartOutput):
         words += f"\nWorktree: {output.worktree.path} on {output.worktree.branch}" if output.worktree else ""
@@ -165,7 +173,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         gives=StartOutput,
         annotations=ACTS,
         run=_start,
-        in_words=_state_in_words,
+        in_words=state_in_words,
     ),
     Tool(
         name="codex_say",
@@ -179,7 +187,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         gives=SayOutput,
         annotations=ACTS,
         run=_say,
-        in_words=_state_in_words,
+        in_words=state_in_words,
     ),
     Tool(
         name="codex_status",
@@ -219,7 +227,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         gives=StateOutput,
         annotations=ACTS,
         run=_respond,
-        in_words=_state_in_words,
+        in_words=state_in_words,
     ),
     Tool(
         name="codex_interrupt",
@@ -232,7 +240,7 @@ SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (
         gives=StateOutput,
         annotations=STOPS,
         run=_interrupt,
-        in_words=_state_in_words,
+        in_words=state_in_words,
     ),
     Tool(
         name="codex_list",

@@ -95,6 +95,8 @@ def in_words(status: StatusOutput) -> str:
         lines.append(status.note)
     if status.pending_question is not None:
         question = status.pending_question
+        if plan := question.details.get("plan"):
+            lines.append(str(plan))
         lines += [f"Question {question.id}: {part.question} [{', '.join(part.options)}]" for part in question.questions]
     if status.error is not None:
         lines.append(f"{status.error.code}: {status.error.message}")

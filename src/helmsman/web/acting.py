@@ -171,7 +171,8 @@ def _answered(session: Session, question_id: str, error: QuestionNotOpen) -> Que
     """The error, saying who was faster where that is still known."""
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
-            told = f"This question was answered already: {event.answer or 'withdrawn'}, by {event.by}. Nothing else was sent."
+            what = event.answer or "withdrawn"
+            told = f"This question was answered already: {what}, by {event.by}. Nothing was sent; go on."
             return QuestionNotOpen(told, answer=event.answer, by=event.by)
     return error
 

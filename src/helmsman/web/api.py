@@ -4,20 +4,20 @@ Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; 
 printed is text: show it as text. Times are ISO 8601 with an offset. `status` is a session's: `active`,
 `awaiting_approval`, `done`, `error`, `interrupted`.
 
-**Files.** `/` is `static/index.html` and `/<name>` is `static/<name>`: html, css, js, svg, png, webmanifest, json, txt; nothing
-else is served, and there are no other paths (use `#/…` for places in the page). Each has an ETag and is asked for anew. The
-Content-Security-Policy is `default-src 'none'` with `'self'` for scripts, styles, images (data: too), fonts, connections, the
-manifest and workers: no inline script, no inline style, no other host.
+**Files.** `/` is `static/index.html` and `/<name>` is `static/<name>`: html, css, js, svg, png, webmanifest, json, txt;
+nothing else is served, and there are no other paths (use `#/…` for places in the page). Each has an ETag and is asked for
+anew. The Content-Security-Policy is `default-src 'none'` with `'self'` for scripts, styles, images (data: too), fonts,
+connections, the manifest and workers: no inline script, no inline style, no other host.
 
 **Getting in.** Host and Origin are checked first (421, 403). Static files and the login need nothing else. Every other
 request needs `Authorization: Bearer <http-token>` or the cookie of a login (HttpOnly, SameSite=Strict). With the cookie, a
 request that is not GET also needs `Content-Type: application/json`, the header `X-Helmsman: 1` and the page's own origin;
 otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
 
-    GET  /login?code=C      the login link: sets the cookie, 303 to /; a code that is used, old or wrong: 303 to /?login=failed
+    GET  /login?code=C      the login link: sets the cookie, 303 to /; a code that is used, old or wrong: to /?login=failed
     POST /api/login         {code} or {token} → {ok}; 401 wrong_code
     POST /api/logout        {} → {ok}; the cookie is removed
-    POST /api/codes         {} → {code, path: "/login?code=…", expiresAt}: a link for another device, good once, for 10 minutes
+    POST /api/codes         {} → {code, path: "/login?code=…", expiresAt}: a link for another device, once, for 10 minutes
 
 **Errors** are `{code, message, retryable, …}` with a fitting status: 400 invalid_input, answer_invalid; 404
 session_not_found, task_not_found, not_found; 409 session_busy, session_idle, question_not_open, …; 413 too_large; 429
@@ -33,12 +33,13 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
         Listed = {sessionId, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?, source?,
-        originator?, model?, archived?, taskIds?, note?}; `status` is known of sessions this server has seen and of running ones.
+        originator?, model?, archived?, taskIds?, note?}; `status` is known of sessions this server has seen and of those
+        that run.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
-        {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?, unit?,
-        etaSeconds?}, note?, cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
+        {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
+        unit?, etaSeconds?}, note?, cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, questions: [Question], queued, taskIds, createdAt, changedAt,
         turnSeconds?, hasDiff}.
 
@@ -74,8 +75,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
     GET /api/tasks/{idOrAlias} → Task
         Task = {taskId, alias, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown, inputRequired?,
-        instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?, progress?, usage?, result?,
-        error? {code, message, retryable}, note?, url?}
+        instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?, progress?, usage?,
+        result?, error? {code, message, retryable}, note?, url?}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
@@ -84,9 +85,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/usage?by=day|model|directory|session&since=30d&limit=400 → {by, since?, rows: [{key?, inputTokens,
         cachedInputTokens, outputTokens, reasoningOutputTokens, turns, sessions, costUsd?, unpricedTokens}], total: the same
         without key, omitted, unpricedModels: [str]}
-        `since`: 24h, 7d, 2w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other rows by tokens,
-        most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total has them.
-        `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
+        `since`: 24h, 7d, 2w, or a date (2026-11-01); all: everything. Days are local dates, oldest first; other rows by
+        tokens, most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total
+        has them. `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
 
     GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
         ids of tasks
@@ -115,3 +116,67 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
         fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from helmsman.web.acting import Acting
+from helmsman.web.json_http import NotFound, answering
+from helmsman.web.live import Live
+from helmsman.web.reading import Reading
+from helmsman.web.transcripts import Transcripts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from helmsman.service import Helmsman
+    from helmsman.web.json_http import Endpoint
+    from helmsman.web.login import Logins
+
+
+def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
+    """The routes above. Who may use them is for the server to see to."""
+    reading = Reading(helm, Transcripts(helm), Live(helm))
+    acting = Acting(helm, logins)
+    looks: Mapping[str, Endpoint] = {
+        "/login": acting.follow_login_link,
+        "/api/overview": reading.overview,
+        "/api/sessions": reading.sessions,
+        "/api/sessions/{session_id}": reading.session,
+        "/api/sessions/{session_id}/turns": reading.turns,
+        "/api/sessions/{session_id}/transcript": reading.transcript,
+        "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
+        "/api/sessions/{session_id}/diff": reading.diff,
+        "/api/questions": reading.questions,
+        "/api/tasks": reading.tasks,
+        "/api/tasks/{task_id}": reading.task,
+        "/api/engines": reading.engines,
+        "/api/usage": reading.usage,
+        "/api/search": reading.search,
+        "/api/live": reading.live,
+    }
+    acts: Mapping[str, Endpoint] = {
+        "/api/login": acting.log_in,
+        "/api/logout": acting.log_out,
+        "/api/codes": acting.new_code,
+        "/api/sessions/{session_id}/say": acting.say,
+        "/api/sessions/{session_id}/steer": acting.steer,
+        "/api/sessions/{session_id}/interrupt": acting.interrupt,
+        "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
+        "/api/tasks/{task_id}/cancel": acting.cancel,
+    }
+    return [
+        *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
+        Route("/api/sessions", answering(acting.start, status=201), methods=["POST"]),
+        *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
+        Route("/api/{path:path}", answering(_nothing_here)),
+    ]
+
+
+async def _nothing_here(_request: Request) -> dict[str, Any]:
+    raise NotFound("There is nothing at this address. Look up the dashboard's routes in helmsman.web.api.")

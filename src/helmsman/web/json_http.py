@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -14,9 +15,8 @@ from helmsman.mcp.contract import Input
 from helmsman.rendering import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ _STATUS: Final[Mapping[str, int]] = {
 _OTHER_ERRORS: Final = 502
 """What is left is trouble with Codex, its engine or the cloud."""
 
+Endpoint: TypeAlias = "Callable[[Request], Awaitable[Mapping[str, Any] | ASGIApp]]"
+
 InputT = TypeVar("InputT", bound=Input)
 
 
@@ -72,12 +74,10 @@ def respond_with_error(error: HelmsmanError) -> Response:
     return respond(error.as_dict(), _STATUS.get(error.code, _OTHER_ERRORS))
 
 
-def answering(
-    endpoint: Callable[[Request], Awaitable[Mapping[str, Any] | Response]], *, status: int = 200
-) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint with its result and its errors as JSON."""
+def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], Awaitable[ASGIApp]]:
+    """The endpoint with its result and its errors as JSON; a response of its own stays as it is."""
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: Request) -> ASGIApp:
         try:
             result = await endpoint(request)
         except HelmsmanError as error:
@@ -87,7 +87,7 @@ def answering(
             return respond(
                 {"code": "internal", "message": "Helmsman itself failed. Look at its log.", "retryable": False}, 500
             )
-        return result if isinstance(result, Response) else respond(result, status)
+        return respond(result, status) if isinstance(result, Mapping) else result
 
     return answer
 

@@ -1,0 +1,195 @@
+"""The tool of the toolset `extras` that lets Codex review a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+from pydantic import Field
+
+from helmsman.concurrency import background_tasks
+from helmsman.engine import ReviewKind, ReviewTarget
+from helmsman.errors import InvalidInput
+from helmsman.mcp.contract import ErrorOutput, Input, Output, PendingQuestion, SessionStatus
+from helmsman.mcp.status import session_status
+from helmsman.mcp.toolset import Tool
+from helmsman.mcp.waiting import session_progress, tell_progress
+
+if TYPE_CHECKING:
+    from helmsman.engine import ReviewReport
+    from helmsman.mcp.toolset import Call
+    from helmsman.sessions.session import Session
+
+_BEGINS: Final = types.ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
+
+
+class ReviewInput(Input):
+    working_directory: str | None = Field(
+        None, description="The repository to review, e.g. /src/app. Required, unless sessionId is given."
+    )
+    target: ReviewKind | None = Field(
+        None,
+        description="What to review: uncommitted (the default with workingDirectory), base (all that differs from branch), "
+        "commit (one commit), custom (what instructions say).",
+    )
+    branch: str | None = Field(None, description="With target base: the branch to compare with, e.g. main.")
+    commit: str | None = Field(None, description="With target commit: which, e.g. HEAD~1 or 3f07ec1.")
+    instructions: str | None = Field(
+        None,
+        description='What to heed besides, or with target custom all there is to do, e.g. "Look only at security".',
+    )
+    session_id: str | None = Field(
+        None,
+        description="Alone: a review begun before; waits for it and gives its findings. With target: begin a review inside "
+        "this session, where it works, so that codex_say can then tell it to mend what was found.",
+    )
+    detached: bool = Field(
+        False, description="With sessionId and target: in a session of its own, so that this one does not hear of it."
+    )
+    model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
+    timeout_sec: float = Field(
+        25,
+        ge=0,
+        le=3600,
+        description="How long to wait for the findings, e.g. 25. Keep it below your client's own limit for a call.",
+    )
+
+
+class FindingOutput(Output):
+    title: str
+    body: str
+    priority: int | None = Field(None, description="0 (drop everything) to 3 (nice to have).")
+    confidence: float | None = Field(None, description="How sure the reviewer is: 0 to 1.")
+    file: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class ReviewOutput(Output):
+    session_id: str | None = Field(None, description="Where the review runs; absent where there was nothing to review.")
+    task_id: str | None = None
+    status: SessionStatus = Field(description="active: call again with sessionId alone.")
+    findings: list[FindingOutput] | None = Field(None, description="Once it is done. Empty: nothing was found.")
+    text: str | None = Field(None, description="The whole review as text.")
+    verdict: str | None = Field(None, description='The reviewer\'s own, e.g. "patch is incorrect".')
+    confidence: float | None = Field(None, description="How sure the reviewer is of that: 0 to 1.")
+    nothing_to_review: bool = Field(False, description="true: there are no such changes, and no review was run.")
+    error: ErrorOutput | None = None
+    pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
+    progress: str | None = None
+
+
+async def _review(call: Call, args: ReviewInput) -> ReviewOutput:
+    reviews = call.helm.extras.reviews
+    if args.session_id is not None and args.target is None:
+        session = await call.helm.session(args.session_id)
+    else:
+        if args.working_directory is None and args.session_id is None:
+            raise InvalidInput(
+                "A review needs a workingDirectory, or the sessionId of one begun before. Give one of them.",
+                parameter="workingDirectory",
+            )
+        begun = await reviews.start(
+            _target(args),
+            cwd=args.working_directory,
+            session_id=args.session_id,
+            instructions=args.instructions,
+            detached=args.detached,
+            model=args.model,
+            on_question=call.doors.handler(call.context),
+        )
+        if begun.session is None:
+            return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True)
+        session = begun.session
+    await _wait(call, session, args.timeout_sec)
+    report = await reviews.report(session.id)
+    if report is None and session.status == "done":
+        raise InvalidInput(
+            f"There was no review in session {session.id}. Give a target to begin one.", parameter="sessionId"
+        )
+    return _output(session, report)
+
+
+def _target(args: ReviewInput) -> ReviewTarget:
+    kind = args.target or "uncommitted"
+    given = {"base": args.branch, "commit": args.commit, "custom": args.instructions}
+    strays = [name for name, value in (("base", args.branch), ("commit", args.commit)) if value and name != kind]
+    if strays:
+        raise InvalidInput(
+            f"target {kind} does not go with {' and '.join({'base': 'branch'}.get(name, name) for name in strays)}. Use "
+            f"target {strays[0]}, or leave it out.",
+            parameter="target",
+        )
+    return ReviewTarget(kind=kind, value=given.get(kind) or "")
+
+
+async def _wait(call: Call, session: Session, seconds: float) -> None:
+    with anyio.move_on_after(seconds):
+        async with background_tasks() as tasks:
+            tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed)
+            await session.wait(until="attention")
+
+
+def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
+    status = session_status(session, output_lines=0)
+    output = ReviewOutput(
+        session_id=session.id,
+        task_id=session.task_ids[-1] if session.task_ids else None,
+        status=status.status,
+        error=status.error,
+        pending_question=status.pending_question,
+        progress=status.progress.text if status.progress is not None else None,
+    )
+    if report is None:
+        return output
+    findings = [
+        FindingOutput(
+            title=finding.title,
+            body=finding.body,
+            priority=finding.priority,
+            confidence=finding.confidence,
+            file=finding.file,
+            start_line=finding.start_line,
+            end_line=finding.end_line,
+        )
+        for finding in report.findings
+    ]
+    found = {"findings": findings, "text": report.text, "verdict": report.verdict, "confidence": report.confidence}
+    return output.model_copy(update=found)
+
+
+def _in_words(output: ReviewOutput) -> str:
+    if output.nothing_to_review:
+        return output.text or ""
+    lines = [f"{output.session_id}: {output.status}"]
+    if output.progress is not None:
+        lines.append(output.progress)
+    if output.error is not None:
+        lines.append(f"{output.error.code}: {output.error.message}")
+    if output.findings is not None:
+        lines.append(f"{len(output.findings)} finding(s)" + (f"; {output.verdict}" if output.verdict else ""))
+    if output.text:
+        lines.append(output.text)
+    return "\n".join(lines)
+
+
+REVIEW_TOOLS: Final[tuple[Tool[Any], ...]] = (
+    Tool(
+        name="codex_review",
+        title="Let Codex review a change",
+        description=(
+            "Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data "
+            "(priority, file, lines, title, body, confidence). Changes nothing. Waits up to timeoutSec; while status is "
+            "active, call it again with sessionId alone. Where nothing changed, it says so at once. For other questions "
+            "about code use codex_start with sandbox read-only."
+        ),
+        takes=ReviewInput,
+        gives=ReviewOutput,
+        annotations=_BEGINS,
+        run=_review,
+        in_words=_in_words,
+    ),
+)

@@ -1,0 +1,101 @@
+"""`helmsman fork`, `rollback`, `compact`, `rename`, `archive`, `unarchive`: the upkeep of a session at the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.testing import say
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def session_id(cli: Cli, model: ScriptedModel) -> str:
+    """A session with two turns."""
+    model.on("one", say("first"))
+    model.on("two", say("second"))
+    session_id: str = (await cli.run("run", "--json", "one")).json[-1]["sessionId"]
+    await cli.run("run", "--session", session_id, "two")
+    return session_id
+
+
+async def test_a_fork_without_a_message_prints_its_id_and_can_go_on(
+    cli: Cli, model: ScriptedModel, session_id: str
+) -> None:
+    forked = await cli.run("fork", session_id[-8:])
+    assert forked.exit_code == ExitCode.OK
+    fork = forked.stdout.strip()
+    assert fork != session_id
+    model.on("three", say("third"))
+    gone_on = await cli.run("run", "--session", fork, "three")
+    assert gone_on.stdout == "third\n"
+    assert model.requests[-1].user_texts[-3:] == ["one", "two", "three"]
+
+
+async def test_a_fork_with_a_message_runs_it(cli: Cli, model: ScriptedModel, session_id: str) -> None:
+    model.on("other", say("another way"))
+    forked = await cli.run("fork", session_id, "other", "--from-turn", "1")
+    assert (forked.exit_code, forked.stdout) == (ExitCode.OK, "another way\n")
+    assert model.requests[-1].user_texts[-2:] == ["one", "other"]
+    refused = await cli.run("fork", session_id, "--from-turn", "9", "--json")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "number from 1 to 2" in refused.json[-1]["error"]["message"]
+
+
+async def test_the_last_turns_are_rolled_back(cli: Cli, model: ScriptedModel, session_id: str) -> None:
+    done = await cli.run("rollback", session_id)
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, "")
+    assert "forgotten its last turn" in done.stderr
+    model.on("three", say("third"))
+    await cli.run("run", "--session", session_id, "three")
+    assert "two" not in model.requests[-1].user_texts
+    assert (await cli.run("rollback", session_id, "--turns", "2", "--json")).json == [
+        {"sessionId": session_id, "turns": 2}
+    ]
+    too_many = await cli.run("rollback", session_id, "--turns", "1")
+    assert too_many.exit_code == ExitCode.USAGE
+    assert "has 0 turns" in too_many.stderr
+
+
+async def test_a_session_is_compacted(cli: Cli, model: ScriptedModel, session_id: str) -> None:
+    model.otherwise(say("a summary"))
+    done = await cli.run("compact", session_id, "--json")
+    assert done.exit_code == ExitCode.OK
+    assert done.json == [{"sessionId": session_id, "status": "done"}]
+
+
+async def test_a_compaction_that_fails_says_why(cli: Cli, model: ScriptedModel, session_id: str) -> None:
+    done = await cli.run("compact", session_id)
+    assert done.exit_code == ExitCode.FAILED
+    assert "Error: " in done.stderr
+    model.problems.clear()  # the script has no answer to a compaction
+
+
+async def test_a_session_is_named_put_away_and_brought_back(cli: Cli, session_id: str) -> None:
+    assert "now called 'Parser'" in (await cli.run("rename", session_id, "Parser")).stderr
+    assert (await cli.run("list", "--json")).json[0]["sessions"][0]["name"] == "Parser"
+    assert (await cli.run("archive", session_id)).exit_code == ExitCode.OK
+    assert (await cli.run("list", "--json")).json[0]["sessions"] == []
+    again = await cli.run("archive", session_id[-8:])
+    assert again.exit_code == ExitCode.USAGE
+    assert "is archived" in again.stderr
+    back = await cli.run("unarchive", session_id[-8:], "--json")
+    assert back.json == [{"sessionId": session_id, "archived": False}]
+    assert len((await cli.run("list", "--json")).json[0]["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    "command", [["fork"], ["rollback"], ["compact"], ["rename", "x"], ["archive"], ["unarchive"], ["goal"]]
+)
+async def test_a_session_that_is_not_there_is_a_usage_error(cli: Cli, command: list[str]) -> None:
+    name, *rest = command
+    done = await cli.run(name, "abcd1234", *rest)
+    assert done.exit_code == ExitCode.USAGE
+    assert "There is no session abcd1234" in done.stderr

@@ -1,0 +1,288 @@
+"""What sessions changed, on a real Codex: looked at, brought over, dropped, and left over."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.testing import add, hang, patch, run, say
+from helmsman.testing.repository import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+SECONDS = 60
+OPTIONS: dict[str, Any] = {"approval_policy": "never", "sandbox": "workspace-write"}
+
+
+async def work(helm: Helmsman, prompt: str, repository: Path, *, worktree: bool = True) -> Session:
+    session = await helm.start(prompt, cwd=repository, worktree=worktree, **OPTIONS)
+    assert await session.wait(until="end", timeout=SECONDS)
+    assert session.status == "done"
+    return session
+
+
+@pytest.fixture
+def scripted(model: ScriptedModel) -> ScriptedModel:
+    model.on("write", run("echo new > made.txt; echo more >> README.md"), say("done"))
+    model.on("edit", patch(add("made.txt", "one\ntwo\n")), say("done"))
+    model.on("look", say("nothing to do"))
+    model.on("hang", hang())
+    return model
+
+
+# --- diff ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worktree_session_tells_exactly_what_it_changed(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    changed = await helm.extras.changes.diff(session.id)
+    assert changed.scope == "worktree"
+    assert [(file.path, file.kind) for file in changed.diff.files] == [("README.md", "modified"), ("made.txt", "added")]
+    assert "+more" in changed.diff.text
+    assert "made.txt" in changed.diff.stat
+    assert "worktree" in changed.about
+
+
+async def test_a_session_without_one_tells_what_its_last_turn_edited(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "edit", git_repo, worktree=False)
+    changed = await helm.extras.changes.diff(session.id)
+    assert changed.scope == "turn"
+    assert [(file.path, file.kind, file.added) for file in changed.diff.files] == [("made.txt", "added", 2)]
+    assert "1 file(s) changed, +2 -0" in changed.diff.stat
+
+
+async def test_else_it_is_what_is_not_committed_there_whoever_changed_it(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo, worktree=False)
+    (git_repo / "mine.txt").write_text("by a person\n", encoding="utf-8")
+    changed = await helm.extras.changes.diff(session.id)
+    assert changed.scope == "uncommitted"
+    assert {file.path for file in changed.diff.files} == {"README.md", "made.txt", "mine.txt"}
+    assert "whoever made them" in changed.about
+
+
+async def test_outside_of_git_nobody_knows_what_changed(
+    helm: Helmsman, scripted: ScriptedModel, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    session = await work(helm, "look", folder, worktree=False)
+    with pytest.raises(InvalidInput, match="not in the working tree"):
+        await helm.extras.changes.diff(session.id)
+
+
+async def test_a_diff_can_be_looked_at_while_the_session_is_running(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("write then hang", run("echo new > made.txt"), hang())
+    session = await helm.start("write then hang", cwd=git_repo, worktree=True, **OPTIONS)
+    with anyio.fail_after(SECONDS):
+        await model.wait_for_request(2)
+    changed = await helm.extras.changes.diff(session.id)
+    assert [file.path for file in changed.diff.files] == ["made.txt"]
+    await session.interrupt()
+
+
+async def test_an_unknown_session_has_no_changes(helm: Helmsman) -> None:
+    for call in (helm.extras.changes.diff, helm.extras.changes.apply, helm.extras.changes.discard):
+        with pytest.raises(SessionNotFound):
+            await call("0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00")
+
+
+# --- apply -----------------------------------------------------------------------------------------------------------
+
+
+async def test_changes_are_brought_over_once_and_again_does_no_harm(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    for _ in range(2):
+        applied = await helm.extras.changes.apply(session.id)
+        assert (applied.repository, applied.how) == (git_repo, "clean")
+        assert {file.path for file in applied.files} == {"README.md", "made.txt"}
+    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "new\n"
+    assert git(git_repo, "status", "--porcelain") == " M README.md\n?? made.txt\n"
+
+
+async def test_a_dirty_tree_is_refused_unless_asked(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("write", run("echo new > made.txt"), say("done"))
+    session = await work(helm, "write", git_repo)
+    (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
+    with pytest.raises(DirtyTree) as caught:
+        await helm.extras.changes.apply(session.id)
+    assert caught.value.details["files"] == ["README.md"]
+    assert not (git_repo / "made.txt").exists()
+    await helm.extras.changes.apply(session.id, allow_dirty=True)
+    assert (git_repo / "made.txt").exists()
+    assert (git_repo / "README.md").read_text(encoding="utf-8") == "mine\n"
+
+
+async def test_a_conflict_is_reported_and_nothing_is_touched(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    (git_repo / "README.md").write_text("something else\n", encoding="utf-8")
+    git(git_repo, "commit", "--quiet", "--all", "--message=Second")
+    with pytest.raises(ApplyConflict) as caught:
+        await helm.extras.changes.apply(session.id)
+    assert caught.value.details["conflicts"] == ["README.md"]
+    assert git(git_repo, "status", "--porcelain") == ""
+
+
+async def test_a_session_without_a_worktree_has_nothing_to_apply(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "look", git_repo, worktree=False)
+    for call in (helm.extras.changes.apply, helm.extras.changes.discard):
+        with pytest.raises(InvalidInput, match="has no worktree"):
+            await call(session.id)
+
+
+async def test_a_busy_session_is_neither_applied_nor_discarded(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    await session.say("hang")
+    for call in (helm.extras.changes.apply, helm.extras.changes.discard):
+        with pytest.raises(SessionBusy, match="interrupt it"):
+            await call(session.id)
+    assert session.worktree is not None
+    assert (session.worktree.path / "made.txt").exists()
+    assert not (git_repo / "made.txt").exists()
+    await session.interrupt()
+    await helm.extras.changes.apply(session.id)
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_worktree_that_a_fork_works_in_is_busy(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+    session = await work(helm, "write", git_repo)
+    fork = await helm.fork(session.id, "hang")
+    with pytest.raises(SessionBusy, match=fork.id):
+        await helm.extras.changes.discard(session.id)
+    await fork.interrupt()
+    await helm.extras.changes.discard(session.id)
+
+
+# --- discard ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    gone = await helm.extras.changes.discard(session.id)
+    assert {file.path for file in gone.files} == {"README.md", "made.txt"}
+    assert not gone.worktree.path.exists()
+    assert git(git_repo, "branch", "--format=%(refname:short)").split() == ["main"]
+    assert git(git_repo, "worktree", "list").count("\n") == 1
+    assert session.worktree is None
+    with pytest.raises(InvalidInput, match="was discarded"):
+        await helm.extras.changes.apply(session.id)
+    with pytest.raises(WorktreeError, match="is gone"):
+        await helm.extras.changes.diff(session.id)
+
+
+async def test_commands_left_running_end_before_their_worktree_goes(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("serve", run("echo $$ > ../../pid; exec sleep 600", yield_ms=300), say("it runs"))
+    session = await helm.start(
+        "serve", cwd=git_repo, worktree=True, approval_policy="never", sandbox="danger-full-access"
+    )
+    assert await session.wait(until="end", timeout=SECONDS)
+    pid = int((helm.settings.state_dir / "pid").read_text(encoding="utf-8"))
+    os.kill(pid, 0)
+    await helm.extras.changes.discard(session.id)
+    with anyio.fail_after(SECONDS):
+        while True:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                break
+            await anyio.sleep(0.02)
+
+
+# --- other processes -------------------------------------------------------------------------------------------------
+
+
+async def test_the_next_process_can_look_apply_and_discard(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session_id = (await work(helm, "write", git_repo)).id
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert (await helm.extras.changes.diff(session_id)).scope == "worktree"
+        await helm.extras.changes.apply(session_id)
+        await helm.extras.changes.discard(session_id)
+        assert await helm.extras.changes.worktrees() == ()
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_session_that_another_process_runs_is_busy(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as first, Helmsman(settings, env=codex_home.env) as second:
+        session = await first.start("hang", cwd=git_repo, worktree=True, **OPTIONS)
+        with anyio.fail_after(SECONDS):
+            await scripted.wait_for_request(1)
+        await first.ledger.write()
+        with pytest.raises(SessionBusy):
+            await second.extras.changes.discard(session.id)
+        (known,) = await second.extras.changes.worktrees()
+        assert known.use == "running"
+        await session.interrupt()
+
+
+async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session_id = (await work(helm, "write", git_repo)).id
+    for file in settings.codex_home.rglob("rollout-*.jsonl"):
+        file.unlink()
+    for file in settings.state_dir.glob("registry*"):
+        file.unlink()
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert (await helm.extras.changes.diff(session_id)).scope == "worktree"
+        await helm.extras.changes.discard(session_id)
+        with pytest.raises(SessionNotFound):
+            await helm.extras.changes.discard(session_id)
+
+
+async def test_what_a_process_left_is_found_and_pruned(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await work(helm, "write", git_repo)
+        (known,) = await helm.extras.changes.worktrees()
+        assert (known.use, known.worktree.session_id) == ("in use", session.id)
+        assert await helm.extras.changes.leftovers() == ()
+        tree = known.worktree
+    # What the end of the process does: the lock on the worktree is given back.
+    from helmsman.worktrees.records import release
+
+    release(tree)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        (left,) = await helm.extras.changes.leftovers()
+        assert left.worktree.session_id == session.id
+        assert [known.use for known in await helm.extras.changes.worktrees()] == ["left over"]
+        (gone,) = await helm.extras.changes.prune([left])
+        assert gone.worktree.session_id == session.id
+        assert await helm.extras.changes.worktrees() == ()

@@ -1,0 +1,116 @@
+"""codex_diff, codex_apply, codex_discard and codex_usage through the Python client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.mcp.server import build_server
+from helmsman.testing import hang, run, say, usage
+from helmsman.testing.repository import git
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+TOOLS = {"codex_diff", "codex_apply", "codex_discard", "codex_usage"}
+
+
+@pytest.fixture
+async def codex(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Caller]:
+    settings = replace(settings, tools=("sessions", "extras"))
+    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        yield Caller(client)
+
+
+@pytest.fixture
+def works(git_repo: Path) -> dict[str, Any]:
+    arguments = {"workingDirectory": str(git_repo), "sandbox": "workspace-write", "approvalPolicy": "never"}
+    return {**arguments, "worktree": True}
+
+
+async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Caller) -> None:
+    tools = {tool.name: tool for tool in (await codex.client.list_tools()).tools}
+    assert set(tools) >= TOOLS
+    for name in TOOLS:
+        tool = tools[name]
+        assert tool.title
+        assert tool.description
+        assert tool.output_schema is not None
+        assert tool.input_schema["additionalProperties"] is False
+        for parameter, schema in tool.input_schema["properties"].items():
+            assert "e.g." in schema["description"], f"{name}.{parameter} has no example"
+    for name, reads in {"codex_diff": True, "codex_usage": True, "codex_apply": False, "codex_discard": False}.items():
+        annotations = tools[name].annotations
+        assert annotations is not None
+        assert annotations.read_only_hint is reads
+        assert annotations.idempotent_hint is True
+    assert set(tools["codex_apply"].input_schema["properties"]) == {"sessionId", "allowDirty"}
+    assert set(tools["codex_usage"].input_schema["properties"]) == {"since", "groupBy"}
+
+
+async def test_look_apply_discard_and_what_it_cost(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("write", run("echo new > made.txt"), [say("done"), usage(1000, 100, 10, 1)])
+    session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
+    await codex.until_settled(session_id)
+    diff = await codex("codex_diff", sessionId=session_id)
+    assert (diff["scope"], diff["files"]) == (
+        "worktree",
+        [{"path": "made.txt", "kind": "added", "added": 1, "removed": 0}],
+    )
+    assert "+new" in diff["diff"]
+    applied = await codex("codex_apply", sessionId=session_id)
+    assert (applied["repository"], applied["how"]) == (str(git_repo), "clean")
+    discarded = await codex("codex_discard", sessionId=session_id)
+    assert [file["path"] for file in discarded["files"]] == ["made.txt"]
+    assert (await codex.error("codex_discard", sessionId=session_id))["code"] == "invalid_input"
+    assert git(git_repo, "status", "--porcelain") == "?? made.txt\n"
+    spent = await codex("codex_usage", groupBy="directory", since="1d")
+    (group,) = spent["groups"]
+    assert (group["key"], group["inputTokens"]) == (str(git_repo), spent["total"]["inputTokens"])
+    assert spent["total"]["inputTokens"] == 1100
+    assert "others" not in spent
+
+
+async def test_what_stands_in_the_way_is_told_with_files_and_code(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("write", run("echo theirs > README.md"), say("done"))
+    model.on("hang", hang())
+    session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
+    await codex.until_settled(session_id)
+    (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
+    dirty = await codex.error("codex_apply", sessionId=session_id)
+    assert (dirty["code"], dirty["files"]) == ("dirty_tree", ["README.md"])
+    conflict = await codex.error("codex_apply", sessionId=session_id, allowDirty=True)
+    assert (conflict["code"], conflict["conflicts"]) == ("apply_conflict", ["README.md"])
+    await codex("codex_say", sessionId=session_id, message="hang")
+    for tool in ("codex_apply", "codex_discard"):
+        busy = await codex.error(tool, sessionId=session_id)
+        assert (busy["code"], busy["running"]) == ("session_busy", [session_id])
+    await codex("codex_interrupt", sessionId=session_id)
+    assert (git_repo / "README.md").read_text(encoding="utf-8") == "mine\n"
+
+
+async def test_bad_input_is_an_error_that_says_what_to_do(codex: Caller) -> None:
+    assert (await codex.error("codex_usage", since="lately"))["parameter"] == "since"
+    assert (await codex.error("codex_usage", groupBy="colour"))["code"] == "invalid_input"
+    assert (await codex.error("codex_diff"))["code"] == "invalid_input"
+    assert (await codex.error("codex_diff", sessionId="nobody"))["code"] == "session_not_found"
+
+
+async def test_nothing_spent_is_an_answer(codex: Caller) -> None:
+    spent = await codex("codex_usage")
+    assert (spent["groups"], spent["total"]["turns"]) == ([], 0)

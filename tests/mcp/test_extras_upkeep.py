@@ -1,0 +1,150 @@
+"""The tools for the upkeep of a session, called by a client."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.mcp.server import build_server
+from helmsman.testing import always, hang, rate_limit, say
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+UPKEEP = {
+    "codex_fork", "codex_rollback", "codex_compact", "codex_rename", "codex_archive", "codex_unarchive", "codex_goal",
+    "codex_models", "codex_account",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def codex(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> AsyncIterator[Caller]:
+    flags = {"codex_path": str(codex_binary), "detach": False, "tools": "sessions,extras"}
+    settings = load_settings(flags, codex_home.env, tmp_path)
+    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        yield Caller(client)
+
+
+@pytest.fixture
+async def session_id(codex: Caller, model: ScriptedModel, git_repo: Path) -> str:
+    """A session with two turns."""
+    model.on("one", say("first"))
+    model.on("two", say("second"))
+    session_id: str = (await codex("codex_start", prompt="one", workingDirectory=str(git_repo)))["sessionId"]
+    await codex.until_settled(session_id)
+    await codex("codex_say", sessionId=session_id, message="two")
+    await codex.until_settled(session_id)
+    return session_id
+
+
+async def test_the_tools_are_described(codex: Caller) -> None:
+    listed = {tool.name: tool for tool in (await codex.client.list_tools()).tools}
+    assert set(listed) >= UPKEEP
+    for name in UPKEEP:
+        tool = listed[name]
+        assert tool.output_schema is not None
+        assert tool.annotations is not None
+        assert len(tool.description or "") > 40
+        for parameter in tool.input_schema.get("properties", {}).values():
+            assert "e.g." in parameter["description"], name
+    fork = listed["codex_fork"].input_schema
+    assert (fork["required"], set(fork["properties"])) == (["sessionId"], {"sessionId", "message", "fromTurn"})
+
+
+async def test_a_session_is_forked_from_a_turn(codex: Caller, model: ScriptedModel, session_id: str) -> None:
+    model.on("other", say("another way"))
+    fork = await codex("codex_fork", sessionId=session_id, message="other", fromTurn=1)
+    assert (fork["forkedFrom"], fork["status"]) == (session_id, "active")
+    assert fork["taskId"].startswith("T-local-")
+    assert (await codex.until_settled(fork["sessionId"]))["result"] == "another way"
+    assert "two" not in model.requests[-1].user_texts
+    waiting = await codex("codex_fork", sessionId=session_id)
+    assert waiting["status"] == "done"
+    assert "taskId" not in waiting
+    assert (await codex.error("codex_fork", sessionId=session_id, fromTurn=7))["code"] == "invalid_input"
+
+
+async def test_turns_are_rolled_back(codex: Caller, session_id: str) -> None:
+    assert (await codex("codex_rollback", sessionId=session_id))["status"] == "done"
+    status = await codex("codex_status", sessionId=session_id)
+    assert (status["result"], status["turnCount"]) == ("first", 1)
+    too_many = await codex.error("codex_rollback", sessionId=session_id, turns=2)
+    assert "has 1 turns" in too_many["message"]
+
+
+async def test_a_session_is_compacted(codex: Caller, model: ScriptedModel, session_id: str) -> None:
+    model.otherwise(say("a summary"))
+    compacting = await codex("codex_compact", sessionId=session_id)
+    assert compacting["taskId"].startswith("T-local-")
+    done = await codex.until_settled(session_id)
+    assert "context_compaction" in [event["itemType"] for event in done["itemEvents"]]
+
+
+async def test_a_session_is_named_archived_and_brought_back(codex: Caller, session_id: str) -> None:
+    assert (await codex("codex_rename", sessionId=session_id, name="Parser"))["name"] == "Parser"
+    (listed,) = (await codex("codex_list"))["sessions"]
+    assert listed["summary"] == "Parser"
+    assert await codex("codex_archive", sessionId=session_id) == {"sessionId": session_id, "archived": True}
+    assert (await codex("codex_list"))["sessions"] == []
+    assert (await codex.error("codex_archive", sessionId=session_id))["code"] == "invalid_input"
+    assert await codex("codex_unarchive", sessionId=session_id) == {"sessionId": session_id, "archived": False}
+    assert len((await codex("codex_list"))["sessions"]) == 1
+
+
+async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("one", say("first"), always(hang()))
+    session_id = (await codex("codex_start", prompt="one", workingDirectory=str(git_repo)))["sessionId"]
+    await codex.until_settled(session_id)
+    assert "goal" not in await codex("codex_goal", sessionId=session_id)
+    goal = await codex("codex_goal", sessionId=session_id, goal="All tests pass")
+    assert (goal["goal"], goal["goalStatus"], goal["status"]) == ("All tests pass", "active", "active")
+    assert (await codex.error("codex_goal", sessionId=session_id, goal="Another"))["code"] == "session_busy"
+    assert (await codex("codex_goal", sessionId=session_id))["goal"] == "All tests pass"
+    assert "goal" not in await codex("codex_goal", sessionId=session_id, goal="")
+    assert (await codex("codex_interrupt", sessionId=session_id))["status"] == "interrupted"
+
+
+async def test_models_and_the_account_are_told(codex: Caller) -> None:
+    models = (await codex("codex_models"))["models"]
+    assert [model["isDefault"] for model in models].count(True) == 1
+    assert all(model["efforts"] for model in models)
+    account = await codex("codex_account")
+    assert (account["limits"], account["largeTaskFits"]) == ([], "unknown")
+    assert "needs no OpenAI login" in account["login"]
+
+
+async def test_a_start_minds_what_is_left(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    resets_at = int(time.time()) + 3600
+    limit = rate_limit(90, window_minutes=300, resets_at=resets_at)
+    model.on("one", [say("first"), limit])
+    start: dict[str, Any] = {"workingDirectory": str(git_repo), "minRemainingPercent": 30}
+    first = await codex("codex_start", prompt="one", **start)
+    assert "Nothing is known" in first["note"]
+    await codex.until_settled(first["sessionId"])
+    low = await codex.error("codex_start", prompt="two", **start)
+    assert (low["code"], low["remaining_percent"], low["retryable"]) == ("rate_limit_low", 10, True)
+    assert low["resets_at"]
+    account = await codex("codex_account")
+    assert [window["remainingPercent"] for window in account["limits"]] == [10]
+    assert account["largeTaskFits"] == "uncertain"
+    assert (await codex.error("codex_start", prompt="x", minRemainingPercent=101))["code"] == "invalid_input"
+
+
+async def test_a_busy_session_is_left_alone(codex: Caller, model: ScriptedModel, session_id: str) -> None:
+    model.on("wait", hang())
+    fork = await codex("codex_fork", sessionId=session_id, message="wait")
+    for tool in ("codex_compact", "codex_rollback", "codex_archive"):
+        assert (await codex.error(tool, sessionId=fork["sessionId"]))["code"] == "session_busy"
+    with anyio.fail_after(30):
+        await codex("codex_interrupt", sessionId=fork["sessionId"])

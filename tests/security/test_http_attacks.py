@@ -1,0 +1,282 @@
+"""The HTTP server against whoever can reach its port: web pages, other local users, and clients that only want to hurt it.
+
+Who is let in by token, Host and Origin is tested in `tests/mcp/test_http.py`, the dashboard's logins in `tests/web`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+
+from helmsman.mcp import http, http_limits
+from helmsman.mcp.http import Guard, HttpOptions, serve_http
+from helmsman.web.login import Logins
+from tests.clients.server_process import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from anyio.abc import SocketStream
+
+    from helmsman import Helmsman
+    from tests.clients.server_process import HttpServer
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+TOKEN = "the-right-token-of-this-server-0123456789"
+
+
+class Server:
+    """A server in this process, so that its limits can be made small."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self.url, self.host, self.port = address, parts.hostname, parts.port
+
+    async def connect(self) -> SocketStream:
+        return await anyio.connect_tcp(self.host, self.port)
+
+    def head(self, method: str = "POST", path: str = "/mcp", **headers: str) -> bytes:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.host}:{self.port}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+
+@asynccontextmanager
+async def serving(helm: Helmsman) -> AsyncIterator[Server]:
+    addresses: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_http, helm, HttpOptions(), lambda address, _: addresses.append(address))
+        with anyio.fail_after(SECONDS):
+            while not addresses:
+                await anyio.sleep(0.01)
+        yield Server(addresses[0])
+        tasks.cancel_scope.cancel()
+
+
+async def everything(stream: SocketStream) -> bytes:
+    """What comes until the server closes the connection."""
+    received = b""
+    with anyio.fail_after(SECONDS):
+        try:
+            async for chunk in stream:
+                received += chunk
+        except anyio.BrokenResourceError:
+            pass
+    return received
+
+
+async def is_alive(server: Server) -> bool:
+    async with httpx2.AsyncClient(timeout=SECONDS) as client:
+        return (await client.post(server.url, json={})).status_code == 401
+
+
+# --- slow and many ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_says_nothing_is_closed(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
+    async with serving(helm) as server, await server.connect() as silent:
+        assert await everything(silent) == b""
+        assert await is_alive(server)
+
+
+async def test_a_head_that_comes_letter_by_letter_is_not_waited_for(
+    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
+    async with serving(helm) as server, await server.connect() as slow, anyio.create_task_group() as tasks:
+
+        async def trickle() -> None:
+            with anyio.CancelScope(), anyio.fail_after(SECONDS):
+                try:
+                    for letter in server.head(X_Long="x" * 100_000):
+                        await slow.send(bytes([letter]))
+                        await anyio.sleep(0.02)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+
+        tasks.start_soon(trickle)
+        assert await everything(slow) == b""
+
+
+async def test_a_second_request_has_to_come_in_time_too(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
+    async with serving(helm) as server, await server.connect() as stream:
+        await stream.send(server.head("GET", "/api/anything"))
+        assert b"401" in await stream.receive()
+        await stream.send(b"GET /api/")
+        await everything(stream)
+
+
+async def test_a_body_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "BODY_SECONDS", 0.3)
+    token = http.http_token(helm.settings.state_dir)
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    async with serving(helm) as server, await server.connect() as slow:
+        await slow.send(server.head(Content_Type="application/json", Content_Length="1000", **headers) + b'{"json')
+        answer = await everything(slow)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"too_slow"' in answer
+
+
+async def test_a_login_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one body that is read without a token."""
+    monkeypatch.setattr(http_limits, "BODY_SECONDS", 0.3)
+    page = {"X_Helmsman": "1", "Content_Type": "application/json", "Content_Length": "1000"}
+    async with serving(helm) as server, await server.connect() as slow:
+        await slow.send(server.head(path="/api/login", **page) + b'{"co')
+        assert b" 408 " in await everything(slow)
+
+
+async def test_there_is_room_for_so_many_connections_and_it_becomes_free_again(
+    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 5)
+    async with serving(helm) as server:
+        async with AsyncExitStack() as stack:
+            for _ in range(5):
+                await stack.enter_async_context(await server.connect())
+            surplus = await stack.enter_async_context(await server.connect())
+            assert await everything(surplus) == b""
+        with anyio.fail_after(SECONDS):
+            while True:
+                try:
+                    assert await is_alive(server)
+                except httpx2.TransportError:  # the server has not seen yet that the others have gone
+                    await anyio.sleep(0.02)
+                else:
+                    break
+
+
+# --- large -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_large_body_without_a_token_is_refused_before_it_is_read(helm: Helmsman) -> None:
+    async with serving(helm) as server, await server.connect() as stream:
+        await stream.send(server.head(Content_Type="application/json", Content_Length=str(10**12)))
+        with anyio.fail_after(SECONDS):
+            assert (await stream.receive()).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_large_login_is_refused(helm: Helmsman) -> None:
+    async with serving(helm) as server, httpx2.AsyncClient(timeout=SECONDS) as client:
+        page = {"X-Helmsman": "1", "Content-Type": "application/json"}
+        content = b'{"code": "' + b"x" * 5_000_000 + b'"}'
+        login = server.url.replace("/mcp", "/api/login")
+        refused = await client.post(login, content=content, headers=page)
+        assert 400 <= refused.status_code < 500
+        assert await is_alive(server)
+
+
+@pytest.mark.parametrize("head", [b"\x00\xff\x16\x03\x01" * 100, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 50_000])
+async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: Helmsman, head: bytes) -> None:
+    async with serving(helm) as server, await server.connect() as stream:
+        await stream.send(head)
+        assert b" 400 " in await everything(stream)
+        assert await is_alive(server)
+
+
+# --- web pages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server_process(codex_home: Any, codex_binary: Path, git_repo: Path) -> Serving:
+    return Serving.on(codex_home, codex_binary, git_repo)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by")
+async def test_a_page_of_another_port_gets_nothing_out_of_the_cookie(server_process: Serving) -> None:
+    """Browsers send a cookie to every port of its host, so another local user's page may come with it."""
+    async with server_process.over_http() as server, httpx2.AsyncClient(timeout=SECONDS) as browser:
+        base = server.url.removesuffix("/mcp")
+        await log_in(browser, server, base)
+        assert (await browser.get(f"{base}/api/sessions")).status_code == 200
+        stranger = "http://127.0.0.1:1"
+        for headers in (
+            {"Origin": stranger, "X-Helmsman": "1"},
+            {"Origin": stranger},
+            {"Sec-Fetch-Site": "same-site", "X-Helmsman": "1"},
+            {"Sec-Fetch-Site": "cross-site"},
+        ):
+            refused = await browser.post(f"{base}/api/sessions", json={"prompt": "x"}, headers=headers)
+            assert (refused.status_code, refused.json()["code"]) == (403, "cross_site")
+            assert "access-control-allow-origin" not in refused.headers
+        # Nor is the cookie of any use for the tools.
+        assert (await browser.post(server.url, json={})).status_code == 401
+
+
+async def test_a_preflight_is_answered_with_a_refusal(helm: Helmsman) -> None:
+    ask = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+    async with serving(helm) as server, httpx2.AsyncClient(timeout=SECONDS) as browser:
+        for path in ("/mcp", "/api/sessions", "/api/login"):
+            refused = await browser.options(server.url.replace("/mcp", path), headers=ask)
+            assert refused.status_code in (401, 403, 405)
+            assert not [name for name in refused.headers if name.startswith("access-control-")]
+
+
+async def log_in(browser: httpx2.AsyncClient, server: HttpServer, base: str) -> None:
+    page = {"X-Helmsman": "1", "Origin": base}
+    welcome = await browser.post(f"{base}/api/login", json={"token": server.token}, headers=page)
+    assert welcome.status_code == 200, welcome.text
+
+
+# --- the guard by itself ---------------------------------------------------------------------------------------------
+
+
+async def nobody(*_: Any) -> None:
+    raise AssertionError
+
+
+def refusal(**headers: str) -> str | None:
+    guard = Guard(nobody, token=TOKEN, options=HttpOptions(), logins=Logins(TOKEN, secure=False))
+    scope = {"type": "http", "path": "/mcp", "method": "POST", "scheme": "http"}
+    answer = guard._refusal(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
+    return None if answer is None else bytes(answer.body).decode()
+
+
+def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return hmac.compare_digest(left, right)
+
+    monkeypatch.setattr(http, "compare_digest", compare)
+    for given_token in ("", "t", TOKEN[:-1], TOKEN + "x", "\u00fc"):
+        assert "wrong_token" in str(refusal(host="127.0.0.1", authorization=f"Bearer {given_token}"))
+    assert refusal(host="127.0.0.1", authorization=f"Bearer {TOKEN}") is None
+    assert len(compared) == 6
+    assert {right for _, right in compared} == {TOKEN.encode()}
+
+
+@given(
+    host=st.text(st.characters(codec="latin-1", exclude_characters="\r\n")).filter(lambda host: "127.0.0.1" not in host)
+)
+def test_no_other_host_gets_as_far_as_the_token(host: str) -> None:
+    answer = refusal(host=host, authorization=f"Bearer {TOKEN}")
+    if not HttpOptions().answers_to(http._host_name(f"//{host}")):
+        assert "wrong_host" in str(answer)
+    else:
+        assert http._host_name(f"//{host}") in ("localhost", "::1")
+
+
+@given(origin=st.from_regex(r"(https?|file|null|chrome-extension)://[a-z0-9.@:-]{1,30}", fullmatch=True))
+def test_no_other_origin_gets_as_far_as_the_token(origin: str) -> None:
+    answer = refusal(host="127.0.0.1", origin=origin, authorization=f"Bearer {TOKEN}")
+    if http._host_name(origin) not in ("localhost", "127.0.0.1", "::1"):
+        assert "wrong_origin" in str(answer)

@@ -1,0 +1,78 @@
+"""The dashboard's server on a real Codex: the real application, called without a network in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+
+from helmsman.concurrency import background_tasks
+from helmsman.mcp.http import MCP_PATH, HttpOptions, build_app, http_token, serve_http
+from helmsman.web.login import PAGE_HEADER, Logins
+from tests.web.browser import SECONDS, Browser
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from starlette.applications import Starlette
+
+    from helmsman import Helmsman
+    from helmsman.settings import Settings
+
+
+@pytest.fixture
+def token(settings: Settings) -> str:
+    return http_token(settings.state_dir)
+
+
+@pytest.fixture
+def logins(token: str) -> Logins:
+    return Logins(token, secure=False)
+
+
+@pytest.fixture
+def app(helm: Helmsman, token: str, logins: Logins) -> Starlette:
+    return build_app(helm, token=token, options=HttpOptions(), logins=logins)
+
+
+@pytest.fixture
+async def anybody(app: Starlette) -> AsyncIterator[httpx2.AsyncClient]:
+    """Somebody without token or cookie."""
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8645", timeout=SECONDS
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def browser(anybody: httpx2.AsyncClient, logins: Logins) -> Browser:
+    """A browser that has followed the login link."""
+    await anybody.get(logins.new_code().path)
+    anybody.headers[PAGE_HEADER] = "1"
+    return Browser(anybody)
+
+
+@pytest.fixture
+def asks(git_repo: Path) -> dict[str, Any]:
+    """The fields of a start for work that may have to ask."""
+    return {"workingDirectory": str(git_repo), "sandbox": "workspace-write", "approvalPolicy": "on-request"}
+
+
+@pytest.fixture
+async def server(helm: Helmsman, logins: Logins) -> AsyncIterator[str]:
+    """The server as it really listens, for what has to stream; its address."""
+    addresses: list[str] = []
+    async with background_tasks() as tasks:
+        listening = anyio.Event()
+
+        def announce(address: str, _token_file: Path) -> None:
+            addresses.append(address.removesuffix(MCP_PATH))
+            listening.set()
+
+        tasks.start_soon(serve_http, helm, HttpOptions(), announce, logins)
+        with anyio.fail_after(SECONDS):
+            await listening.wait()
+        yield addresses[0]

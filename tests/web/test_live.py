@@ -1,0 +1,217 @@
+"""The live stream: what changes is told in small messages, can be resumed, and floods nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.events import ItemDelta, TurnRequested
+from helmsman.testing import run, say
+from helmsman.web.live import Live
+from mcp import Client
+from tests.clients.server_process import Serving
+from tests.mcp.caller import Caller
+from tests.web.browser import SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+class Stream:
+    """A stream of events as a browser reads it."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._lines = response.aiter_lines()
+        self.last_id = ""
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        """The next event and its data; a sign of life is the event `comment`."""
+        name, data = "", ""
+        with anyio.fail_after(SECONDS):
+            async for line in self._lines:
+                field, _, value = line.partition(":")
+                match field:
+                    case "event":
+                        name = value.strip()
+                    case "id":
+                        self.last_id = value.strip()
+                    case "data":
+                        data = value
+                    case "" if value:
+                        name = "comment"
+                    case _ if name:
+                        return name, json.loads(data or "{}")
+        raise AssertionError("the stream has ended")
+
+    async def until(self, session_id: str | None, kind: str) -> dict[str, Any]:
+        """The first change of this kind in this session."""
+        while True:
+            _, data = await self.next()
+            for change in data.get("changes", ()):
+                if change.get("sessionId") == session_id and kind in change["kinds"]:
+                    return dict(change)
+
+
+@asynccontextmanager
+async def listening(server: str, token: str, last_id: str | None = None) -> AsyncIterator[Stream]:
+    headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last_id} if last_id else {})
+    async with (
+        httpx2.AsyncClient(timeout=SECONDS) as http,
+        http.stream("GET", f"{server}/api/live", headers=headers) as response,
+    ):
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        yield Stream(response)
+
+
+async def test_what_happens_in_a_session_is_told(
+    server: str, token: str, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with listening(server, token) as stream:
+        assert (await stream.next())[1]["resumed"] is False
+        session = await helm.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        await stream.until(session.id, "status")
+        asked = await stream.until(session.id, "question")
+        assert asked["status"] == "awaiting_approval"
+        assert 0 < asked["cursor"] <= session.feed.cursor
+        (question,) = session.questions
+        await helm.respond(session.id, question.id, ["approve"])
+        while (change := await stream.until(session.id, "status"))["status"] != "done":
+            pass
+        assert change["cursor"] == session.feed.cursor
+
+
+async def test_a_reader_that_was_away_learns_what_it_missed_and_no_more(
+    server: str, token: str, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("", say("ok"))
+    async with listening(server, token) as stream:
+        await stream.next()
+        before = await helm.start("one", cwd=git_repo)
+        await before.wait(until="end", timeout=SECONDS)
+        while (await stream.until(before.id, "status"))["status"] != "done":
+            pass
+        place = stream.last_id
+    missed = await helm.start("two", cwd=git_repo)
+    await missed.wait(until="end", timeout=SECONDS)
+    async with listening(server, token, place) as stream:
+        assert (await stream.next())[1]["resumed"] is True
+        change = await stream.until(missed.id, "status")
+        assert (change["status"], "items" in change["kinds"]) == ("done", True)
+    async with listening(server, token, "0badc0de-7") as stream:
+        assert (await stream.next())[1]["resumed"] is False
+
+
+async def test_the_place_may_be_in_the_address_too(server: str, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(timeout=SECONDS, headers=headers) as http:
+        async with http.stream("GET", f"{server}/api/live") as response:
+            stream = Stream(response)
+            await stream.next()
+        async with http.stream("GET", f"{server}/api/live", params={"lastEventId": stream.last_id}) as response:
+            assert (await Stream(response).next())[1]["resumed"] is True
+
+
+async def test_silence_is_broken_by_signs_of_life(helm: Helmsman) -> None:
+    messages = Live(helm, heartbeat=0.01)._messages(None)
+    assert b"event: hello" in await anext(messages)
+    with anyio.fail_after(SECONDS):
+        assert (await anext(messages)).startswith(b":")
+    await messages.aclose()
+
+
+def changes_in(message: bytes) -> list[dict[str, Any]]:
+    _, _, data = message.decode().partition("data: ")
+    changes: list[dict[str, Any]] = json.loads(data)["changes"] if data else []  # a sign of life has none
+    return changes
+
+
+@pytest.fixture
+async def many(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> list[Session]:
+    """500 sessions, of which one is real; the others are made as those of Codex are."""
+    model.on("", say("ok"))
+    real = await helm.start("begin", cwd=git_repo)
+    await real.wait(until="end", timeout=SECONDS)
+    return [real, *(helm._known.add(f"session-{n}", real.options, directory=str(git_repo)) for n in range(499))]
+
+
+async def test_500_streaming_sessions_are_one_message_each_time(helm: Helmsman, many: list[Session]) -> None:
+    live = Live(helm)
+    messages = live._messages(None)
+    await anext(messages)
+    for session in many:
+        session.apply(TurnRequested(session_id=session.id, text="go on"))
+    for _ in range(100):
+        for session in many:
+            session.apply(ItemDelta(session_id=session.id, item_id="m", item_type="agent_message", text="word "))
+    with anyio.fail_after(SECONDS):
+        message = await anext(messages)
+    changes = changes_in(message)
+    assert {change["sessionId"] for change in changes} == {session.id for session in many}
+    assert all(change["kinds"] == ["status", "text"] for change in changes)
+    assert len(message) < 100_000
+    many[7].apply(ItemDelta(session_id=many[7].id, item_id="m", item_type="agent_message", text="more"))
+    with anyio.fail_after(SECONDS):
+        (change,) = changes_in(await anext(messages))
+    assert (change["sessionId"], change["kinds"]) == (many[7].id, ["text"])
+    await messages.aclose()
+
+
+async def test_too_many_readers_are_refused(server: str, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helmsman.web.live._MAX_READERS", 1)
+    async with listening(server, token) as stream:
+        await stream.next()
+        async with httpx2.AsyncClient(timeout=SECONDS, headers={"Authorization": f"Bearer {token}"}) as http:
+            refused = await http.get(f"{server}/api/live")
+            assert (refused.status_code, refused.json()["code"]) == (503, "too_many_streams")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
+async def test_what_another_process_runs_is_told_and_its_question_can_be_answered_here(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    codex_version: tuple[int, ...],
+    detached_engines: Path,
+    model: ScriptedModel,
+    git_repo: Path,
+    tmp_path: Path,
+    asks: dict[str, Any],
+) -> None:
+    if codex_version < (0, 130, 0):
+        pytest.skip("This Codex cannot listen on a Unix socket.")
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
+    other = Serving.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1")
+    async with (
+        Helmsman(settings, env=codex_home.env) as helm,
+        Client(other.on_stdio()) as client,
+    ):
+        agent = Caller(client)
+        messages = Live(helm)._messages(None)
+        await anext(messages)
+        session_id = (await agent("codex_start", prompt="touch", **asks))["sessionId"]
+        asked = None
+        with anyio.fail_after(SECONDS):
+            while asked is None:
+                changes = [one for one in changes_in(await anext(messages)) if one.get("sessionId") == session_id]
+                asked = next((one for one in changes if "question" in one["kinds"]), None)
+        assert asked["status"] == "awaiting_approval"
+        (question,) = helm.sessions[session_id].questions
+        await helm.respond(session_id, question.id, ["approve"])
+        assert (await agent.until_settled(session_id))["status"] == "done"
+        await messages.aclose()
+    assert (git_repo / "made.txt").exists()

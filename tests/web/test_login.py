@@ -1,0 +1,229 @@
+"""Who may use the dashboard: the bearer token, a one-time code, its cookie, and nobody else."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from helmsman.mcp.http import HttpOptions, build_app
+from helmsman.web.login import CODE_SECONDS, Logins
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from helmsman import Helmsman
+    from tests.web.browser import Browser
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-more-than-twenty-characters"
+PAGE = {"X-Helmsman": "1", "Content-Type": "application/json"}
+
+
+def paths(app: Starlette, method: str) -> list[str]:
+    """Every path of the API that takes this method, with something in place of its parameters."""
+    found: list[str] = []
+    for route in app.routes:
+        path, methods = getattr(route, "path", ""), getattr(route, "methods", None) or set()
+        if path.startswith("/api/") and method in methods:
+            found.append(path.replace("{index:int}", "0").replace("{session_id}", "s").replace("{task_id}", "t"))
+    return [path.replace("{question_id}", "q") for path in found]
+
+
+# --- every route -----------------------------------------------------------------------------------------------------
+
+
+async def test_without_token_or_cookie_nothing_of_the_api_answers(app: Starlette, anybody: httpx2.AsyncClient) -> None:
+    looks, acts = paths(app, "GET"), paths(app, "POST")
+    assert len(looks) > 10
+    assert len(acts) > 7
+    for path in looks:
+        refused = await anybody.get(path)
+        assert (refused.status_code, refused.json()["code"]) == (401, "wrong_token"), path
+    for path in acts:
+        refused = await anybody.post(path, json={}, headers=PAGE)
+        expected = (401, "wrong_code") if path == "/api/login" else (401, "wrong_token")
+        assert (refused.status_code, refused.json()["code"]) == expected, path
+    for method, path in itertools.product(("DELETE", "PUT", "PATCH", "OPTIONS"), ("/api/sessions", "/", "/app.js")):
+        assert (await anybody.request(method, path)).status_code == 401, (method, path)
+
+
+async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(app: Starlette, browser: Browser) -> None:
+    del browser.http.headers["x-helmsman"]
+    wrong: list[dict[str, str]] = [
+        {},
+        {"X-Helmsman": "1", "Content-Type": "text/plain"},
+        {"X-Helmsman": "1"},
+        {"Content-Type": "application/json"},
+        {**PAGE, "Origin": "http://127.0.0.1:1"},
+        {**PAGE, "Origin": "https://127.0.0.1:8645"},
+        {**PAGE, "Sec-Fetch-Site": "cross-site"},
+        {**PAGE, "Sec-Fetch-Site": "same-site"},
+    ]
+    for path, headers in itertools.product(paths(app, "POST"), wrong):
+        refused = await browser.http.post(path, content=b"{}", headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (403, "cross_site"), (path, headers)
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+        refused = await browser.http.get("/api/sessions", headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (403, "cross_site")
+    own = {**PAGE, "Origin": "http://127.0.0.1:8645", "Sec-Fetch-Site": "same-origin"}
+    assert (await browser.http.post("/api/codes", content=b"{}", headers=own)).status_code == 200
+
+
+async def test_other_hosts_and_origins_get_nothing_at_all(browser: Browser) -> None:
+    for path in ("/", "/login?code=x", "/api/sessions"):
+        assert (await browser.http.get(path, headers={"Host": "evil.example"})).status_code == 421
+        assert (await browser.http.get(path, headers={"Origin": "https://evil.example"})).status_code == 403
+
+
+async def test_the_token_needs_no_page(anybody: httpx2.AsyncClient, token: str) -> None:
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert (await anybody.get("/api/sessions", headers=bearer)).status_code == 200
+    assert (await anybody.post("/api/codes", headers=bearer)).status_code == 200
+    assert (await anybody.get("/api/sessions", headers={"Authorization": "Bearer wrong"})).status_code == 401
+
+
+async def test_the_cookie_does_not_open_mcp(browser: Browser) -> None:
+    for path in ("/mcp", "/mcp/"):
+        assert (await browser.http.post(path, content=b"{}", headers=PAGE)).status_code == 401
+
+
+# --- the login -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_login_link_is_good_once(anybody: httpx2.AsyncClient, logins: Logins) -> None:
+    link = logins.new_code().path
+    welcome = await anybody.get(link)
+    assert (welcome.status_code, welcome.headers["location"]) == (303, "/")
+    cookie = welcome.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "secure" not in cookie
+    assert (await anybody.get("/api/sessions")).status_code == 200
+    anybody.cookies.clear()
+    again = await anybody.get(link)
+    assert (again.status_code, again.headers["location"]) == (303, "/?login=failed")
+    assert "set-cookie" not in again.headers
+    assert (await anybody.get("/api/sessions")).status_code == 401
+
+
+async def test_a_browser_that_looks_ahead_does_not_use_up_the_code(anybody: httpx2.AsyncClient, logins: Logins) -> None:
+    link = logins.new_code().path
+    assert "set-cookie" not in (await anybody.get(link, headers={"Sec-Purpose": "prefetch;prerender"})).headers
+    assert "set-cookie" in (await anybody.get(link)).headers
+
+
+@pytest.mark.parametrize("code", ["", "wrong", "Ä", "x" * 1000])
+async def test_a_wrong_code_is_refused(anybody: httpx2.AsyncClient, logins: Logins, code: str) -> None:
+    logins.new_code()
+    refused = await anybody.get("/login", params={"code": code})
+    assert refused.headers["location"] == "/?login=failed"
+    assert "set-cookie" not in refused.headers
+
+
+async def test_the_page_logs_in_with_a_code_or_the_token_and_out_again(
+    anybody: httpx2.AsyncClient, logins: Logins, token: str
+) -> None:
+    code = logins.new_code().value
+    given: list[dict[str, Any]] = [{"code": code}, {"token": token}]
+    for fields in given:
+        assert (await anybody.post("/api/login", json=fields, headers=PAGE)).json() == {"ok": True}
+        assert (await anybody.get("/api/overview")).status_code == 200
+        assert (await anybody.post("/api/logout", json={}, headers=PAGE)).json() == {"ok": True}
+        assert (await anybody.get("/api/overview")).status_code == 401
+    for fields in ({"code": code}, {"token": "wrong"}, {}):
+        refused = await anybody.post("/api/login", json=fields, headers=PAGE)
+        assert (refused.status_code, refused.json()["code"]) == (401, "wrong_code")
+    cross_site = await anybody.post("/api/login", json={"token": token}, headers={"Content-Type": "text/plain"})
+    assert (cross_site.status_code, cross_site.json()["code"]) == (403, "cross_site")
+
+
+async def test_who_is_in_can_let_another_device_in(
+    browser: Browser, anybody: httpx2.AsyncClient, app: Starlette
+) -> None:
+    link = (await browser.post("/api/codes"))["path"]
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost:9000") as phone:
+        assert (await phone.get(link)).headers["location"] == "/"
+        assert (await phone.get("/api/overview")).status_code == 200
+
+
+async def test_behind_tls_the_cookie_is_for_tls_only(helm: Helmsman, token: str, tmp_path: Any) -> None:
+    options = HttpOptions(tls_certificate=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
+    app = build_app(helm, token=token, options=options)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="https://127.0.0.1:1") as client:
+        welcome = await client.post("/api/login", json={"token": token}, headers=PAGE)
+    assert "secure" in welcome.headers["set-cookie"].lower()
+
+
+# --- codes and cookies -----------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cookie_of(logins: Logins) -> str:
+    response = Response()
+    logins.welcome(response)
+    return response.headers["set-cookie"].partition(";")[0]
+
+
+def admitted(logins: Logins, cookie: str) -> bool:
+    scope = {"path": "/api/sessions", "method": "GET", "scheme": "http"}
+    return logins.verdict(scope, Headers({"cookie": cookie})) == "admitted"
+
+
+def test_a_code_ends_after_ten_minutes() -> None:
+    clock = Clock()
+    logins = Logins(TOKEN, secure=False, clock=clock)
+    early, late = logins.new_code(), logins.new_code()
+    clock.now += CODE_SECONDS - 1
+    assert logins.redeem(early.value)
+    assert not logins.redeem(early.value)
+    clock.now += 1
+    assert not logins.redeem(late.value)
+
+
+def test_many_codes_make_the_oldest_useless_and_nothing_grows() -> None:
+    logins = Logins(TOKEN, secure=False)
+    codes = [logins.new_code() for _ in range(1000)]
+    assert not logins.redeem(codes[0].value)
+    assert logins.redeem(codes[-1].value)
+    assert len(logins._codes) < 100
+
+
+def test_a_cookie_lasts_over_a_restart_and_ends_with_its_time_or_the_token() -> None:
+    clock = Clock()
+    cookie = cookie_of(Logins(TOKEN, secure=False, clock=clock))
+    assert admitted(Logins(TOKEN, secure=False, clock=clock), cookie)
+    assert not admitted(Logins(TOKEN + "x", secure=False, clock=clock), cookie)
+    clock.now += 31 * 86400
+    assert not admitted(Logins(TOKEN, secure=False, clock=clock), cookie)
+
+
+def test_a_cookie_that_was_tampered_with_is_none() -> None:
+    logins = Logins(TOKEN, secure=False)
+    cookie = cookie_of(logins)
+    name, _, value = cookie.partition("=")
+    expires, nonce, signature = value.split(".")
+    assert admitted(logins, cookie)
+    for wrong in (
+        f"{int(expires) + 1}.{nonce}.{signature}",
+        f"{expires}.{nonce}.{'0' * len(signature)}",
+        f"{expires}.{nonce}",
+        signature,
+        "",
+        "…",
+    ):
+        assert not admitted(logins, f"{name}={wrong}")
+    assert not admitted(logins, f"{name}x={value}")
+    assert admitted(logins, f"other=1; {cookie}")

@@ -1,0 +1,165 @@
+"""Sessions through the dashboard's API: started, listed, looked into, steered, stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.testing import hang, patch, run, say, update, usage
+from tests.web.browser import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.web.browser import Browser
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_session_is_started_listed_and_shown(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("greet", say("Hello there"))
+    session_id = await browser.start("greet me", workingDirectory=str(git_repo))
+    session = await browser.settled(session_id)
+    assert (session["status"], session["result"], session["turnCount"]) == ("done", "Hello there", 1)
+    assert session["workingDirectory"] == str(git_repo)
+    assert (session["questions"], session["queued"], session["itemEvents"]) == ([], 0, [])
+    (listed,) = (await browser.get("/api/sessions"))["sessions"]
+    assert (listed["sessionId"], listed["summary"], listed["isActive"]) == (session_id, "greet me", False)
+    assert listed["status"] == "done"
+    assert listed["taskIds"] == session["taskIds"]
+
+
+async def test_a_running_session_is_marked_at_once(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+    gate = model.gate()
+    model.on("work", say("so far", gate, " done"))
+    session_id = await browser.start("work", workingDirectory=str(git_repo))
+    for params in ({}, {"running": "1"}):
+        (listed,) = (await browser.get("/api/sessions", **params))["sessions"]
+        assert (listed["sessionId"], listed["isActive"], listed["status"]) == (session_id, True, "active")
+    assert (await browser.get("/api/overview"))["running"] == 1
+    with anyio.fail_after(SECONDS):
+        await gate.reached()
+    gate.release()
+    await browser.settled(session_id)
+    assert (await browser.get("/api/sessions", running="1"))["sessions"] == []
+    assert (await browser.get("/api/overview"))["running"] == 0
+
+
+async def test_a_transcript_has_messages_commands_and_diffs(
+    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+) -> None:
+    model.on("work", run("echo one; exit 3"), patch(update("README.md", "# Repository", "# Changed")), say("done"))
+    (git_repo / "README.md").write_text("# Repository\n", encoding="utf-8")
+    session_id = await browser.start("work", **asks)
+    await browser.settled(session_id)
+    page = await browser.get(f"/api/sessions/{session_id}/transcript")
+    items = {entry["item"]["type"]: entry["item"] for entry in page["entries"]}
+    assert items["user_message"]["text"] == "work"
+    assert (items["command_execution"]["exitCode"], items["command_execution"]["output"].strip()) == (3, "one")
+    (change,) = items["file_change"]["changes"]
+    assert (change["kind"], change["added"], change["removed"]) == ("update", 1, 1)
+    assert "+# Changed" in change["diff"]
+    assert items["agent_message"]["text"] == "done"
+    assert [entry["index"] for entry in page["entries"]] == list(range(page["total"]))
+    assert (await browser.get(f"/api/sessions/{session_id}"))["hasDiff"]
+    assert "+# Changed" in (await browser.get(f"/api/sessions/{session_id}/diff"))["diff"]
+
+
+async def test_the_transcript_of_a_running_turn_grows_where_it_is(
+    browser: Browser, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("first", say("one"))
+    model.on("second", say("almost", gate, " two"))
+    session_id = await browser.start("first", workingDirectory=str(git_repo))
+    await browser.settled(session_id)
+    await browser.post(f"/api/sessions/{session_id}/say", message="second")
+    path = f"/api/sessions/{session_id}/transcript"
+    with anyio.fail_after(SECONDS):
+        await gate.reached()
+    during = await browser.until(path, lambda page: page["entries"][-1]["item"].get("text") == "almost")
+    assert [entry["turn"] for entry in during["entries"]] == [1, 1, 2, 2]
+    gate.release()
+    await browser.settled(session_id)
+    after = await browser.get(path)
+    assert [entry["item"]["text"] for entry in after["entries"]] == ["first", "one", "second", "almost two"]
+    assert [entry["index"] for entry in after["entries"]] == [entry["index"] for entry in during["entries"]]
+
+
+async def test_the_timeline_has_each_turn_with_its_time_and_usage(
+    browser: Browser, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", say("one"), usage(input_tokens=100, output_tokens=10))
+    model.on("second", run("true"), say("two"))
+    session_id = await browser.start("first", workingDirectory=str(git_repo))
+    await browser.settled(session_id)
+    await browser.post(f"/api/sessions/{session_id}/say", message="second")
+    await browser.settled(session_id)
+    first, second = (await browser.get(f"/api/sessions/{session_id}/turns"))["turns"]
+    assert (first["number"], first["prompt"], first["status"], first["firstIndex"]) == (1, "first", "done", 0)
+    assert first["usage"]["inputTokens"] == 100
+    assert second["kinds"]["command_execution"] == 1
+    assert second["firstIndex"] == first["items"]
+    assert first["startedAt"] <= first["endedAt"] <= second["endedAt"]
+    assert [first["taskId"], second["taskId"]] == (await browser.get(f"/api/sessions/{session_id}"))["taskIds"]
+
+
+async def test_a_turn_is_steered_and_interrupted(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("work", run("sleep 1000"), hang())
+    session_id = await browser.start("work", workingDirectory=str(git_repo))
+    path = f"/api/sessions/{session_id}"
+    await browser.until(
+        f"{path}/transcript",
+        lambda page: any(entry["item"]["type"] == "command_execution" for entry in page["entries"]),
+    )
+    assert (await browser.post(f"{path}/say", 409, message="and this"))["code"] == "session_busy"
+    assert (await browser.post(f"{path}/steer", message="and this"))["status"] == "active"
+    assert (await browser.post(f"{path}/interrupt"))["status"] == "interrupted"
+    assert (await browser.post(f"{path}/steer", 409, message="more"))["code"] == "session_idle"
+    assert (await browser.post(f"{path}/interrupt"))["status"] == "interrupted"
+
+
+async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("", say("ok"))
+    ids = []
+    for prompt in ("mend the parser", "paint the shed", "mend the fence"):
+        ids.append(await browser.start(prompt, workingDirectory=str(git_repo)))
+        await browser.settled(ids[-1])
+    page = await browser.get("/api/sessions", limit=2)
+    rest = await browser.get("/api/sessions", limit=2, cursor=page["nextCursor"])
+    assert [one["sessionId"] for one in page["sessions"] + rest["sessions"]] == ids[::-1]
+    assert "nextCursor" not in rest
+    found = await browser.get("/api/sessions", query="mend")
+    assert [one["summary"] for one in found["sessions"]] == ["mend the fence", "mend the parser"]
+    assert len((await browser.get("/api/sessions", directory=str(git_repo)))["sessions"]) == 3
+    assert (await browser.get("/api/sessions", directory="/elsewhere"))["sessions"] == []
+    both = await browser.get("/api/search", q="PARSER")
+    assert [one["summary"] for one in both["sessions"]] == ["mend the parser"]
+    assert [task["instruction"] for task in both["tasks"]] == ["mend the parser"]
+    assert await browser.get("/api/search", q="") == {"sessions": [], "tasks": []}
+
+
+async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
+    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Any, codex_home: Any
+) -> None:
+    from helmsman import Helmsman
+
+    model.on("before", say("It was so"))
+    async with Helmsman(settings, env=codex_home.env) as earlier:
+        session = await earlier.start("before", cwd=git_repo)
+        await session.wait(timeout=SECONDS)
+    shown = await browser.get(f"/api/sessions/{session.id}")
+    assert (shown["status"], shown["result"]) == ("done", "It was so")
+    page = await browser.get(f"/api/sessions/{session.id}/transcript")
+    assert [entry["item"]["text"] for entry in page["entries"]] == ["before", "It was so"]
+    (turn,) = (await browser.get(f"/api/sessions/{session.id}/turns"))["turns"]
+    assert turn["startedAt"] <= turn["endedAt"]
+
+
+@pytest.mark.parametrize("part", ["", "/turns", "/transcript", "/transcript/0", "/diff"])
+async def test_an_unknown_session_is_not_found(browser: Browser, part: str) -> None:
+    answer = await browser.http.get(f"/api/sessions/0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00{part}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "session_not_found")
