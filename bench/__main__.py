@@ -6,9 +6,9 @@ import sys
 
 import anyio
 
-from bench import compat_turn
+from bench import compat_turn, run_request
 
-MEASUREMENTS = (compat_turn,)
+MEASUREMENTS = (compat_turn, run_request)
 
 if __name__ == "__main__":
     failed = False

@@ -13,7 +13,7 @@ BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inp
 BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
 
 ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
+    "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
     "engine": {"errors", "events", "questions"},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -13,6 +15,7 @@ from helmsman.codex.rollout_end import read_turn as past_turn
 from helmsman.codex.rollout_usage import SessionSpending
 from helmsman.codex.rollouts import RolloutIndex
 from helmsman.codex.spending_index import SpendingIndex
+from helmsman.concurrency import background_tasks
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
@@ -60,17 +63,36 @@ async def open_engine(settings: Settings, env: Mapping[str, str] | None) -> Asyn
         async with open_exec_engine(binary, codex_home=settings.codex_home, env=env) as exec_engine:
             yield exec_engine
     else:
-        from helmsman.codex.detached import can_detach, open_detached
+        async with _open_app_server(settings, binary, env) as app_server:
+            yield app_server
 
+
+@asynccontextmanager
+async def _open_app_server(
+    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None
+) -> AsyncIterator[Engine]:
+    from helmsman.codex.detached import can_detach, open_detached
+    from helmsman.codex.shell_profile import snapshot_options
+
+    home = settings.codex_home
+    async with background_tasks() as tasks:
+        options = partial(
+            snapshot_options,
+            settings.shell_snapshots,
+            binary,
+            codex_home=home,
+            state_dir=settings.state_dir,
+            env=os.environ if env is None else env,
+            tasks=tasks,
+        )
         if settings.detach and can_detach(binary):
             state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
-            engine = open_detached(
-                binary, codex_home=settings.codex_home, state_dir=state_dir, env=env, idle=settings.engine_idle
-            )
+            idle = settings.engine_idle
+            engine = open_detached(binary, codex_home=home, state_dir=state_dir, env=env, idle=idle, options=options)
         else:
             from helmsman.codex.app_server_engine import open_app_server
 
-            engine = open_app_server(binary, codex_home=settings.codex_home, env=env)
+            engine = open_app_server(binary, codex_home=home, env=env, options=await options())
         async with engine as app_server:
             yield app_server
 

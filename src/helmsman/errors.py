@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from helmsman.redaction import redact, redact_value
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,8 +21,9 @@ class HelmsmanError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
+        """Errors quote what people and programs wrote; secrets are taken out, as they end in logs and on screens."""
+        self.message = redact(message)
+        super().__init__(self.message)
         self.details: Mapping[str, Any] = details
 
     def again(self) -> Self:
@@ -29,7 +32,7 @@ class HelmsmanError(Exception):
 
     def as_dict(self) -> dict[str, Any]:
         """The error as every front door shows it to programs."""
-        shown = {key: value for key, value in self.details.items() if value is not None}
+        shown = redact_value({key: value for key, value in self.details.items() if value is not None})
         return {"code": self.code, "message": self.message, "retryable": self.retryable, **shown}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from helmsman.engine import ApprovalPolicy, SandboxMode, SessionOptions
-from helmsman.redaction import redact
+from helmsman.redaction import redact, redact_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +31,14 @@ def options_to_keep(options: SessionOptions) -> dict[str, Any]:
         "trust_repository": options.trust_repository or None,
         "developer_instructions": _if_harmless(options.developer_instructions),
         "base_instructions": _if_harmless(options.base_instructions),
-        "config": dict(options.config) if _if_harmless(repr(options.config)) else None,
+        "config": dict(options.config) if redact_value(options.config) == options.config else None,
     }
     return {key: value for key, value in kept.items() if value}
 
 
 def kept_options(kept: Mapping[str, Any], cwd: Path | None) -> SessionOptions:
     """The options of a session as an earlier process kept them; what makes no sense any more is left out."""
-    roots = kept.get("writable_roots")
+    roots = kept.get("writable_roots") if kept.get("sandbox") in (None, "workspace-write") else None
     config = kept.get("config")
     return SessionOptions(
         cwd=cwd,

@@ -9,6 +9,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
+from helmsman.events import Notice, TurnStarted
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.engine import SessionOptions
     from helmsman.events import Event
     from helmsman.ledger import Ledger
-    from helmsman.memory import Memory
+    from helmsman.memory import Memory, Remembered
     from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
@@ -67,15 +68,22 @@ class KnownSessions:
         """Others may have gone on with a session since we last looked at it."""
         if self._runs_here(session):
             return
-        news = await self._memory.news(session.id, session.task_ids)
-        if news is None or self._runs_here(session):
-            return
-        session.task_ids[:] = news.task_ids
-        if news.running is not None and session.state.is_running:  # its engine has told us, but not which task it is
-            self._ledger.begin(news.running.id, session, engine=news.running.engine)
-        elif news.running is None or not await self._adopt(session, news.running):
-            for event in news.past:
+        news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
+        if news is not None and not self._runs_here(session):
+            await self._bring_up_to_date(session, news)
+
+    async def _bring_up_to_date(self, session: Session, now: Remembered) -> None:
+        session.task_ids[:] = now.task_ids
+        task = now.running
+        if task is None:
+            for event in now.past:
                 session.apply(event)
+        elif session.state.is_running and session.engine is not None and session.engine.lost is None:
+            # The engine has told us of the turn, but not which task it is.
+            self._ledger.begin(task.id, session, engine=task.engine, taken_over=True)
+        elif not await self._adopt(session, task) and not session.state.is_running:
+            session.apply(TurnStarted(session_id=session.id, turn_id=task.turn_id))
+            session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
 
     def _runs_here(self, session: Session) -> bool:
         return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
@@ -99,8 +107,11 @@ class KnownSessions:
         state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
         session = self._make(state, known.options)
         session.worktree = tree
-        session.task_ids.extend(known.task_ids)
-        if known.running is None or not await self._adopt(session, known.running):
-            for event in known.past:
-                session.apply(event)
+        await self._bring_up_to_date(session, known)
         return self.by_id.setdefault(session_id, session)
+
+
+def _run_elsewhere(task: Task) -> str:
+    if task.owner is not None and task.owner.is_alive():
+        return f"Process {task.owner.pid} runs this turn, and only it can follow and stop it. Look again for its end."
+    return "No process follows this turn right now. Look again in a moment."

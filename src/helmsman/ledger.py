@@ -8,11 +8,10 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -33,13 +32,14 @@ from helmsman.tasks.model import Owner, Task, TaskChanges, TaskDraft, new_task_i
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.engine import SessionOptions
     from helmsman.errors import HelmsmanError
     from helmsman.events import Event
     from helmsman.sessions.session import Session
+    from helmsman.tasks.reconcile import TurnTruth
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,18 @@ _LOOK_FOR_SESSION: Final = timedelta(minutes=1)
 """How long after a task has become `unknown` its session is still looked for. Codex writes it down within moments."""
 
 ResultT = TypeVar("ResultT")
-LostSessions = Callable[["Task"], Awaitable["Sequence[str]"]]
-"""Finds the sessions that may be those of a task which does not know its own, the likeliest first."""
+
+
+class Witness(Protocol):
+    """Tells what happened while nobody wrote it down here (`helmsman.task_truth`)."""
+
+    async def lost_sessions(self, task: Task) -> Sequence[str]:
+        """The sessions that may be those of a task which does not know its own, the likeliest first."""
+        ...
+
+    async def turn(self, session_id: str, turn_id: str | None) -> TurnTruth | None:
+        """What is recorded of a turn."""
+        ...
 
 
 @dataclass(slots=True)
@@ -65,18 +75,22 @@ class _Running:
     counted: Usage | None = None
     """What the session had used before this turn, once that is known."""
     used: Usage = field(default_factory=Usage)
+    taken_over: bool = False
+    """Another process began it: what it used before we came is in Codex's own record only."""
 
 
 class Ledger:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
 
-    def __init__(self, state_dir: Path, lost_sessions: LostSessions) -> None:
+    def __init__(self, state_dir: Path, witness: Witness) -> None:
         self._path = state_dir / REGISTRY_NAME
-        self._lost_sessions = lost_sessions
+        self._witness = witness
         self._registry: Registry | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
         self._changes: dict[str, TaskChanges] = {}
+        self._uncounted: dict[str, tuple[str, str | None]] = {}
+        """Tasks that ended and were taken over before, with their session and turn."""
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
 
@@ -135,7 +149,7 @@ class Ledger:
         gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
         if task.session_id is not None or gave_up:
             return task
-        for session_id in await self._lost_sessions(task):
+        for session_id in await self._witness.lost_sessions(task):
             claimed = await self.registry(partial(_claim, task, session_id))
             if claimed is not None:
                 return claimed
@@ -147,9 +161,9 @@ class Ledger:
             self._note(task_id, {"engine": engine})
             await self.write()
 
-    def begin(self, task_id: str, session: Session, *, engine: str | None) -> None:
+    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
         """The task is the running turn of this session from now on."""
-        self._running[session.id] = _Running(task_id, session)
+        self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
         self._note(
             task_id,
             {
@@ -198,6 +212,8 @@ class Ledger:
             _count(running, event)
         if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
             del self._running[session.id]
+            if running.taken_over:
+                self._uncounted[running.id] = (session.id, session.state.turn_id)
             self._note(running.id, _ending(session, running.used), urgent=True)
             return
         changes: TaskChanges = {
@@ -205,8 +221,9 @@ class Ledger:
             "model": session.model,
             "last_event_at": _now(),
             "input_required": bool(session.state.questions),
-            "usage": running.used,
         }
+        if not running.taken_over:
+            changes["usage"] = running.used
         self._note(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
 
     def _note(self, task_id: str, changes: TaskChanges, *, urgent: bool = False) -> None:
@@ -236,13 +253,22 @@ class Ledger:
                 changes[running.id]["progress"] = _progress(running.session)
         try:
             with anyio.CancelScope(shield=True):  # what was taken must be written
+                await self._count_whole_turns(changes)
                 await self.registry(lambda registry: _write_all(registry, changes))
         except RegistryUnavailable as error:
             log.warning("the state of %d task(s) is not registered: %s", len(changes), error)
 
+    async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
+        for task_id in changes.keys() & self._uncounted.keys():
+            turn = await self._witness.turn(*self._uncounted.pop(task_id))
+            if turn is not None and turn.usage is not None:
+                changes[task_id]["usage"] = turn.usage
+
     async def close(self) -> None:
         """Write what is left, and let go of the file."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            for running in self._running.values():  # in an engine that goes on without us
+                self._note(running.id, {"owner": None})
             await self.write()
             if self._registry is not None:
                 await anyio.to_thread.run_sync(self._registry.close)

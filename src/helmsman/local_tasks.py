@@ -162,7 +162,7 @@ class LocalTasks:
 
         Only whoever is attached to the engine knows how far it has come and what it asks.
         """
-        if not task.is_running or task.engine is None or task.owner is None or task.owner.is_alive():
+        if not task.is_running or task.engine is None or (task.owner is not None and task.owner.is_alive()):
             return task
         try:
             return task if await self.follow(task) is None else await self.now(task)
@@ -202,10 +202,10 @@ class LocalTasks:
 
     async def _change(self, task: Task, version: tuple[int, int, int]) -> None:
         """Wait until another process has told something new since that version of the registry, or has died."""
-        while task.owner is None or task.owner.is_alive():
-            if version != await self._registry_version():
-                return
+        while version == await self._registry_version():
             await anyio.sleep(_WATCH_SECONDS)
+            if task.owner is None or not task.owner.is_alive():
+                return
 
     async def _registry_version(self) -> tuple[int, int, int]:
         return await self._helm.ledger.registry(lambda registry: registry.version())

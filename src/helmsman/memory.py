@@ -76,10 +76,13 @@ class Memory:
             past=() if turn is None else _as_events(session_id, turn),
         )
 
-    async def news(self, session_id: str, task_ids: Sequence[str]) -> Remembered | None:
-        """What is known of a session now, if its newest task is none of these."""
+    async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
+        """What is known of a session now, unless that can be no news to somebody who knows these tasks."""
+        await self._ledger.write()
         tasks = await self._tasks(session_id)
-        return None if not tasks or tasks[0].id in task_ids else await self.of(session_id)
+        if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
+            return None
+        return await self.of(session_id)
 
     async def _tasks(self, session_id: str) -> tuple[Task, ...]:
         try:

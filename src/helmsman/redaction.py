@@ -171,18 +171,21 @@ def _quoted_like(value: str) -> str:
 
 # --- by place and by shape -------------------------------------------------------------------------------------------
 
+# Each begins at the edge of a word, or after an escape such as `\t` in JSON, which stands for one.
+
 _HEADER: Final = re.compile(
-    r"""(?<![\w-])(?P<name>(?:proxy-)?authorization(?:\\?["'])?[ \t]*+[:=][ \t]*+(?:\\?["'])?+|(?:set-)?cookie:[ \t]*+)
+    r"""(?:(?<![\w-])|(?<=\\[bfnrt]))
+    (?P<name>(?:proxy-)?authorization(?:\\?["'])?[ \t]*+[:=][ \t]*+(?:\\?["'])?+|(?:set-)?cookie:[ \t]*+)
     [^\s"'\\][^"'\\\r\n]*+""",
     re.VERBOSE | re.IGNORECASE,
 )
 _BEARER: Final = re.compile(
-    r"""(?<!\w)(?P<scheme>(?:bearer|basic)[ \t]++)
+    r"""(?:(?<!\w)|(?<=\\[bfnrt]))(?P<scheme>(?:bearer|basic)[ \t]++)
     (?=[A-Za-z._~+/=-]{0,60}+[0-9]|[A-Za-z._~+/=-]{24})[A-Za-z0-9._~+/=-]++  # not an ordinary word""",
     re.VERBOSE | re.IGNORECASE,
 )
 _URL_PASSWORD: Final = re.compile(
-    r"(?<![A-Za-z0-9+.-])(?P<before>[A-Za-z][A-Za-z0-9+.-]*+://[^\s/@:\"'<>]*+:)[^\s/\"'<>]+@"
+    r"(?:(?<![A-Za-z0-9+.-])|(?<=\\[bfnrt]))(?P<before>[A-Za-z][A-Za-z0-9+.-]*+://[^\s/@:\"'<>]*+:)[^\s/\"'<>]+@"
 )
 _SIGNATURE: Final = re.compile(
     r"(?P<name>[?&](?:sig|signature|x-amz-signature|x-amz-credential|x-goog-signature)=)[^&\s\"'<>]++", re.IGNORECASE
@@ -192,7 +195,7 @@ _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,50}-----|\Z)"
 )
 _TOKEN: Final = re.compile(
-    r"""(?<![A-Za-z0-9_-])(?:
+    r"""(?:(?<![A-Za-z0-9_-])|(?<=\\[bfnrt]))(?:
         sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{16,}+       # OpenAI, Anthropic and others
       | (?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}+ | whsec_[A-Za-z0-9]{16,}+
       | gh[pousr]_[A-Za-z0-9]{20,}+ | github_pat_[A-Za-z0-9_]{20,}+ | glpat-[A-Za-z0-9_-]{16,}+

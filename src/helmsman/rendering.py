@@ -21,7 +21,7 @@ from helmsman.questions import Question
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.engine import SessionInfo
+    from helmsman.engine import Finding, SessionInfo
     from helmsman.events import Usage
     from helmsman.tasks.model import Task
 
@@ -41,6 +41,11 @@ def event_name(event: Event) -> str:
 def item_as_dict(item: Item) -> dict[str, Any]:
     """An item: its `type` (`command_execution`, …), its fields, and a `summary` in one line."""
     return {"type": item.type, **_fields(item), "summary": item.summary()}
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """What a review found."""
+    return _fields(finding)
 
 
 def usage_as_dict(usage: Usage) -> dict[str, int]:

@@ -21,6 +21,7 @@ from helmsman.engines import find_agent, session_index
 from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
+    TaskNotOurs,
     TooManySessions,
 )
 from helmsman.events import (
@@ -92,7 +93,7 @@ class Helmsman:
         self._engines: EngineHolder | None = None
         self._index = session_index(self.settings)
         self.truth = TaskTruth(self.settings, self._index)
-        self._ledger = Ledger(self.settings.state_dir, self.truth.lost_sessions)
+        self._ledger = Ledger(self.settings.state_dir, self.truth)
         self._all_tasks: Tasks | None = None
         self._extras: Extras | None = None
         self._keys = OnceEach[Session]()
@@ -423,6 +424,8 @@ class Helmsman:
             self.extras.plans.stop(session)
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
+        elif session.state.is_running:
+            raise TaskNotOurs(f"Session {session.id} is run by another process. Stop it there, or end that process.")
         return session
 
     async def respond(
@@ -484,7 +487,7 @@ class Helmsman:
         except HelmsmanError as error:
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
-        self._ledger.begin(task.id, session, engine=engine.id)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=True)
         self._attach(session, engine, opened)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 EngineChoice = Literal["auto", "app-server", "exec"]
+SnapshotChoice = Literal["auto", "on", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
@@ -64,6 +65,7 @@ class Settings:
     detach: bool
     expose_primitives: bool
     engine_idle: float = 900.0
+    shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 
@@ -105,6 +107,7 @@ def load_settings(
         "state_dir": platformdirs.user_state_path(_APP, appauthor=False),
         "detach": True,
         "engine_idle_ms": 900_000,
+        "shell_snapshots": "auto",
         "expose_primitives": False,
     }
     for given in (
@@ -337,5 +340,6 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "allowed_roots": _Setting("HELMSMAN_ALLOWED_ROOTS", _directories, only_user=True),
     "detach": _Setting("HELMSMAN_DETACH", _switch),
     "engine_idle_ms": _Setting("HELMSMAN_ENGINE_IDLE_MS", _whole_number(1000, 30 * _DAY_MS)),
+    "shell_snapshots": _Setting("HELMSMAN_SHELL_SNAPSHOTS", _one_of("auto", "on", "off")),
     "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
 }

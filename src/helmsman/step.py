@@ -39,13 +39,14 @@ from helmsman.events import (
     UsageReported,
     UserMessage,
 )
-from helmsman.questions import DENY
+from helmsman.questions import DENY, STOP
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from helmsman.engine import TurnKind
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
@@ -99,6 +100,7 @@ async def run_step(
     first_event_timeout: float | None = FIRST_EVENT_TIMEOUT,
     inactivity_timeout: float | None = INACTIVITY_TIMEOUT,
     attempts: int = ATTEMPTS,
+    plan: bool = False,
     helm: Helmsman | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
@@ -118,6 +120,7 @@ async def run_step(
         first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever.
         inactivity_timeout: Seconds without a sign of life after that; None waits for ever.
         attempts: How often to try; each retry continues in the same session.
+        plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
         options: As for `Helmsman.start`.
 
@@ -134,6 +137,7 @@ async def run_step(
     )
     turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort}
     on_question = on_question or _refuse
+    attempts = 1 if plan else attempts  # to continue is not to plan
     session: Session | None = None
     failed = _Failed(StepFailed, "No attempt was made.", retry=True)
     tried = 0
@@ -149,7 +153,8 @@ async def run_step(
         if session_id is not None:
             (await helm.session(session_id)).on_question = on_question
             return await helm.say(session_id, prompt, images=images, **turn, **options)
-        return await helm.start(prompt, cwd=cwd, images=images, on_question=on_question, **turn, **options)
+        kind: TurnKind | None = "plan" if plan else None
+        return await helm.start(prompt, cwd=cwd, images=images, on_question=on_question, kind=kind, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         while tried < max(1, attempts) and failed.retry:
@@ -261,7 +266,8 @@ def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
 
 async def _refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
     """Nobody is there to answer: say so, instead of waiting for the deadline."""
-    return [DENY] if question.prompts and DENY in question.prompts[0].options else None
+    options = question.prompts[0].options if question.prompts else ()
+    return next(([refusal] for refusal in (DENY, STOP) if refusal in options), None)
 
 
 @asynccontextmanager

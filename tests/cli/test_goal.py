@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def session_id(cli: Cli, model: ScriptedModel) -> str:
-    model.on("one", say("first"), always(hang()))
-    session_id: str = (await cli.run("run", "--json", "one")).json[-1]["sessionId"]
+    model.on("alpha", say("first"), always(hang()))
+    session_id: str = (await cli.run("run", "--json", "alpha")).json[-1]["sessionId"]
     return session_id
 
 

@@ -107,6 +107,16 @@ def test_a_legacy_session_is_read(home: Home) -> None:
     assert info.updated_at == NOON
 
 
+def test_a_session_that_goes_on_in_a_second_file_is_one_session(home: Home) -> None:
+    session_id = home.session("fix it", age=60)
+    name = f"rollout-2026-03-01T11-00-00-{session_id}_{uuid.uuid4()}.jsonl"
+    latest = home.write(home.path / "sessions/2026/03/01" / name, lines(meta(id=session_id)))
+    info = home.only()
+    assert (info.session_id, info.first_prompt, info.model, info.path) == (session_id, "fix it", "gpt-5.5", latest)
+    assert info.updated_at == NOON
+    assert home.index.find(session_id) == info
+
+
 def test_a_paginated_session_is_read(home: Home) -> None:
     user = {"type": "UserMessage", "content": [{"type": "localImage"}, {"type": "text", "text": "fix it"}]}
     agent = {"type": "AgentMessage", "content": [{"type": "Text", "text": "no"}]}

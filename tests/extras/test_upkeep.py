@@ -7,7 +7,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import CodexUnsupported, InvalidInput, SessionBusy, SessionNotFound
-from helmsman.events import ContextCompaction
+from helmsman.events import ContextCompaction, TurnEnded
 from helmsman.settings import load_settings
 from helmsman.testing import always, hang, say
 
@@ -31,10 +31,10 @@ async def settled(session: Session) -> Session:
 @pytest.fixture
 async def three_turns(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
     """A session in which three messages were answered."""
-    for word in ("one", "two", "three"):
+    for word in ("alpha", "beta", "gamma"):
         model.on(word, say(f"answer {word}"))
-    session = await settled(await helm.start("one", cwd=git_repo))
-    for word in ("two", "three"):
+    session = await settled(await helm.start("alpha", cwd=git_repo))
+    for word in ("beta", "gamma"):
         await settled(await session.say(word))
     return session
 
@@ -59,9 +59,9 @@ async def test_a_fork_from_an_earlier_turn_shares_what_was_before(
     model.on("other", say("another way"))
     fork = await settled(await helm.fork(three_turns.id, "other", from_turn=2))
     assert fork.id != three_turns.id
-    assert await prompts(helm, fork.id) == ["one", "two", "other"]
-    assert "three" not in model.requests[-1].user_texts
-    assert await prompts(helm, three_turns.id) == ["one", "two", "three"]
+    assert await prompts(helm, fork.id) == ["alpha", "beta", "other"]
+    assert "gamma" not in model.requests[-1].user_texts
+    assert await prompts(helm, three_turns.id) == ["alpha", "beta", "gamma"]
     assert fork.task_ids
 
 
@@ -69,7 +69,7 @@ async def test_a_fork_may_name_its_turn_by_id_and_wait_for_its_message(helm: Hel
     first = (await helm.history(three_turns.id))[0]
     fork = await helm.fork(three_turns.id, from_turn=first.id)
     assert fork.status == "done"
-    assert await prompts(helm, fork.id) == ["one"]
+    assert await prompts(helm, fork.id) == ["alpha"]
 
 
 @pytest.mark.parametrize("which", [0, 4, "4", "no-such-turn", -1])
@@ -86,12 +86,12 @@ async def test_a_fork_from_a_turn_that_is_not_there_is_refused(
 
 async def test_the_last_turns_are_forgotten(helm: Helmsman, model: ScriptedModel, three_turns: Session) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id, 2)
-    assert three_turns.result == "answer one"
+    assert three_turns.result == "answer alpha"
     assert three_turns.turn_count == 1
     model.on("again", say("ok"))
     await settled(await three_turns.say("again"))
-    assert "two" not in model.requests[-1].user_texts
-    assert await prompts(helm, three_turns.id) == ["one", "again"]
+    assert "beta" not in model.requests[-1].user_texts
+    assert await prompts(helm, three_turns.id) == ["alpha", "again"]
 
 
 async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
@@ -99,7 +99,7 @@ async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
 ) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id)
     (info,) = (await elsewhere.list())[0]
-    assert (info.session_id, info.first_prompt) == (three_turns.id, "one")
+    assert (info.session_id, info.first_prompt) == (three_turns.id, "alpha")
 
 
 async def test_a_session_of_another_process_is_taken_back(
@@ -107,11 +107,11 @@ async def test_a_session_of_another_process_is_taken_back(
 ) -> None:
     model.otherwise(always(say("ok")))
     async with Helmsman(settings, env=codex_home.env) as first:
-        session = await settled(await first.start("one", cwd=git_repo))
-        await settled(await session.say("two"))
+        session = await settled(await first.start("alpha", cwd=git_repo))
+        await settled(await session.say("beta"))
     async with Helmsman(settings, env=codex_home.env) as second:
         await second.extras.upkeep.roll_back(session.id)
-        assert await prompts(second, session.id) == ["one"]
+        assert await prompts(second, session.id) == ["alpha"]
 
 
 @pytest.mark.parametrize(("turns", "sentence"), [(4, "has 3 turns"), (0, "from 1 on"), (-1, "from 1 on")])
@@ -120,7 +120,7 @@ async def test_more_turns_than_there_are_cannot_be_forgotten(
 ) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         await helm.extras.upkeep.roll_back(three_turns.id, turns)
-    assert await prompts(helm, three_turns.id) == ["one", "two", "three"]
+    assert await prompts(helm, three_turns.id) == ["alpha", "beta", "gamma"]
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ async def test_an_archived_session_is_forgotten_and_comes_back(
     model.on("back", say("yes"))
     session = await settled(await helm.say(three_turns.id, "back"))
     assert session.result == "yes"
-    assert "three" in model.requests[-1].user_texts
+    assert "gamma" in model.requests[-1].user_texts
 
 
 async def test_a_session_taken_back_is_archived_whole(helm: Helmsman, three_turns: Session) -> None:
@@ -235,6 +235,45 @@ async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: Scrip
     await settled(session)
     assert session.status == "interrupted"
     assert (await helm.extras.upkeep.goal(session.id)) is not None
+
+
+async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_goal_goes_on_after_it(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("hello", say("hi"), always(hang()))
+    async with Helmsman(settings, env=codex_home.env) as first:
+        session = await settled(await first.start("hello", cwd=git_repo))
+        await first.extras.upkeep.set_goal(session.id, "All tests pass")
+    model.on("question", say("answer"), say("towards ", gate, "the goal"), always(hang()))
+    async with Helmsman(settings, env=codex_home.env) as second:
+        results: list[str | None] = []
+        second.listen(lambda session, event: results.append(session.result) if isinstance(event, TurnEnded) else None)
+        again = await second.say(session.id, "question")
+        with anyio.fail_after(30):
+            await gate.reached()
+        assert results[-1] == "answer"
+        assert again.state.is_running
+        goal = await second.extras.upkeep.goal(session.id)
+        assert goal is not None
+        assert goal.status == "active"
+        await again.interrupt()
+
+
+async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hello", say("hi"), always(hang()))
+    async with Helmsman(settings, env=codex_home.env) as first:
+        session = await settled(await first.start("hello", cwd=git_repo))
+        await first.extras.upkeep.set_goal(session.id, "All tests pass")
+    model.otherwise(always(say("a summary")))
+    async with Helmsman(settings, env=codex_home.env) as second:
+        compacted = await settled(await second.extras.upkeep.compact(session.id))
+        assert any(isinstance(item, ContextCompaction) for item in compacted.items)
+        goal = await second.extras.upkeep.goal(session.id)
+        assert goal is not None
+        assert goal.status == "paused"
 
 
 @pytest.mark.parametrize("goal", ["", "  ", "x" * 4001])

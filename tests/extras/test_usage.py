@@ -63,9 +63,7 @@ async def test_turns_of_this_process_count_at_once_and_only_once(
     assert by_directory.key == str(git_repo)
 
 
-async def test_a_fork_counts_only_what_it_spent_itself(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
-) -> None:
+async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
     session = await ended(await helm.start("two", cwd=git_repo))
     fork = await ended(await helm.fork(session.id, "fork"))
     told = {group.key: group.usage for group in (await helm.extras.usage.report(group_by="session")).groups}

@@ -160,7 +160,7 @@ class Witnesses:
         self._state_dir = state_dir
 
     def turns(self) -> dict[str, RolloutTurn]:
-        """Each turn that Codex has a record of, by its prompt; by its id, if it was stopped before Codex wrote the prompt."""
+        """Each turn that Codex has a record of, by its prompt; by its id, where Codex did not come to write the prompt."""
         found: dict[str, RolloutTurn] = {}
         for info in self._index.list(limit=10 * KILLS)[0]:
             assert info.path is not None
@@ -191,7 +191,9 @@ def prompts_in(rollout: Path) -> dict[str, str]:
         if payload.get("type") == "task_started":
             turn_id = payload["turn_id"]
         elif payload.get("role") == "user":
-            prompts |= {turn_id: part["text"] for part in payload["content"] if part["text"].startswith("job ")}
+            for part in payload["content"]:
+                if part["text"].startswith("job "):
+                    prompts[turn_id] = part["text"]
     return prompts
 
 

@@ -58,6 +58,13 @@ REQUESTS = {
     "thread/unarchive": Uses(("threadId",), feature=Feature.UNARCHIVE),
     "thread/name/set": Uses(("threadId", "name")),
     "thread/compact/start": Uses(("threadId",), feature=Feature.COMPACT),
+    "thread/rollback": Uses(("threadId", "numTurns"), feature=Feature.ROLLBACK),
+    "thread/revert": Uses(("threadId", "beforeTurnId"), feature=Feature.REVERT),
+    "thread/goal/get": Uses(("threadId",), "ThreadGoalGetResponse", ("goal",), feature=Feature.GOALS),
+    "thread/goal/set": Uses(
+        ("threadId", "objective", "status"), "ThreadGoalSetResponse", ("goal",), feature=Feature.GOALS
+    ),
+    "thread/goal/clear": Uses(("threadId",), feature=Feature.GOALS),
     "thread/unsubscribe": Uses(("threadId",), feature=Feature.UNSUBSCRIBE),
     "thread/backgroundTerminals/clean": Uses(("threadId",), feature=Feature.BACKGROUND_TERMINALS),
     "turn/start": Uses(

@@ -39,11 +39,11 @@ async def codex(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> As
 @pytest.fixture
 async def session_id(codex: Caller, model: ScriptedModel, git_repo: Path) -> str:
     """A session with two turns."""
-    model.on("one", say("first"))
-    model.on("two", say("second"))
-    session_id: str = (await codex("codex_start", prompt="one", workingDirectory=str(git_repo)))["sessionId"]
+    model.on("alpha", say("first"))
+    model.on("beta", say("second"))
+    session_id: str = (await codex("codex_start", prompt="alpha", workingDirectory=str(git_repo)))["sessionId"]
     await codex.until_settled(session_id)
-    await codex("codex_say", sessionId=session_id, message="two")
+    await codex("codex_say", sessionId=session_id, message="beta")
     await codex.until_settled(session_id)
     return session_id
 
@@ -68,7 +68,7 @@ async def test_a_session_is_forked_from_a_turn(codex: Caller, model: ScriptedMod
     assert (fork["forkedFrom"], fork["status"]) == (session_id, "active")
     assert fork["taskId"].startswith("T-local-")
     assert (await codex.until_settled(fork["sessionId"]))["result"] == "another way"
-    assert "two" not in model.requests[-1].user_texts
+    assert "beta" not in model.requests[-1].user_texts
     waiting = await codex("codex_fork", sessionId=session_id)
     assert waiting["status"] == "done"
     assert "taskId" not in waiting
@@ -103,8 +103,8 @@ async def test_a_session_is_named_archived_and_brought_back(codex: Caller, sessi
 
 
 async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
-    model.on("one", say("first"), always(hang()))
-    session_id = (await codex("codex_start", prompt="one", workingDirectory=str(git_repo)))["sessionId"]
+    model.on("alpha", say("first"), always(hang()))
+    session_id = (await codex("codex_start", prompt="alpha", workingDirectory=str(git_repo)))["sessionId"]
     await codex.until_settled(session_id)
     assert "goal" not in await codex("codex_goal", sessionId=session_id)
     goal = await codex("codex_goal", sessionId=session_id, goal="All tests pass")
@@ -127,12 +127,12 @@ async def test_models_and_the_account_are_told(codex: Caller) -> None:
 async def test_a_start_minds_what_is_left(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
     resets_at = int(time.time()) + 3600
     limit = rate_limit(90, window_minutes=300, resets_at=resets_at)
-    model.on("one", [say("first"), limit])
+    model.on("alpha", [say("first"), limit])
     start: dict[str, Any] = {"workingDirectory": str(git_repo), "minRemainingPercent": 30}
-    first = await codex("codex_start", prompt="one", **start)
+    first = await codex("codex_start", prompt="alpha", **start)
     assert "Nothing is known" in first["note"]
     await codex.until_settled(first["sessionId"])
-    low = await codex.error("codex_start", prompt="two", **start)
+    low = await codex.error("codex_start", prompt="beta", **start)
     assert (low["code"], low["remaining_percent"], low["retryable"]) == ("rate_limit_low", 10, True)
     assert low["resets_at"]
     account = await codex("codex_account")

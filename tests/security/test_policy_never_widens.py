@@ -209,7 +209,13 @@ def tamper(settings: Settings, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def unknown_values(metadata: dict[str, Any]) -> Any:
-    unknown = {"sandbox": "none", "approval_policy": "always", "writable_roots": [7, "/"], "config": ["x"], "profile": 7}
+    unknown = {
+        "sandbox": "none",
+        "approval_policy": "always",
+        "writable_roots": [7, "/"],
+        "config": ["x"],
+        "profile": 7,
+    }
     return {**metadata, "options": unknown}
 
 

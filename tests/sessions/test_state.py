@@ -26,6 +26,7 @@ from helmsman.events import (
     TodoList,
     TurnEnded,
     TurnRequested,
+    TurnsForgotten,
     TurnStarted,
     Unknown,
     Usage,
@@ -90,6 +91,21 @@ def message(text: str, item_id: str = "m", phase: str | None = None) -> AgentMes
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
+
+
+def test_forgotten_turns_leave_what_was_before_them() -> None:
+    state = state_after(
+        requested(), started(), item_ended(message("first")), ended(), requested(), started("t2"),
+        item_ended(message("second"), "t2"), ended("t2", failure=Failure(code="x", message="y")),
+        TurnsForgotten(session_id=S, count=1, final_message="first"),
+    )  # fmt: skip
+    assert (state.status, state.result, state.error, state.items) == ("done", "first", None, [])
+    assert state.turn_count == 1
+
+
+def test_no_turns_are_forgotten_under_a_running_one() -> None:
+    state = state_after(requested(), started(), TurnsForgotten(session_id=S, count=1))
+    assert (state.status, state.turn_count) == ("active", 1)
 
 
 def test_a_request_makes_a_session_active_before_codex_says_anything() -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman.mcp.server import build_server
 from helmsman.testing import add, patch, run, say
 from mcp import Client
-from helmsman.mcp.server import build_server
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:

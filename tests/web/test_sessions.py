@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import httpx2
 import pytest
 
+from helmsman import Helmsman, load_settings
+from helmsman.mcp.http import HttpOptions, build_app
 from helmsman.testing import hang, patch, run, say, update, usage
-from tests.web.browser import SECONDS
+from tests.web.browser import SECONDS, Browser
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.testing import ScriptedModel
-    from tests.web.browser import Browser
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -143,10 +146,8 @@ async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedM
 
 
 async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
-    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Any, codex_home: Any
+    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Settings, codex_home: CodexHome
 ) -> None:
-    from helmsman import Helmsman
-
     model.on("before", say("It was so"))
     async with Helmsman(settings, env=codex_home.env) as earlier:
         session = await earlier.start("before", cwd=git_repo)
@@ -157,6 +158,32 @@ async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
     assert [entry["item"]["text"] for entry in page["entries"]] == ["before", "It was so"]
     (turn,) = (await browser.get(f"/api/sessions/{session.id}/turns"))["turns"]
     assert turn["startedAt"] <= turn["endedAt"]
+
+
+async def test_turns_of_the_exec_engine_are_remembered_while_the_server_runs(
+    model: ScriptedModel, git_repo: Path, codex_binary: Path, codex_home: CodexHome, tmp_path: Path, token: str
+) -> None:
+    model.on("first", run("echo one"), say("done"))
+    model.on("second", say("again"))
+    flags = {"codex_path": str(codex_binary), "engine": "exec"}
+    bearer = {"Authorization": f"Bearer {token}"}
+    async with Helmsman(load_settings(flags, codex_home.env, tmp_path), env=codex_home.env) as helm:
+        transport = httpx2.ASGITransport(build_app(helm, token=token, options=HttpOptions()))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=bearer) as http:
+            browser = Browser(http)
+            session_id = await browser.start("first", workingDirectory=str(git_repo), approvalPolicy="never")
+            await browser.settled(session_id)
+            await browser.post(f"/api/sessions/{session_id}/say", message="second")
+            await browser.settled(session_id)
+            entries = (await browser.get(f"/api/sessions/{session_id}/transcript"))["entries"]
+    shown = [(entry["turn"], entry["item"]["type"], entry["item"].get("text")) for entry in entries]
+    assert shown == [
+        (1, "user_message", "first"),
+        (1, "command_execution", None),
+        (1, "agent_message", "done"),
+        (2, "user_message", "second"),
+        (2, "agent_message", "again"),
+    ]
 
 
 @pytest.mark.parametrize("part", ["", "/turns", "/transcript", "/transcript/0", "/diff"])

@@ -32,6 +32,8 @@ _COMMANDS: Final = {
     "archive": "helmsman.cli.archive",
     "unarchive": "helmsman.cli.unarchive",
     "goal": "helmsman.cli.goal",
+    "review": "helmsman.cli.review",
+    "plan": "helmsman.cli.plan",
     "diff": "helmsman.cli.diff",
     "apply": "helmsman.cli.apply",
     "discard": "helmsman.cli.discard",

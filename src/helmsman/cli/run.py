@@ -15,12 +15,46 @@ from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from helmsman.inputs import StartOptions
     from helmsman.settings import Settings
 
 _STDIN: Final = "-"
+
+
+STEP_OPTIONS: Final = (
+    click.argument("prompt"),
+    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
+    click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it."),
+    click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do."),
+    click.option(
+        "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When Codex asks before it acts."
+    ),
+    click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
+    click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),
+    click.option(
+        "-c",
+        "--config",
+        "config",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Set a key of Codex's configuration. Repeatable.",
+    ),
+    click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
+    click.option(
+        "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit."
+    ),
+    click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …"),
+)
+"""What every command that starts a step takes."""
+
+
+def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these options."""
+    for option in reversed(STEP_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -33,26 +67,7 @@ Examples:
   git diff | helmsman run - --output-schema review.json --json
 """,
 )
-@click.argument("prompt")
-@click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one.")
-@click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
-@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do.")
-@click.option(
-    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When Codex asks before it acts."
-)
-@click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
-@click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
-@click.option(
-    "-c",
-    "--config",
-    "config",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Set a key of Codex's configuration. Repeatable.",
-)
-@click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable.")
-@click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit.")
-@click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …")
+@step_options
 @click.option("--session", "session_id", metavar="ID", help="Go on in this session (`helmsman list` shows them).")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
@@ -98,15 +113,15 @@ def command(
         "approval_policy": approval_policy,
         "full_auto": full_auto,
         "profile": profile,
-        "config": _config(config),
+        "config": config_values(config),
     }
     limits: dict[str, Any] = {}
     if timeout is not None:
         limits |= {"first_event_timeout": timeout, "inactivity_timeout": timeout}
     if attempts is not None:
         limits["attempts"] = attempts
-    turn: dict[str, Any] = {"images": images, "output_schema": _schema(schema_file), "effort": effort} | limits
-    text = _prompt(prompt)
+    turn: dict[str, Any] = {"images": images, "output_schema": schema_in(schema_file), "effort": effort} | limits
+    text = prompt_text(prompt)
 
     import anyio
 
@@ -139,18 +154,19 @@ async def _run(
     async with Helmsman(replace(settings, detach=False)) as helm:
         if session_id is not None:
             session_id = await full_session_id(helm, session_id)
-        step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **_given(options))
+        step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **given(options))
         display = JsonDisplay() if as_json else HumanDisplay(live=not logs_wanted(settings))
         outcome = await follow(step, display)
     return outcome.exit_code
 
 
-def _given(options: StartOptions) -> dict[str, Any]:
+def given(options: StartOptions) -> dict[str, Any]:
     """The options that were given: a session that is continued keeps its own for the rest."""
     return {key: value for key, value in options.items() if value}
 
 
-def _prompt(prompt: str) -> str:
+def prompt_text(prompt: str) -> str:
+    """What is to be done, as given or from stdin."""
     if prompt != _STDIN:
         return prompt
     try:
@@ -159,7 +175,8 @@ def _prompt(prompt: str) -> str:
         raise InvalidInput("What comes on stdin is not UTF-8 text. Give the prompt as text.") from None
 
 
-def _config(pairs: Sequence[str]) -> dict[str, Any]:
+def config_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings of Codex given as KEY=VALUE."""
     config: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -177,7 +194,8 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _schema(file: str | None) -> dict[str, Any] | None:
+def schema_in(file: str | None) -> dict[str, Any] | None:
+    """The JSON schema in a file."""
     if file is None:
         return None
     try:

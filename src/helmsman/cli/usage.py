@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = ("day", "model", "directory", "session")
 _UNKNOWN: Final = "unknown"
+_OTHER_COLUMNS: Final = 60
+"""How wide the table is beside its first column."""
 
 
 @click.command(
@@ -116,14 +118,16 @@ def _print_table(
 ) -> None:
     from rich.table import Table
 
+    from helmsman.cli.short_paths import end_of
     from helmsman.terminal.text import one_line
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(told.group_by.upper(), style="cyan", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(told.group_by.upper(), style="cyan", no_wrap=True)
     for name in ("SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST"):
         table.add_column(name, no_wrap=True, justify="right")
     for group in groups:
-        table.add_row(_name(one_line(group.key or _UNKNOWN), told.group_by), *_counts(group))
+        name = _name(one_line(group.key or _UNKNOWN), told.group_by)
+        table.add_row(end_of(name, console.width - _OTHER_COLUMNS), *_counts(group))
     if others is not None:
         table.add_row(f"{left_out} others", *_counts(others), style="dim")
     table.add_row("total", *_counts(told.total), style="bold")

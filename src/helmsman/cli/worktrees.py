@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from helmsman.extras.changes import KnownWorktree
     from helmsman.settings import Settings
     from helmsman.worktrees import Discarded, Leftover, Worktree
+
+_OTHER_COLUMNS: Final = 48
+"""How wide the table is beside its last column."""
 
 
 @click.group(
@@ -178,6 +181,7 @@ def _print_table(rows: list[tuple[Worktree, str]]) -> None:
     from helmsman.cli.consoles import is_terminal, result_console
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.session_ids import short_id
+    from helmsman.cli.short_paths import end_of
     from helmsman.terminal.text import one_line
 
     console = result_console()
@@ -193,9 +197,10 @@ def _print_table(rows: list[tuple[Worktree, str]]) -> None:
     table.add_column("SESSION", style="cyan", no_wrap=True)
     for name in ("STATE", "MADE"):
         table.add_column(name, no_wrap=True)
-    table.add_column("REPOSITORY", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("REPOSITORY", no_wrap=True)
     now = datetime.now(UTC)
     for tree, state in rows:
         session = short_id(tree.session_id) if tree.session_id is not None else "none"
-        table.add_row(session, state, ago(now - tree.created_at), one_line(str(tree.repository)))
+        repository = end_of(one_line(str(tree.repository)), console.width - _OTHER_COLUMNS)
+        table.add_row(session, state, ago(now - tree.created_at), repository)
     console.print(table)

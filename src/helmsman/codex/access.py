@@ -13,7 +13,7 @@ is to hold: what the caller asks for, else what the configuration says now.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from helmsman.codex.features import Feature
 from helmsman.codex.policies import map_approval, turn_sandbox
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.codex.app_server import AppServer
     from helmsman.codex.binary import CodexBinary
     from helmsman.engine import SessionOptions
 
@@ -52,8 +51,14 @@ class Access:
     notes: tuple[str, ...] = ()
 
 
+class ConfigurationSource(Protocol):
+    """Knows the effective configuration for a directory: the keys of config.toml."""
+
+    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]: ...
+
+
 async def plan_access(
-    api: AppServer,
+    source: ConfigurationSource,
     binary: CodexBinary,
     codex_home: Path,
     options: SessionOptions,
@@ -74,7 +79,7 @@ async def plan_access(
     mode = options.sandbox
     configured: Mapping[str, Any] = {}
     if marks_trust or resuming:  # otherwise what is left out stays Codex's own business
-        configured = await api.configuration(options.cwd)
+        configured = await source.configuration(options.cwd)
         mode = mode or _configured_sandbox(given) or _configured_sandbox(configured)
     if resuming:
         mode = mode or _default_sandbox(configured, options.cwd)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman._version import __version__
 from helmsman.codex.features import Feature, Version
@@ -104,6 +104,22 @@ class Thread:
 class ThreadPage:
     threads: tuple[Thread, ...]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationLayer:
+    """Where a part of the configuration comes from; `file` only where that is one."""
+
+    kind: str
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationAnswer:
+    """The keys of config.toml as they hold, and their sources where Codex told them."""
+
+    config: Mapping[str, Any]
+    layers: tuple[ConfigurationLayer, ...] | None
 
 
 class AppServer:
@@ -253,6 +269,9 @@ class AppServer:
         answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
         return _goal(answer)
 
+    async def set_goal_status(self, thread_id: str, status: Literal["active", "paused"]) -> None:
+        await self._call("thread/goal/set", threadId=thread_id, status=status)
+
     async def clear_goal(self, thread_id: str) -> None:
         self._binary.require(Feature.GOALS, doing="keep a goal for a session")
         await self._call("thread/goal/clear", threadId=thread_id)
@@ -339,11 +358,18 @@ class AppServer:
         """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
         return await self._call("account/rateLimits/read")
 
+    async def read_configuration(self, cwd: Path | None = None) -> ConfigurationAnswer:
+        """Codex's effective configuration for a directory, and where it comes from."""
+        answer = await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd))
+        config, layers = answer.get("config"), answer.get("layers")
+        return ConfigurationAnswer(
+            config=config if isinstance(config, dict) else {},
+            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) else None,
+        )
+
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
         """Codex's effective configuration for a directory: the keys of config.toml."""
-        answer = await self._call("config/read", includeLayers=False, cwd=None if cwd is None else str(cwd))
-        config = answer.get("config")
-        return config if isinstance(config, dict) else {}
+        return (await self.read_configuration(cwd)).config
 
 
 # --- reading answers -------------------------------------------------------------------------------------------------
@@ -351,6 +377,15 @@ class AppServer:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _layer(layer: Any) -> ConfigurationLayer:
+    name = layer.get("name") if isinstance(layer, dict) else None
+    fields = name if isinstance(name, dict) else {}
+    folder = _text(fields.get("dotCodexFolder"))
+    return ConfigurationLayer(
+        str(fields.get("type")), f"{folder}/config.toml" if folder is not None else _text(fields.get("file"))
+    )
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,9 @@ from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.app_server_extras import AppServerExtras
 from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
+from helmsman.codex.configuration import Configuration
 from helmsman.codex.features import Feature
+from helmsman.codex.goals import goal_held
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
 from helmsman.codex.normalise.turns import turn_as_events
@@ -60,7 +62,7 @@ from helmsman.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -104,6 +106,7 @@ class AppServerEngine:
             on_close=self._on_close,
         )
         self._api = AppServer(self._peer, binary)
+        self._configuration = Configuration(self._api, codex_home)
         self._threads: dict[str, ThreadState] = {}
         self._open: dict[str, IncomingRequest] = {}
         self._questions_by_request: dict[int | str, str] = {}
@@ -191,8 +194,11 @@ class AppServerEngine:
         if not known and self._id is not None and session_id in await self._api.loaded_threads():
             known = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
-        thread = await self._api.resume_thread(session_id, thread_settings(options, access))
-        return await self._opened(thread, options, access, turn, compare=not known)
+        async with (
+            nullcontext() if known else goal_held(self._api, self._binary, session_id, then_resumed=turn is not None)
+        ):
+            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+            return await self._opened(thread, options, access, turn, compare=not known)
 
     async def running_sessions(self) -> tuple[str, ...]:
         """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
@@ -252,7 +258,7 @@ class AppServerEngine:
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
         detached = self._id is not None
         return await plan_access(
-            self._api, self._binary, self._codex_home, options, resuming=resuming, detached=detached
+            self._configuration, self._binary, self._codex_home, options, resuming=resuming, detached=detached
         )
 
     async def _opened(
@@ -550,10 +556,11 @@ async def open_app_server(
     *,
     codex_home: Path,
     env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
     connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
     engine_id: str | None = None,
 ) -> AsyncIterator[AppServerEngine]:
-    """An engine for the length of the block: a child process, or whatever `connect` reaches.
+    """An engine for the length of the block: a child process with these options, or whatever `connect` reaches.
 
     One with an `engine_id` goes on without us: at the end of the block we only let go of it.
 
@@ -565,7 +572,7 @@ async def open_app_server(
         child_env = codex_environment(binary, codex_home, env)
 
         def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
-            return open_stdio(tasks, [binary.path, "app-server"], env=child_env)
+            return open_stdio(tasks, [binary.path, "app-server", *options], env=child_env)
 
     for attempt in range(1, START_ATTEMPTS + 1):
         async with background_tasks() as tasks, connect(tasks) as transport:

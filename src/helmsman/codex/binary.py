@@ -387,6 +387,7 @@ class _Cache:
         temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.touch(mode=0o600)
             temporary.write_text(json.dumps({"format": _CACHE_FORMAT, "entries": entries}), encoding="utf-8")
             temporary.replace(self._file)
         except OSError as error:

@@ -52,7 +52,7 @@ from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 from helmsman.file_lock import file_lock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from helmsman.codex.app_server_engine import AppServerEngine
     from helmsman.codex.descendants import Process
@@ -103,8 +103,11 @@ async def open_detached(
     state_dir: Path,
     env: Mapping[str, str] | None = None,
     idle: float = IDLE,
+    options: Callable[[], Awaitable[Sequence[str]]] | None = None,
 ) -> AsyncIterator[AppServerEngine]:
     """The engine of this Codex and home, for the length of the block: one that is there, else a new one.
+
+    `options` is asked for more options for `codex app-server` when a new one is started.
 
     Raises:
         CodexUnsupported: This Codex cannot (ask `can_detach` before).
@@ -114,7 +117,9 @@ async def open_detached(
     wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle)
     async with AsyncExitStack() as stack:
         async with _one_at_a_time(wanted.engines):
-            engine = await _attach_to_one(stack, wanted) or await _start(stack, wanted)
+            engine = await _attach_to_one(stack, wanted)
+            if engine is None:
+                engine = await _start(stack, wanted, await options() if options is not None else ())
         yield engine
 
 
@@ -282,10 +287,10 @@ async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-async def _start(stack: AsyncExitStack, wanted: _Wanted) -> AppServerEngine:
+async def _start(stack: AsyncExitStack, wanted: _Wanted, options: Sequence[str]) -> AppServerEngine:
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
-            record = await _start_keeper(wanted)
+            record = await _start_keeper(wanted, options)
             return await stack.enter_async_context(open_recorded(record))
         except EngineLost as error:
             if attempt == START_ATTEMPTS or not is_start_race(error):
@@ -294,7 +299,7 @@ async def _start(stack: AsyncExitStack, wanted: _Wanted) -> AppServerEngine:
     raise AssertionError("unreachable")
 
 
-async def _start_keeper(wanted: _Wanted) -> EngineRecord:
+async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord:
     """Have a keeper start Codex, and wait until Codex listens.
 
     Raises:
@@ -310,7 +315,7 @@ async def _start_keeper(wanted: _Wanted) -> EngineRecord:
     order = {
         "directory": str(directory),
         "socket": str(socket),
-        "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}"],
+        "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}", *options],
         "env": dict(wanted.env),
         "binary": asdict(wanted.identity),
         "codex_home": wanted.codex_home,

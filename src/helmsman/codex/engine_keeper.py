@@ -72,8 +72,12 @@ class Log:
 
     def write(self, data: bytes) -> None:
         lines, newline, self._unfinished = (self._unfinished + data).rpartition(b"\n")
+        key = lines.rfind(b"-----BEGIN ")
+        if key >= 0 and b"PRIVATE KEY" in lines[key : key + 70] and lines.find(b"-----END ", key) < 0:
+            # Of a key that comes in pieces, the later ones would not be known for what they are.
+            lines, self._unfinished = lines[:key], lines[key:] + newline + self._unfinished
         if len(self._unfinished) > LOG_BYTES:
-            lines, newline, self._unfinished = self._unfinished, b"\n", b""
+            lines, newline, self._unfinished = lines + self._unfinished, b"\n", b""
         if newline:
             self._append(lines.decode("utf-8", "replace") + "\n")
 

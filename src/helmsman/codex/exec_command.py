@@ -90,6 +90,8 @@ def exec_command(
     if turn.output_schema is not None:
         arguments.append(f"--output-schema={_file(scratch / 'schema.json', _schema(turn.output_schema))}")
     _check_arguments(binary, arguments)
+    if session_id is not None and session_id.startswith("-"):
+        raise InvalidInput(f"{session_id!r} is not the id of a session. List the sessions to see which there are.")
     resume = () if session_id is None else ("resume", session_id)
     return ExecCommand(arguments=("exec", *arguments, *resume, "-"), notes=notes)
 

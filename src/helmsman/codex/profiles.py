@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _PROFILE_SUFFIX: Final = ".config.toml"
 _PROFILE_LIMIT: Final = 1024 * 1024
 _MAX_DEPTH: Final = 50
+_NOT_IN_KEYS: Final = "=#\"'"
+"""On a command line a key ends at the first `=`, and what follows would be its value."""
 _INTEGERS: Final = range(-(2**63), 2**63)
 """What TOML can hold; Codex turns a larger number into something else without a word."""
 
@@ -108,8 +110,10 @@ def _copy(value: Any) -> Any:
 
 
 def _key(key: object, where: str) -> str:
-    if not isinstance(key, str) or not key.isprintable():
-        raise InvalidInput(f"{where} has the key {key!r}. Use a key of config.toml, without control characters.")
+    if not isinstance(key, str) or not key.isprintable() or any(char in key for char in _NOT_IN_KEYS):
+        raise InvalidInput(
+            f"{where} has the key {key!r}. Use a key of config.toml, without control characters, quotes, = or #."
+        )
     if not all(segment and segment == segment.strip() for segment in key.split(".")):
         raise InvalidInput(
             f"{where} has the key {key!r}. Write names separated by single dots, without spaces around them."

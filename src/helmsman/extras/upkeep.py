@@ -66,6 +66,8 @@ class Upkeep:
     async def compact(self, session_id: str) -> Session:
         """Let Codex replace a session's history by a summary. That is a turn and a task; returns when it is under way.
 
+        An active goal of a session that has to be loaded for it is paused. Set it again to go on.
+
         Raises:
             SessionBusy: A turn is running in it.
             CodexUnsupported: This Codex cannot.

@@ -119,7 +119,7 @@ class _Sum:
         self.cached += cached
         self.output += given
         self.reasoning += reasoning
-        self.billed_as_cached += cached if cached < entered else entered
+        self.billed_as_cached += min(entered, cached)
         self.sessions.add(session_id)
 
     @property

@@ -164,8 +164,8 @@ CHANGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
         description=(
             "Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: "
             "all of it, or nothing. Refused while the session is running, when the main tree has uncommitted changes "
-            "(unless allowDirty), and when the changes do not fit (the error names files and lines). The worktree stays: drop "
-            "it with codex_discard."
+            "(unless allowDirty), and when the changes do not fit (the error names files and lines). The worktree stays: "
+            "drop it with codex_discard."
         ),
         takes=ApplyInput,
         gives=ApplyOutput,

@@ -117,6 +117,8 @@ def http_token(state_dir: Path) -> str:
         known = path.read_text(encoding="utf-8").strip()
         if len(known) < 20:
             raise InvalidSetting(f"{path} holds no usable token. Remove the file; a new one is made then.") from None
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise InvalidSetting(f"Others can read {path}. Remove the file; a new token is made then.") from None
         return known
     token = secrets.token_urlsafe(32)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

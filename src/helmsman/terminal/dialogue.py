@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.events import FileChange
-from helmsman.questions import ABORT, ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, CANCEL, DECLINE, DENY, REFUSALS
+from helmsman.questions import (
+    ABORT,
+    ACCEPT,
+    APPROVE,
+    APPROVE_ALWAYS,
+    APPROVE_SESSION,
+    CANCEL,
+    DECLINE,
+    DENY,
+    REFUSALS,
+    REVISE,
+    STOP,
+)
 from helmsman.terminal.keyboard import open_keyboard
 from helmsman.terminal.text import one_line
 
@@ -34,6 +46,8 @@ _KEYS: Final = {
     ACCEPT: "y",
     DECLINE: "n",
     CANCEL: "x",
+    REVISE: "r",
+    STOP: "x",
 }
 _LABELS: Final = {
     APPROVE: "approve",
@@ -44,6 +58,8 @@ _LABELS: Final = {
     ACCEPT: "accept",
     DECLINE: "decline",
     CANCEL: "cancel",
+    REVISE: "revise",
+    STOP: "stop",
 }
 _TYPE: Final = "t"
 _BACK: Final = "b"
@@ -140,6 +156,9 @@ class _Dialogue:
             return f"{DENY}: {reason.strip()}" if reason.strip() else DENY
         if option == APPROVE_ALWAYS:
             return await self._choose_prefix()
+        if option == REVISE:
+            words = await self._line("  What is to be different? (Enter to go back) ")
+            return f"{REVISE}: {words.strip()}" if words.strip() else None
         return option
 
     async def _choose_prefix(self) -> str | None:

@@ -49,8 +49,8 @@ def question_lines(
             lines += diff[:DIFF_LINES]
             if left_out:
                 lines.append(Text(f"… {left_out} more lines", "yellow"))
-        case "user_input":
-            pass  # each of its prompts is shown when it is asked
+        case "user_input":  # each of its prompts is shown when it is asked
+            lines += [Text(line) for line in visible(str(details.get("plan") or "")).splitlines()]
         case _ if question.prompts:
             lines.append(Text(visible(question.prompts[0].text)))
         case _:

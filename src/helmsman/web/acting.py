@@ -10,8 +10,8 @@ from starlette.responses import RedirectResponse
 
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionClosed
-from helmsman.mcp.contract import Input, StartInput, StartOutput
-from helmsman.mcp.status import worktree
+from helmsman.mcp.contract import Input, StartInput
+from helmsman.mcp.session_tools import started
 from helmsman.rendering import task_as_dict
 from helmsman.web.json_http import body, respond, text
 from helmsman.web.views import present, time
@@ -104,35 +104,9 @@ class Acting:
 
     async def start(self, request: Request) -> dict[str, Any]:
         given = await body(request, StartInput)
-        session = await self._helm.start(
-            given.prompt,
-            cwd=given.working_directory,
-            images=given.images,
-            output_schema=given.output_schema,
-            effort=given.effort,
-            worktree=given.worktree,
-            idempotency_key=given.idempotency_key,
-            model=given.model,
-            approval_policy=given.approval_policy,
-            sandbox=given.sandbox,
-            full_auto=given.full_auto,
-            dangerously_bypass_approvals_and_sandbox=given.dangerously_bypass_approvals_and_sandbox,
-            writable_roots=given.writable_roots,
-            profile=given.profile,
-            config=given.config,
-            base_instructions=given.base_instructions,
-            developer_instructions=given.developer_instructions,
-            skip_git_repo_check=given.skip_git_repo_check,
-            trust_repository=given.trust_repository,
-        )
-        started = StartOutput(
-            session_id=session.id,
-            status=session.status,
-            task_id=session.task_ids[-1] if session.task_ids else None,
-            worktree=worktree(session),
-            note=" ".join(session.notes) or None,
-        )
-        return started.model_dump(by_alias=True, mode="json", exclude_none=True)
+        options = given.model_dump(exclude={"prompt", "working_directory"})  # they have the names of the library's
+        session = await self._helm.start(given.prompt, cwd=given.working_directory, **options)
+        return started(session).model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, SayInput)

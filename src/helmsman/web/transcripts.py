@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from helmsman.errors import CodexUnsupported, EngineError
+from helmsman.errors import CodexUnsupported, EngineRefused
 from helmsman.events import EngineGone, TurnEnded, UserMessage
 from helmsman.rendering import json_line
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.events import Event, Item
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
 
@@ -85,32 +86,30 @@ class Transcripts:
         Raises:
             HelmsmanError: Codex cannot be asked.
         """
-        past = [self._as_it_was(session.id, turn) for turn in await self._history(session)]
+        history: Sequence[Turn] | None = await self._history(session)
         state = session.state
-        if state.is_running:
+        if history is not None and state.is_running:
             # Codex's storage may have the running turn too; the session has what is being written as well.
-            past = [turn for turn in past if turn.status != "active" and turn.id != state.turn_id]
+            history = [turn for turn in history if not _is_running(turn, state)]
+        past = self._remembered_of(session.id) if history is None else self._as_they_were(session.id, history)
+        if state.is_running:
             past.append(Turn(state.turn_id, "active", _with_prompt(session.items, state.prompt)))
-        else:
-            stored = {turn.id for turn in past}
-            past += [
-                turn
-                for (session_id, _), (turn, _) in self._remembered.items()
-                if session_id == session.id and turn.id not in stored
-            ]
-            if not past and session.items:
-                past = [Turn(state.turn_id, _ended(session), session.items)]
+        elif not past and history is None and session.items:
+            past = [Turn(state.turn_id, _ended(session), session.items)]
         return Transcript(tuple(_numbered(past)))
 
     # --- Codex's storage ---------------------------------------------------------------------------------------------
 
-    async def _history(self, session: Session) -> tuple[Turn, ...]:
+    async def _history(self, session: Session) -> tuple[Turn, ...] | None:
+        """The turns that Codex has; None where it has none or does not tell."""
         async with self._reading[session.id]:
             version = await self._version(session)
             known = self._histories.get(session.id)
             if known is None or known[0] != version:
-                known = version, await self._read(session)
-                self._histories[session.id] = known
+                turns = await self._read(session)
+                if turns is None:
+                    return None
+                known = self._histories[session.id] = version, turns
             self._histories.move_to_end(session.id)
         while len(self._histories) > _HISTORIES_KEPT:
             forgotten, _ = self._histories.popitem(last=False)
@@ -124,22 +123,30 @@ class Transcripts:
         info = await self._helm.truth.find(session.id)
         return None if info is None else info.updated_at
 
-    async def _read(self, session: Session) -> tuple[Turn, ...]:
+    async def _read(self, session: Session) -> tuple[Turn, ...] | None:
         try:
             return tuple(map(_past_turn, await self._helm.history(session.id)))
-        except CodexUnsupported:  # the exec engine: what ended here is all there is
-            return ()
-        except EngineError as error:
-            if not session.state.is_running:
-                raise
-            log.debug("session %s has no history yet: %s", session.id, error)
-            return ()
+        except (CodexUnsupported, EngineRefused) as error:  # the exec engine, or a session that has only just begun
+            log.debug("session %s has no history: %s", session.id, error)
+            return None
 
     # --- turns that ended here ---------------------------------------------------------------------------------------
 
-    def _as_it_was(self, session_id: str, turn: Turn) -> Turn:
-        known = self._remembered.get((session_id, turn.id or ""))
-        return known[0] if known is not None and len(known[0].items) >= len(turn.items) else turn
+    def _remembered_of(self, session_id: str) -> list[Turn]:
+        return [turn for (whose, _), (turn, _) in self._remembered.items() if whose == session_id]
+
+    def _as_they_were(self, session_id: str, history: Sequence[Turn]) -> list[Turn]:
+        """The turns of Codex's storage, those that ended here as they were."""
+        remembered = self._remembered_of(session_id)
+        by_id = {turn.id: turn for turn in remembered}
+        turns = [_fuller(turn, by_id.get(turn.id)) for turn in history]
+        if not by_id.keys() & {turn.id for turn in turns}:
+            # Codex 0.93 numbers turns anew in its storage: only their place and their prompt say which is which.
+            for place, turn in enumerate(reversed(remembered), 1):
+                if place > len(turns) or turns[-place].prompt != turn.prompt:
+                    break
+                turns[-place] = _fuller(turns[-place], turn)
+        return turns
 
     def _on_event(self, session: Session, event: Event) -> None:
         if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None or session.state.is_running:
@@ -163,6 +170,17 @@ class Transcripts:
 def _past_turn(turn: PastTurn) -> Turn:
     status = _STATUS.get(turn.status, "interrupted")
     return Turn(turn.id, status, turn.items)
+
+
+def _is_running(turn: Turn, state: SessionState) -> bool:
+    if turn.status == "active" or turn.id == state.turn_id:
+        return True
+    numbered = state.turn_id is not None and state.turn_id.isdigit()  # by 0.93, and differently in its storage
+    return numbered and turn.prompt == state.prompt
+
+
+def _fuller(turn: Turn, remembered: Turn | None) -> Turn:
+    return remembered if remembered is not None and len(remembered.items) >= len(turn.items) else turn
 
 
 def _ended(session: Session) -> TurnStatus:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.normalise.reading import integer, mapping, optional_text, snake_case, text
 from helmsman.events import Failure
+from helmsman.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,7 @@ def _failure(code: str, message: str, http_status: int | None) -> Failure:
     retryable = (code in _RETRYABLE or (code == OTHER and _STREAM_LOST in message)) and http_status not in _NEEDS_LOGIN
     return Failure(
         code=code,
-        message=message or "Codex ended the turn as failed and did not say why.",
+        message=redact(message) or "Codex ended the turn as failed and did not say why.",
         retryable=retryable,
         http_status=http_status,
     )

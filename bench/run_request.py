@@ -1,0 +1,103 @@
+"""How long a client waits for the answer to a request that starts work, while other tasks are running.
+
+A real MCP client over pipes to `helmsman serve --tools router` with a detached engine, a real Codex on the scripted model.
+Twenty tasks are in the middle of their turns while request after request starts one more, which says a sentence and ends
+before the next. A 99th percentile of at most 100 ms is the goal. What the same client waits for a list of the tools is shown
+beside it: no answer can be faster than that, and on a busy machine it is slow as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+from tests.clients.server_process import Serving
+
+from helmsman.codex.detached import stop_engine
+from helmsman.codex.engine_records import read_records
+from helmsman.testing import ScriptedModel, always, say
+from helmsman.testing.binaries import codex_version, installed_codex
+from helmsman.testing.home import HomeTemplates
+from helmsman.testing.repository import make_repository
+from mcp import Client
+
+GOAL_MS = 100.0
+RUNNING = 20
+REQUESTS = 200
+_SECONDS = 300
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk would be measured otherwise
+
+
+async def measure(requests: int = REQUESTS) -> bool:
+    """Print the times; whether the goal was met."""
+    binary = installed_codex()
+    if binary is None:
+        print("There is no Codex here: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
+        return False
+    async with ScriptedModel() as model:
+        gate = model.gate()
+        model.on("hang", say("Almost ", gate, "done."))
+        model.on("quick", always(say("One sentence, and that is all.")))
+        with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=_MEMORY) as folder:
+            home = HomeTemplates(Path(folder) / "template").new_home(binary, Path(folder) / "home")
+            home.use_model(model.base_url, codex_version(binary))
+            repository = make_repository(Path(folder) / "repository")
+            limits = {"HELMSMAN_DETACH": "1", "MAX_SESSIONS": str(RUNNING + requests)}
+            serving = Serving.on(home, binary, repository, **limits)
+            try:
+                with anyio.fail_after(_SECONDS):
+                    async with Client(serving.on_stdio("--tools", "router")) as client:
+                        for number in range(RUNNING):
+                            await _run(client, f"hang in task {number}", repository)
+                        await gate.reached(RUNNING)
+                        times = [await _round(client, f"quick job {n}", repository) for n in range(requests)]
+            finally:
+                for record in read_records(serving.state_dir):
+                    stop_engine(record)
+    return _report(times)
+
+
+async def _round(client: Client, request: str, directory: Path) -> tuple[float, float]:
+    """The milliseconds until a new task's id is here, and those until the list of tools is."""
+    began = time.perf_counter()
+    task_id = await _run(client, request, directory)
+    ran = time.perf_counter()
+    await client.session.list_tools()
+    listed = time.perf_counter()
+    await client.call_tool("codex", {"request": "wait", "hints": {"operation": "wait", "taskId": task_id}})
+    return (ran - began) * 1000, (listed - ran) * 1000
+
+
+async def _run(client: Client, request: str, directory: Path) -> str:
+    """Start a task; its id."""
+    arguments: dict[str, Any] = {"request": request, "context": {"working_dir": str(directory)}}
+    answer = (await client.call_tool("codex", arguments)).structured_content
+    assert answer is not None
+    assert answer["action"] == "run", answer
+    task_id: str = answer["task"]["id"]
+    return task_id
+
+
+def _report(times: list[tuple[float, float]]) -> bool:
+    worst = 0.0
+    for name, taken in zip(("tools/list", "run"), reversed(list(zip(*times, strict=True))), strict=True):
+        percentiles = statistics.quantiles(taken, n=100, method="inclusive")
+        worst = percentiles[98]
+        print(
+            f"{name:10} median {percentiles[49]:6.1f} ms, 99th percentile {worst:6.1f} ms, slowest {max(taken):6.1f} ms"
+        )
+    print(f"goal: at most {GOAL_MS:g} ms to run, {len(times)} times beside {RUNNING} tasks; ", end="")
+    print("met" if worst <= GOAL_MS else "NOT met")
+    return worst <= GOAL_MS
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="requests that are timed (default: %(default)s)")
+    sys.exit(not anyio.run(measure, parser.parse_args().requests))

@@ -1,0 +1,210 @@
+"""`helmsman review`: Codex's own review of a change, with its findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from helmsman.engine import Finding, ReviewReport, ReviewTarget
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+
+_SECONDS: Final = 3600.0
+_COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
+
+
+@click.command(
+    "review",
+    short_help="Let Codex review a change.",
+    epilog="""\b
+Examples:
+  helmsman review
+  helmsman review --base main --instructions "Look only at security"
+  helmsman review --commit HEAD --fail-on P1 --json
+""",
+)
+@click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
+@click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
+@click.option("--commit", metavar="COMMIT", help="Review one commit.")
+@click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
+@click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
+@click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
+@click.option("--session", "session_id", metavar="ID", help="Review in this session, where it works.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["P0", "P1", "P2", "P3"]),
+    help="Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up after so long.",
+)
+@json_option
+@reports_errors
+def command(
+    uncommitted: bool,
+    base: str | None,
+    commit: str | None,
+    instructions: str | None,
+    directory: str | None,
+    model: str | None,
+    session_id: str | None,
+    fail_on: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Let Codex review a change, and show what it found: priority, place, what is wrong, how sure it is.
+
+    Nothing is changed. Findings alone do not make the exit code 1: that is what --fail-on is for.
+    """
+    if sum((uncommitted, base is not None, commit is not None)) > 1:
+        raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
+    if session_id is not None and (directory is not None or model is not None):
+        raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
+    import anyio
+
+    from helmsman.cli.consoles import configure_logs
+    from helmsman.engine import ReviewTarget
+    from helmsman.settings import load_settings
+
+    if base is not None:
+        target = ReviewTarget(kind="base", value=base)
+    elif commit is not None:
+        target = ReviewTarget(kind="commit", value=commit)
+    else:
+        target = ReviewTarget(kind="uncommitted" if uncommitted or instructions is None else "custom")
+    place = None if directory is None else Path(directory)
+    settings = load_settings(cwd=place)
+    configure_logs(settings)
+    wanted = {"cwd": place, "instructions": instructions, "model": model}
+    return anyio.run(_review, settings, target, wanted, session_id, timeout, fail_on, as_json)
+
+
+async def _review(
+    settings: Settings,
+    target: ReviewTarget,
+    wanted: dict[str, Any],
+    session_id: str | None,
+    timeout: float,
+    fail_on: str | None,
+    as_json: bool,
+) -> int:
+    from dataclasses import replace
+
+    from helmsman.cli.session_ids import full_session_id
+    from helmsman.rendering import json_line
+    from helmsman.service import Helmsman
+    from helmsman.terminal import ask_on_terminal
+
+    async with Helmsman(replace(settings, detach=False), on_question=ask_on_terminal) as helm:
+        if session_id is not None:
+            session_id = await full_session_id(helm, session_id)
+        begun = await helm.extras.reviews.start(target, session_id=session_id, **wanted)
+        if begun.session is None:
+            shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}
+            click.echo(json_line(shown) if as_json else begun.nothing)
+            return ExitCode.OK
+        if not as_json:
+            click.echo(f"{begun.session.state.prompt} Ctrl-C stops it.", err=True)
+        report = await _report(helm, begun.session, timeout)
+    if as_json:
+        click.echo(json_line(_as_dict(begun.session, report)))
+    else:
+        _print(report, begun.session)
+    return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
+
+
+async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewReport:
+    from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
+
+    if not await session.wait(until="end", timeout=timeout):
+        await session.interrupt()
+        raise StepTimedOut(f"The review did not end within {timeout:g} s. Give it longer with --timeout.")
+    report = await helm.extras.reviews.report(session.id)
+    if session.status == "interrupted":
+        raise StepInterrupted("The review was interrupted. Run it again.", session_id=session.id)
+    if session.status == "error" or report is None:
+        message = session.error.message if session.error is not None else "The review gave no findings. Run it again."
+        raise StepFailed(message, session_id=session.id)
+    return report
+
+
+def _is_serious(report: ReviewReport, priority: int) -> bool:
+    return any(finding.priority is None or finding.priority <= priority for finding in report.findings)
+
+
+def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
+    from helmsman.rendering import finding_as_dict
+
+    shown = {
+        "sessionId": session.id,
+        "taskId": session.task_ids[-1] if session.task_ids else None,
+        "status": session.status,
+        "findings": [finding_as_dict(finding) for finding in report.findings],
+        "text": report.text,
+        "verdict": report.verdict,
+        "confidence": report.confidence,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _print(report: ReviewReport, session: Session) -> None:
+    from rich.text import Text
+
+    from helmsman.cli.consoles import result_console
+    from helmsman.terminal.layout import fold
+    from helmsman.terminal.text import visible
+
+    console = result_console()
+    for finding in report.findings:
+        for line in fold(console, _heading(finding, session.directory), indent=0):
+            console.print(line)
+        for line in fold(console, Text(visible(finding.body)), indent=4) if finding.body else ():
+            console.print(line)
+        console.print()
+    if report.explanation:
+        for line in fold(console, Text(visible(report.explanation)), indent=0):
+            console.print(line)
+    if not report.findings:
+        console.print(Text("No findings.", "green"))
+    elif report.verdict:
+        console.print(Text(f"Verdict: {visible(report.verdict)}{_sureness(report.confidence)}", "dim"))
+
+
+def _heading(finding: Finding, directory: str | None) -> Text:
+    from rich.text import Text
+
+    from helmsman.terminal.text import one_line
+
+    rank = "P?" if finding.priority is None else f"P{finding.priority}"
+    place = one_line(finding.file or "")
+    if directory is not None:
+        place = place.removeprefix(f"{directory}/")
+    if finding.start_line is not None:
+        last = finding.end_line if finding.end_line not in (None, finding.start_line) else None
+        place += f":{finding.start_line}" + (f"-{last}" if last is not None else "")
+    return Text.assemble(
+        (rank, _COLOURS.get(3 if finding.priority is None else finding.priority, "cyan")),
+        "  ",
+        (place, "cyan"),
+        "  " if place else "",
+        (one_line(finding.title), "bold"),
+        (_sureness(finding.confidence), "dim"),
+    )
+
+
+def _sureness(confidence: float | None) -> str:
+    return "" if confidence is None else f"  ({confidence:.0%} sure)"

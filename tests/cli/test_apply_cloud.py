@@ -1,0 +1,73 @@
+"""`helmsman diff` and `apply` of a cloud task, on every Codex that takes another backend than OpenAI's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.codex.binary import find_codex
+from helmsman.codex.features import Feature
+from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, git
+from tests.cli.conftest import Cli
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.needs_git]
+
+DIFF = """\
+diff --git a/README.md b/README.md
+--- a/README.md
++++ b/README.md
+@@ -1 +1,2 @@
+ # A repository
++one more line
+"""
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptedCloud]:
+    async with ScriptedCloud() as cloud:
+        cloud.add_environment("env_1", "My project")
+        yield cloud
+
+
+@pytest.fixture
+async def cloud_cli(
+    tmp_path: Path, codex_binary: Path, codex_home_templates: HomeTemplates, cloud: ScriptedCloud, git_repo: Path
+) -> Cli:
+    home: CodexHome = codex_home_templates.new_home(codex_binary, tmp_path / "home")
+    if not (await find_codex(explicit=codex_binary, env=home.env)).can(Feature.CLOUD_BACKEND):
+        pytest.skip("This Codex takes no backend but OpenAI's.")
+    cloud.log_in(home)
+    return Cli(cloud.env(home) | {"CODEX_CLI_PATH": str(codex_binary)}, git_repo)
+
+
+def registered(state_dir: Path, external_id: str) -> str:
+    """The task in the registry, as a submit leaves it."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    registry = Registry(state_dir / REGISTRY_NAME)
+    draft = TaskDraft(origin="cloud", instruction="Fix it", status="working", external_id=external_id)
+    task, _ = registry.add(draft)
+    registry.close()
+    return task.id
+
+
+async def test_a_cloud_task_is_looked_at_and_applied_here(cloud_cli: Cli, cloud: ScriptedCloud, git_repo: Path) -> None:
+    task = cloud.add_task("Fix it", environment="env_1", attempts=2)
+    task.complete(DIFF)
+    task.complete(DIFF.replace("one more", "another"), attempt=2)
+    task_id = registered(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]), task.id)
+    shown = await cloud_cli.run("diff", task_id)
+    assert (shown.exit_code, "+one more line" in shown.stdout) == (0, True)
+    (applied,) = (await cloud_cli.run("apply", "--json", "--attempt", "2", task_id)).json
+    assert (applied["taskId"], applied["repository"], applied["how"]) == (task_id, str(git_repo), "clean")
+    assert (git_repo / "README.md").read_text(encoding="utf-8") == "# A repository\nanother line\n"
+    refused = await cloud_cli.run("apply", task_id)
+    assert (refused.exit_code, "uncommitted" in refused.stderr) == (1, True)
+    assert git(git_repo, "status", "--porcelain") == " M README.md\n"
+    assert "is in the cloud" in (await cloud_cli.run("discard", task_id)).stderr

@@ -1,0 +1,132 @@
+"""`helmsman diff`, `apply`, `discard` and `worktrees`: what worktree sessions left, from another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.testing import run, say
+from helmsman.testing.repository import git
+from helmsman.worktrees.records import release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.worktrees import Worktree
+    from tests.cli.conftest import Cli
+
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+
+SECONDS = 60
+
+
+@dataclass
+class Left:
+    """A session that was, and its worktree."""
+
+    id: str
+    task_id: str
+    tree: Worktree
+
+
+@pytest.fixture
+async def left(settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path) -> Left:
+    model.on("write", run(r"printf 'a\033[2Jb\n' > made.txt; printf 'caf\351\n' > latin.txt"), say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start(
+            "write", cwd=git_repo, worktree=True, approval_policy="never", sandbox="workspace-write"
+        )
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.worktree is not None
+        release(session.worktree)  # as the end of its process does
+        return Left(session.id, session.task_ids[-1], session.worktree)
+
+
+async def test_what_diff_writes_git_takes(cli: Cli, left: Left, git_repo: Path) -> None:
+    async with cli.started("diff", left.id) as process:
+        assert process.stdout is not None
+        patch = b"".join([chunk async for chunk in process.stdout])
+        assert await process.wait() == 0
+    (git_repo.parent / "change.patch").write_bytes(patch)
+    git(git_repo, "apply", "../change.patch")
+    assert (git_repo / "latin.txt").read_bytes() == b"caf\xe9\n"
+    assert (git_repo / "made.txt").read_bytes() == b"a\x1b[2Jb\n"
+
+
+async def test_on_a_terminal_a_diff_cannot_move_the_cursor(cli: Cli, left: Left) -> None:
+    async with cli.on_terminal("diff", left.id) as program:
+        assert await program.exit_code() == 0
+        await program.shows("add made.txt")
+        await program.shows("+a\\x1b[2Jb")
+
+
+async def test_a_diff_for_programs_has_files_and_scope(cli: Cli, left: Left) -> None:
+    (shown,) = (await cli.run("diff", "--json", left.task_id)).json
+    assert (shown["sessionId"], shown["scope"]) == (left.id, "worktree")
+    assert {file["path"]: file["kind"] for file in shown["files"]} == {"latin.txt": "added", "made.txt": "added"}
+    stat = await cli.run("diff", "--stat", left.id[-8:])
+    assert "worktree since it was made" in stat.stderr
+    assert "2 files changed" in stat.stdout
+    assert "@@" not in stat.stdout
+
+
+async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Left, git_repo: Path) -> None:
+    done = await cli.run("apply", left.id[-8:])
+    assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
+    assert str(git_repo) in done.stderr
+    (shown,) = (await cli.run("discard", "--json", left.id[-8:])).json
+    (gone,) = shown["discarded"]
+    assert (gone["sessionId"], gone["branchKept"]) == (left.id, False)
+    assert not left.tree.path.exists()
+    again = await cli.run("discard", left.id)
+    assert again.exit_code == 2
+    assert "has no worktree" in again.stderr
+    assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
+
+
+async def test_a_dirty_tree_is_refused_with_its_files(cli: Cli, left: Left, git_repo: Path) -> None:
+    (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
+    done = await cli.run("apply", "--json", left.id)
+    assert done.exit_code == 1
+    assert (done.json[0]["error"]["code"], done.json[0]["error"]["files"]) == ("dirty_tree", ["README.md"])
+    assert (await cli.run("apply", "--allow-dirty", left.id)).exit_code == 0
+
+
+async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli, left: Left, git_repo: Path) -> None:
+    (listed,) = (await cli.run("worktrees", "--json")).json
+    (entry,) = listed["worktrees"]
+    assert (entry["sessionId"], entry["use"], entry["repository"]) == (left.id, "left over", str(git_repo))
+    row = (await cli.run("worktrees", "list")).stdout.rstrip("\n").split("\t")
+    assert (row[0], row[1], row[3], row[4]) == (left.id, "left over", str(git_repo), str(left.tree.path))
+    (found,) = (await cli.run("worktrees", "leftovers", "--json")).json
+    assert len(found["leftovers"][0]["files"]) == 2
+    assert "2 file(s) changed" in (await cli.run("worktrees", "leftovers")).stdout
+    kept = await cli.run("worktrees", "prune")
+    assert (kept.exit_code, kept.stdout) == (0, "")
+    assert "--force drops them" in kept.stderr
+    assert left.tree.path.exists()
+    pruned = await cli.run("worktrees", "prune", "--force")
+    assert "made.txt" in pruned.stdout
+    assert not left.tree.path.exists()
+    assert "There are no worktrees" in (await cli.run("worktrees")).stderr
+    assert "No worktree is left over" in (await cli.run("worktrees", "prune")).stderr
+
+
+async def test_a_terminal_gets_a_table_of_worktrees(cli: Cli, left: Left) -> None:
+    async with cli.on_terminal("worktrees") as program:
+        assert await program.exit_code() == 0
+        await program.shows("left over")
+    assert program.screen.splitlines()[0].split() == ["SESSION", "STATE", "MADE", "REPOSITORY"]
+
+
+async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
+    for command in ("diff", "apply", "discard"):
+        assert (await bare_cli.run(command)).exit_code == 2
+        assert (await bare_cli.run(command, "x")).exit_code == 2
+        assert (await bare_cli.run(command, "0199a0f2")).exit_code == 2
+        assert (await bare_cli.run(command, "--json", "T-local-none")).json[0]["error"]["code"] == "task_not_found"

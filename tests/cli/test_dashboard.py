@@ -1,0 +1,130 @@
+"""`helmsman dashboard`: its link lets one in, once, and it ends as a server does."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+import httpx2
+import pytest
+
+from helmsman.cli import dashboard
+from tests.clients.server_process import SECONDS, Serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by"),
+]
+
+
+@dataclass(frozen=True)
+class ServingDashboard(Serving):
+    """As `helmsman serve`, but the dashboard."""
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "helmsman", "dashboard", *arguments]
+
+
+@pytest.fixture
+def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> ServingDashboard:
+    return ServingDashboard.on(codex_home, codex_binary, git_repo)
+
+
+async def test_the_printed_link_lets_one_in_once(serving: ServingDashboard) -> None:
+    async with serving.started("--port", "0") as server:
+        with anyio.fail_after(SECONDS):
+            link = (await server.stdout.receive_until(b"\n", 1000)).decode()
+        assert link.startswith("http://127.0.0.1:")
+        async with httpx2.AsyncClient(timeout=SECONDS) as http:
+            assert (await http.get(link)).headers["location"] == "/"
+            base = link.partition("/login")[0]
+            assert (await http.get(f"{base}/api/overview")).status_code == 200
+            assert (await http.post(f"{base}/mcp", content=b"{}")).status_code == 401
+            http.cookies.clear()
+            assert (await http.get(link)).headers["location"] == "/?login=failed"
+        assert await server.end_by(signal.SIGINT) == 130
+    (line,) = server.errors
+    assert "good once" in line
+
+
+async def test_a_signal_ends_it_quietly_while_a_browser_listens(serving: ServingDashboard) -> None:
+    async with serving.started("--port", "0") as server:
+        with anyio.fail_after(SECONDS):
+            link = (await server.stdout.receive_until(b"\n", 1000)).decode()
+        async with httpx2.AsyncClient(timeout=SECONDS) as http:
+            await http.get(link)
+            async with http.stream("GET", f"{link.partition('/login')[0]}/api/live") as stream:
+                lines = stream.aiter_lines()
+                assert await anext(lines) == "event: hello"
+                assert await server.end_by(signal.SIGTERM) == 143
+    assert len(server.errors) == 1, server.errors
+
+
+async def test_it_gives_a_link_for_a_server_that_runs_already(
+    serving: ServingDashboard, codex_home: CodexHome, codex_binary: Path, git_repo: Path
+) -> None:
+    async with Serving.on(codex_home, codex_binary, git_repo).over_http() as running:
+        async with serving.started("--server", running.url) as asking:
+            with anyio.fail_after(SECONDS):
+                link = (await asking.stdout.receive_until(b"\n", 1000)).decode()
+            assert await asking.ended() == 0
+        async with httpx2.AsyncClient(timeout=SECONDS) as http:
+            assert (await http.get(link)).headers["location"] == "/"
+            assert (await http.get(running.url.replace("/mcp", "/api/overview"))).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd", "nonsense"])
+async def test_where_no_server_is_that_is_said(serving: ServingDashboard, address: str) -> None:
+    async with serving.started("--server", address) as asking:
+        assert await asking.ended() == 2
+    (error,) = asking.errors
+    assert address in error
+
+
+async def test_other_interfaces_need_tls_here_too(serving: ServingDashboard) -> None:
+    async with serving.started("--host", "0.0.0.0") as server:
+        assert await server.ended() == 2
+    assert "SSH tunnel" in server.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "env", "opens"),
+    [
+        (True, {"DISPLAY": ":0"}, True),
+        (True, {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        (True, {"DISPLAY": ":0", "SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22"}, False),
+        (False, {"DISPLAY": ":0"}, False),
+        (True, {}, False),
+    ],
+)
+def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, env: dict[str, str], opens: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    assert dashboard._is_desktop() is opens
+
+
+def test_the_usual_port_is_left_to_whoever_has_it() -> None:
+    import socket
+
+    usual = dashboard._free_port("127.0.0.1")
+    assert usual in (0, dashboard._PORT)
+    if usual == dashboard._PORT:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", usual))
+            taken.listen()
+            assert dashboard._free_port("127.0.0.1") == 0

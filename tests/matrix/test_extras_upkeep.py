@@ -1,0 +1,156 @@
+"""The upkeep of sessions and the account, on every supported Codex: it works, or is refused by naming who can."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.codex.features import Feature
+from helmsman.errors import CodexUnsupported, RateLimitLow
+from helmsman.events import ContextCompaction, UserMessage
+from helmsman.testing import always, hang, rate_limit, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from tests.matrix.conftest import Verdict
+
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+
+SECONDS = 60
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def prompts(helm: Helmsman, session_id: str) -> list[str]:
+    history = await helm.history(session_id)
+    return [item.text for turn in history for item in turn.items if isinstance(item, UserMessage)]
+
+
+@pytest.fixture
+async def session_id(settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path) -> str:
+    """A session of three turns, which no process has loaded."""
+    model.otherwise(always(say("ok")))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("alpha", cwd=git_repo))
+        for word in ("beta", "gamma"):
+            await finished(await session.say(word))
+    return session.id
+
+
+async def test_fork_from_a_turn(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: Verdict
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        whole = await finished(await helm.fork(session_id, "delta"))
+        assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
+        if not (await helm.codex()).can(Feature.FORK_AT_TURN):
+            with pytest.raises(CodexUnsupported, match=r"0\.143\.0 and newer") as refused:
+                await helm.fork(session_id, "delta", from_turn=1)
+            verdict.refused(refused.value)
+            return
+        fork = await finished(await helm.fork(session_id, "delta", from_turn=1))
+        assert await prompts(helm, fork.id) == ["alpha", "delta"]
+        assert "beta" not in model.requests[-1].user_texts
+
+
+async def test_fork_that_waits_for_its_message(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: object
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        fork = await helm.fork(session_id)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert (await finished(await helm.say(fork.id, "delta"))).result == "ok"
+    assert model.requests[-1].user_texts == ("alpha", "beta", "gamma", "delta")
+
+
+async def test_rollback(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: object
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        await helm.extras.upkeep.roll_back(session_id, 2)
+        assert await prompts(helm, session_id) == ["alpha"]
+        await finished(await helm.say(session_id, "delta"))
+        assert list(model.requests[-1].user_texts) == ["alpha", "delta"]
+    async with Helmsman(settings, env=codex_home.env) as helm:  # and so it stays
+        assert [info.session_id for info in (await helm.list())[0]] == [session_id]
+        await finished(await helm.say(session_id, "epsilon"))
+        assert list(model.requests[-1].user_texts) == ["alpha", "delta", "epsilon"]
+
+
+async def test_compact(settings: Settings, codex_home: CodexHome, session_id: str, verdict: Verdict) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        if not (await helm.codex()).can(Feature.COMPACT):
+            with pytest.raises(CodexUnsupported, match=r"0\.96\.0 and newer") as refused:
+                await helm.extras.upkeep.compact(session_id)
+            verdict.refused(refused.value)
+            assert (await helm.session(session_id)).status == "done"
+            return
+        session = await finished(await helm.extras.upkeep.compact(session_id))
+        assert session.status == "done"
+        assert any(isinstance(item, ContextCompaction) for item in session.items)
+
+
+async def test_names_and_the_archive(
+    settings: Settings, codex_home: CodexHome, session_id: str, verdict: object
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        upkeep = helm.extras.upkeep
+        await upkeep.rename(session_id, "A name")
+        assert [info.name for info in (await helm.list())[0]] == ["A name"]
+        await upkeep.archive(session_id)
+        assert (await helm.list())[0] == []
+        await upkeep.unarchive(session_id)
+        assert (await finished(await helm.say(session_id, "delta"))).result == "ok"
+
+
+async def test_goal(
+    settings: Settings,
+    codex_home: CodexHome,
+    codex_version: tuple[int, int, int],
+    model: ScriptedModel,
+    git_repo: Path,
+    verdict: Verdict,
+) -> None:
+    model.on("alpha", say("ok"), always(hang()))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await finished(await helm.start("alpha", cwd=git_repo))
+        try:
+            goal = await helm.extras.upkeep.set_goal(session.id, "All tests pass")
+        except CodexUnsupported as refused:
+            assert codex_version < (0, 145, 0)
+            assert "0.128.0 and newer" in refused.message or "0.145.0" in refused.message  # noqa: PT017
+            verdict.refused(refused)
+            assert session.status == "done"
+            return
+        assert goal is not None
+        assert (goal.objective, session.status) == ("All tests pass", "active")
+        await session.interrupt()
+        await helm.extras.upkeep.clear_goal(session.id)
+        assert await helm.extras.upkeep.goal(session.id) is None
+        assert (await finished(session)).status == "interrupted"
+
+
+async def test_rate_limits_and_models(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+) -> None:
+    limits = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 3600), rate_limit(20, name="secondary")
+    model.on("alpha", [say("ok"), *limits])
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert [one.is_default for one in await helm.extras.account.models()].count(True) == 1
+        session = await finished(await helm.start("alpha", cwd=git_repo, min_remaining_percent=50))
+        assert any("Nothing is known" in note for note in session.notes)
+        report = await helm.extras.account.read()
+        assert [limit.remaining_percent for limit in report.limits] == [10, 80]
+        assert report.large_task_fits == "uncertain"
+        with pytest.raises(RateLimitLow):
+            await helm.start("beta", cwd=git_repo, min_remaining_percent=50)
