@@ -154,6 +154,13 @@ class RateLimitLow(HelmsmanError):
     retryable = True
 
 
+class TurnTimedOut(HelmsmanError):
+    """Nothing came from the model for longer than this turn may be silent, so it was interrupted."""
+
+    code = "turn_timed_out"
+    retryable = True
+
+
 class QuestionNotOpen(HelmsmanError):
     """The question does not exist, was answered already, or was withdrawn."""
 

@@ -140,6 +140,20 @@ def directory(parameter: str, path: PathLike) -> Path:
     return resolved
 
 
+def require_place(session_id: str, place: str | None) -> None:
+    """Make sure that the directory a session works in is still there: Codex would only notice with its first command.
+
+    Raises:
+        InvalidInput: It is gone.
+    """
+    if place is not None and not Path(place).is_dir():
+        raise InvalidInput(
+            f"The directory of session {session_id}, {place}, does not exist any more. Make it again, or start a new "
+            "session.",
+            parameter="session_id",
+        )
+
+
 def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
     try:
         image = Path(path).expanduser().resolve(strict=True)

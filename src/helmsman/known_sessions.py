@@ -9,10 +9,11 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
-from helmsman.events import Notice, TurnStarted
+from helmsman.events import Notice, TurnRequested
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
+from helmsman.sessions.watchdog import TurnLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -82,7 +83,7 @@ class KnownSessions:
             # The engine has told us of the turn, but not which task it is.
             self._ledger.begin(task.id, session, engine=task.engine, taken_over=True)
         elif not await self._adopt(session, task) and not session.state.is_running:
-            session.apply(TurnStarted(session_id=session.id, turn_id=task.turn_id))
+            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
             session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
 
     def _runs_here(self, session: Session) -> bool:
@@ -94,7 +95,9 @@ class KnownSessions:
         self._restored.forget(session_id)
 
     def _make(self, state: SessionState, options: SessionOptions) -> Session:
-        return Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, self._listeners)
+        session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, self._listeners)
+        session.limits = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
+        return session
 
     async def _restore(self, session_id: str) -> Session:
         """A session that others began, as it is now; attached to, where a detached engine is running it."""

@@ -25,6 +25,7 @@ from helmsman.events import (
     TurnEnded,
     Usage,
     UsageReported,
+    UserMessage,
 )
 from helmsman.kept_options import options_to_keep
 from helmsman.sessions.progress import infer_progress
@@ -293,12 +294,18 @@ def draft_task(
 
 
 def _count(running: _Running, event: UsageReported) -> None:
-    """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off."""
+    """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off.
+
+    Where that is not known, the first report tells: one that comes before the model has done anything repeats what earlier
+    turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
+    """
     if event.total is None:
         running.used += event.last or Usage()
         return
     if running.counted is None:
-        running.counted = event.total - event.last if event.last is not None else Usage()
+        worked = any(not isinstance(item, UserMessage) for item in running.session.items)
+        fresh = (event.last if event.last is not None else event.total) if worked else Usage()
+        running.counted = event.total - fresh
     running.used = event.total - running.counted
 
 

@@ -14,6 +14,7 @@ import anyio
 
 from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.events import CommandExecution, SettingsApplied, Usage, UsageReported
+from helmsman.sessions.watchdog import TurnLimits
 from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
+
+FIRST_EVENT_SECONDS: Final = 60.0
+INACTIVITY_SECONDS: Final = 600.0
+"""Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
 
 _WATCH_SECONDS: Final = 0.5
 """How often the registry is looked at for a task that only another process can follow."""
@@ -56,6 +61,10 @@ class LocalTasks:
         self._prices = prices
         self._starting: dict[str, _Start] = {}
         self._limits: dict[str, float] = {}
+        self._limits_of_tasks = TurnLimits(
+            helm.settings.first_event_timeout or FIRST_EVENT_SECONDS,
+            helm.settings.inactivity_timeout or INACTIVITY_SECONDS,
+        )
         helm.listen(self._watch_spending)
 
     # --- run ---------------------------------------------------------------------------------------------------------
@@ -83,6 +92,7 @@ class LocalTasks:
                 on_question=on_question,
                 idempotency_key=idempotency_key,
                 on_task=start.enter,
+                limits=self._limits_of_tasks,
                 **options,
             ),
             max_cost_usd,
@@ -106,7 +116,10 @@ class LocalTasks:
         session = await self._helm.session(session_id)
         session.on_question = on_question or session.on_question
         return await self._begin(
-            lambda start: self._helm.say(session.id, message, on_task=start.enter, **options), max_cost_usd
+            lambda start: self._helm.say(
+                session.id, message, on_task=start.enter, limits=self._limits_of_tasks, **options
+            ),
+            max_cost_usd,
         )
 
     async def _begin(self, begin: Callable[[_Start], Awaitable[Session]], max_cost_usd: float | None) -> str:

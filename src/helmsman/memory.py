@@ -56,6 +56,8 @@ class Memory:
         Raises:
             InvalidInput: It works outside the allowed roots.
         """
+        if not session_id.isprintable():  # nor can it be looked up: half of a surrogate pair is no text
+            return None
         info = await self._truth.find(session_id)
         tasks = await self._tasks(session_id)
         if info is None and not tasks:

@@ -1,4 +1,4 @@
-"""How a new session comes to be in an engine: started, perhaps in a worktree of its own, or forked from another."""
+"""How sessions and turns come to be in an engine: a session started, perhaps in a worktree of its own, or forked."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class Fresh:
 
 
 SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
+
+TurnBeginner = Callable[["Engine"], Awaitable[str | None]]
+"""Starts a turn in an engine and gives its id, where that is known at once."""
 
 
 def start_session(

@@ -7,7 +7,6 @@ a task. It decides; front doors parse, call and format.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -33,7 +32,7 @@ from helmsman.events import (
     TurnRequested,
     TurnStarted,
 )
-from helmsman.inputs import changed_options, session_options, turn_input
+from helmsman.inputs import changed_options, require_place, session_options, turn_input
 from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
@@ -42,12 +41,13 @@ from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.sessions.session import QueuedTurn, Session
+from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.task_truth import TaskTruth
 from helmsman.turn_failures import busy, failed_turn, known_error
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -57,16 +57,14 @@ if TYPE_CHECKING:
     from helmsman.events import Event
     from helmsman.extras import Extras
     from helmsman.inputs import PathLike, StartOptions
-    from helmsman.new_sessions import SessionOpener
+    from helmsman.new_sessions import SessionOpener, TurnBeginner
     from helmsman.sessions.session import QuestionHandler, WhenBusy
+    from helmsman.sessions.watchdog import TurnLimits
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
 LIST_LIMIT: Final = 50
-
-TurnBeginner = Callable[["Engine"], Awaitable[str | None]]
-"""Starts a turn in an engine and gives its id, where that is known at once."""
 
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
@@ -183,6 +181,7 @@ class Helmsman:
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
         kind: TurnKind | None = None,
+        limits: TurnLimits | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -190,7 +189,8 @@ class Helmsman:
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives it a
         git worktree of its own. With `min_remaining_percent` it starts only while so much of the account's rate limit is
         left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
-        registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`.
+        registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
+        silence of its turns replace those of the settings.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -207,7 +207,8 @@ class Helmsman:
 
         async def begin() -> Session:
             note = await self.extras.account.check_remaining(min_remaining_percent)
-            session = await self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task)
+            made = self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task, limits=limits)
+            session = await made
             session.notes += note
             return session
 
@@ -223,6 +224,7 @@ class Helmsman:
         *,
         key: str | None = None,
         on_task: Callable[[str], None] | None = None,
+        limits: TurnLimits | None = None,
     ) -> Session:
         self._check_room()
         self._starting += 1
@@ -247,6 +249,7 @@ class Helmsman:
             self._starting -= 1
         session = self._known.add(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
+        session.limits = limits or session.limits
         if turn is not None:
             self._request_turn(session, turn, task_id)
             self._ledger.begin(task_id, session, engine=engine.id)
@@ -278,15 +281,18 @@ class Helmsman:
         effort: str | None = None,
         when_busy: WhenBusy = "error",
         on_task: Callable[[str], None] | None = None,
+        limits: TurnLimits | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` replace those the session has, from this turn on. `on_task` is as for `start`.
+        `options` and `limits` replace those the session has, from this turn on. `on_task` is as for `start`.
         """
         roots = self.allowed_roots
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
         session = await self.session(session_id)
+        session.limits = limits or session.limits
+        require_place(session.id, session.directory)
         if options:
             changed = changed_options(session.options, options)
             session.options = session_options(session.options.cwd, changed, self.allowed_roots)
@@ -401,6 +407,8 @@ class Helmsman:
         if task_id not in session.task_ids:
             session.task_ids.append(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
+        if session.limits and self._tasks is not None:
+            self._tasks.start_soon(watch_turn, session, session.limits)
 
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn.

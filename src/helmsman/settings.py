@@ -38,6 +38,8 @@ TOOLSETS: Final = ("sessions", "extras", "compat", "router")
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "inactivity_timeout")
+"""What people set in milliseconds and Helmsman counts in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Settings:
     detach: bool
     expose_primitives: bool
     engine_idle: float = 900.0
+    first_event_timeout: float = 0.0
+    inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
@@ -107,6 +111,8 @@ def load_settings(
         "state_dir": platformdirs.user_state_path(_APP, appauthor=False),
         "detach": True,
         "engine_idle_ms": 900_000,
+        "first_event_timeout_ms": 0,
+        "inactivity_timeout_ms": 0,
         "shell_snapshots": "auto",
         "expose_primitives": False,
     }
@@ -117,7 +123,7 @@ def load_settings(
     ):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
-    seconds = {name: values.pop(f"{name}_ms") / 1000 for name in ("approval_timeout", "engine_idle")}
+    seconds = {name: values.pop(f"{name}_ms") / 1000 for name in _SECONDS}
     return Settings(**seconds, files=files, **values)
 
 
@@ -340,6 +346,8 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "allowed_roots": _Setting("HELMSMAN_ALLOWED_ROOTS", _directories, only_user=True),
     "detach": _Setting("HELMSMAN_DETACH", _switch),
     "engine_idle_ms": _Setting("HELMSMAN_ENGINE_IDLE_MS", _whole_number(1000, 30 * _DAY_MS)),
+    "first_event_timeout_ms": _Setting("HELMSMAN_FIRST_EVENT_TIMEOUT_MS", _whole_number(0, 30 * _DAY_MS)),
+    "inactivity_timeout_ms": _Setting("HELMSMAN_INACTIVITY_TIMEOUT_MS", _whole_number(0, 30 * _DAY_MS)),
     "shell_snapshots": _Setting("HELMSMAN_SHELL_SNAPSHOTS", _one_of("auto", "on", "off")),
     "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
 }

@@ -26,27 +26,16 @@ from helmsman.errors import (
     StepOutputInvalid,
     StepTimedOut,
 )
-from helmsman.events import (
-    DiffUpdated,
-    Event,
-    ItemDelta,
-    ItemEnded,
-    ItemStarted,
-    ItemUpdated,
-    QuestionAsked,
-    QuestionClosed,
-    Usage,
-    UsageReported,
-    UserMessage,
-)
 from helmsman.questions import DENY, STOP
 from helmsman.service import Helmsman
+from helmsman.sessions.watchdog import TurnLimits, shows_life
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from helmsman.engine import TurnKind
+    from helmsman.events import Event, Usage
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
@@ -131,7 +120,7 @@ async def run_step(
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
-    limits = _Limits(
+    limits = TurnLimits(
         first_event=math.inf if first_event_timeout is None else first_event_timeout,
         inactivity=math.inf if inactivity_timeout is None else inactivity_timeout,
     )
@@ -185,14 +174,8 @@ def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
     return anyio.run(main)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    first_event: float
-    inactivity: float
-
-
 async def _follow(
-    session: Session, limits: _Limits, on_event: Callable[[Session, Event], None] | None
+    session: Session, limits: TurnLimits, on_event: Callable[[Session, Event], None] | None
 ) -> _Failed | None:
     """See one attempt through, within its limits; None when the turn completed. Leaves no turn running."""
     limit, silence = limits.first_event, "no sign of life"
@@ -202,7 +185,7 @@ async def _follow(
                 async for event in events:
                     if on_event is not None:
                         on_event(session, event)
-                    if _shows_life(event):
+                    if shows_life(event):
                         limit, silence = limits.inactivity, "nothing more"
                         waits_for_us = bool(session.state.questions)
                         scope.deadline = math.inf if waits_for_us else anyio.current_time() + limit
@@ -213,17 +196,6 @@ async def _follow(
         if session.state.is_running:
             with anyio.CancelScope(shield=True):
                 await _interrupt(session)
-
-
-def _shows_life(event: Event) -> bool:
-    """Whether the model did something. Codex's own remarks (it retries, it waits for the network) do not count."""
-    match event:
-        case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
-            return not isinstance(item, UserMessage)
-        case ItemDelta() | QuestionAsked() | QuestionClosed() | DiffUpdated() | UsageReported():
-            return True
-        case _:
-            return False
 
 
 def _ended(session: Session) -> _Failed | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from dataclasses import dataclass
@@ -72,9 +73,9 @@ async def test_it_gives_a_link_for_a_server_that_runs_already(
     serving: ServingDashboard, codex_home: CodexHome, codex_binary: Path, git_repo: Path
 ) -> None:
     async with Serving.on(codex_home, codex_binary, git_repo).over_http() as running:
-        async with serving.started("--server", running.url) as asking:
+        async with serving.started("--json", "--server", running.url) as asking:
             with anyio.fail_after(SECONDS):
-                link = (await asking.stdout.receive_until(b"\n", 1000)).decode()
+                link = json.loads(await asking.stdout.receive_until(b"\n", 1000))["link"]
             assert await asking.ended() == 0
         async with httpx2.AsyncClient(timeout=SECONDS) as http:
             assert (await http.get(link)).headers["location"] == "/"

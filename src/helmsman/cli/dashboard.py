@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from helmsman.cli.app import reports_errors
+from helmsman.cli.app import json_option, reports_errors
 
 if TYPE_CHECKING:
     from helmsman.mcp.http import HttpOptions
@@ -40,6 +40,7 @@ Examples:
 @click.option("--tls-cert", metavar="FILE", help="A TLS certificate; needed on other interfaces than loopback.")
 @click.option("--tls-key", metavar="FILE", help="The certificate's key.")
 @click.option("--allow-plain-http", is_flag=True, help="Listen on another interface without TLS all the same.")
+@json_option
 @reports_errors
 def command(
     port: int | None,
@@ -50,6 +51,7 @@ def command(
     tls_cert: str | None,
     tls_key: str | None,
     allow_plain_http: bool,
+    as_json: bool,
 ) -> int:
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
@@ -64,7 +66,7 @@ def command(
     settings = load_settings()
     configure_logs(settings)
     if server is not None:
-        _show(_link_of_server(server.rstrip("/"), settings), open_it=not no_open)
+        _show(_link_of_server(server.rstrip("/"), settings), open_it=not no_open, as_json=as_json)
         return 0
     from helmsman.mcp.http import HttpOptions
 
@@ -76,10 +78,10 @@ def command(
         tls_key=Path(tls_key) if tls_key is not None else None,
         allow_plain_http=allow_plain_http,
     )
-    return anyio.run(_serve, settings, options, not no_open)
+    return anyio.run(_serve, settings, options, not no_open, as_json)
 
 
-async def _serve(settings: Settings, options: HttpOptions, open_it: bool) -> int:
+async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_json: bool) -> int:
     from helmsman.cli.serve import serve_until_signal
     from helmsman.mcp.http import MCP_PATH, http_token, serve_http
     from helmsman.web.login import Logins
@@ -89,13 +91,15 @@ async def _serve(settings: Settings, options: HttpOptions, open_it: bool) -> int
 
     def announce(address: str, _token_file: Path) -> None:
         click.echo("The dashboard runs until Ctrl-C. This link is good once, for ten minutes:", err=True)
-        _show(address.removesuffix(MCP_PATH) + logins.new_code().path, open_it=open_it)
+        _show(address.removesuffix(MCP_PATH) + logins.new_code().path, open_it=open_it, as_json=as_json)
 
     return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins))
 
 
-def _show(link: str, *, open_it: bool) -> None:
-    click.echo(link)
+def _show(link: str, *, open_it: bool, as_json: bool) -> None:
+    from helmsman.rendering import json_line
+
+    click.echo(json_line({"link": link}) if as_json else link)
     sys.stdout.flush()
     if open_it and _is_desktop():
         import threading

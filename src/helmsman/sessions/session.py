@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ import anyio
 
 from helmsman.errors import EngineLost
 from helmsman.events import TurnEnded, TurnRequested
+from helmsman.sessions.watchdog import TurnLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -85,6 +86,9 @@ class Session:
         """Set once the engine has begun the turn that was asked for, or has failed to."""
         self.begun.set()
         self.on_question: QuestionHandler | None = None
+        self.limits = TurnLimits()
+        self.end_as: Failure | None = None
+        """Why the turn is being stopped, where that is a failure and not somebody's wish."""
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
@@ -172,6 +176,8 @@ class Session:
 
     def apply(self, event: Event) -> None:
         """Take in an event: the one way in which a session changes."""
+        if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
+            event = replace(event, outcome="failed", failure=self.end_as)
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()

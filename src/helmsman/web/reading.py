@@ -90,6 +90,8 @@ class Reading:
         query, directory, cursor = text(request, "query"), text(request, "directory"), text(request, "cursor")
         if switch(request, "running"):
             return {"sessions": await self._running()}
+        is_start = cursor is None and query is None and directory is None
+        new = await self._not_on_disk_yet() if is_start else []  # before the list: what is written meanwhile is in that
         found, following = await self._list(
             query=query,
             directory=directory,
@@ -97,9 +99,8 @@ class Reading:
             count=limit(request, _SESSIONS, _MAX_SESSIONS),
             archived=switch(request, "archived"),
         )
-        if cursor is None and query is None and directory is None:
-            known = {one["sessionId"] for one in found}
-            found = [*[one for one in await self._not_on_disk_yet() if one["sessionId"] not in known], *found]
+        known = {one["sessionId"] for one in found}
+        found = [*(one for one in new if one["sessionId"] not in known), *found]
         return present({"sessions": found, "nextCursor": following})
 
     async def _list(

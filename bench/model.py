@@ -1,0 +1,70 @@
+"""The scripted model in a process of its own, so that it takes no time from whoever is measured or measures.
+
+`python -m bench.model` prints its address, and ends when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from helmsman.testing import ScriptedModel, always, run, say
+from helmsman.testing.script import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SENTENCE = "One sentence, and that is all."
+ASK_SENTENCE = "Do a sentence."
+ASK_COMMAND = "Do a command and a sentence."
+ASK_APPROVAL = "Do what needs an approval."
+ASK_STREAM = "Stream."
+
+STREAMED_DELTAS = 400
+_BETWEEN_DELTAS = 0.05
+_END_SECONDS = 10
+
+
+class _Pause(Gate):
+    """A point where the stream takes a short rest, as that of a real model does."""
+
+    async def pass_through(self) -> None:
+        await anyio.sleep(_BETWEEN_DELTAS)
+
+
+async def _serve() -> None:
+    async with ScriptedModel() as model:
+        model.on(ASK_SENTENCE, always(say(SENTENCE)))
+        model.on(ASK_COMMAND, run("ls"), always(say(SENTENCE)))
+        model.on(ASK_APPROVAL, run("true", escalate="please"), always(say(SENTENCE)))
+        chunks = [part for number in range(STREAMED_DELTAS) for part in (f"word {number} ", _Pause())]
+        model.on(ASK_STREAM, always(say(*chunks)))
+        print(model.base_url, flush=True)
+        await anyio.to_thread.run_sync(sys.stdin.read)
+
+
+@asynccontextmanager
+async def model_process() -> AsyncIterator[str]:
+    """The address of a model that runs for the length of the block."""
+    process = await anyio.open_process([sys.executable, "-m", "bench.model"], stderr=None)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        yield (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1000)).decode().strip()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await process.stdin.aclose()
+            with anyio.move_on_after(_END_SECONDS):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+if __name__ == "__main__":
+    anyio.run(_serve)

@@ -1,0 +1,30 @@
+"""What a process has used. Linux tells in `/proc`, others through `ps`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far, its threads included, its children not."""
+    tasks = Path(f"/proc/{pid}/task")
+    if tasks.is_dir():
+        nanoseconds = sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks.iterdir())
+        return nanoseconds / 1e9
+    minutes, seconds = _ps(pid, "time").rsplit(":", 1)
+    return int(minutes.rsplit(":", 1)[-1]) * 60 + float(seconds)
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory of a process, in MB."""
+    status = Path(f"/proc/{pid}/status")
+    if status.exists():
+        line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
+    return int(_ps(pid, "rss")) / 1024
+
+
+def _ps(pid: int, field: str) -> str:
+    done = subprocess.run(["ps", "-o", f"{field}=", "-p", str(pid)], capture_output=True, encoding="utf-8", check=True)
+    return done.stdout.strip()

@@ -1,0 +1,102 @@
+"""Limits on silence: a turn in which nothing happens is interrupted, and its status says why.
+
+Two limits: until the model shows its first sign of life, and between two of them. While a question waits for an answer
+nobody expects anything of the model, so no time passes. What Codex says of itself (it retries, it waits for the network)
+is no sign of life.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from helmsman.errors import HelmsmanError, TurnTimedOut
+from helmsman.events import (
+    DiffUpdated,
+    Event,
+    Failure,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    UsageReported,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from helmsman.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits."""
+
+    first_event: float = math.inf
+    inactivity: float = math.inf
+
+    @classmethod
+    def of(cls, first_event: float, inactivity: float) -> TurnLimits:
+        """The limits as settings have them, where 0 is none."""
+        return cls(first_event or math.inf, inactivity or math.inf)
+
+    def __bool__(self) -> bool:
+        return not (math.isinf(self.first_event) and math.isinf(self.inactivity))
+
+
+def shows_life(event: Event) -> bool:
+    """Whether the model did something. Codex's own remarks do not count."""
+    match event:
+        case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+            return not isinstance(item, UserMessage)
+        case ItemDelta() | QuestionAsked() | QuestionClosed() | DiffUpdated() | UsageReported():
+            return True
+        case _:
+            return False
+
+
+async def watch_turn(session: Session, limits: TurnLimits) -> None:
+    """Stay with the running turn, and end it if it stays silent for too long. Never raises."""
+    failure = await _silence(session, limits)
+    if failure is None:
+        return
+    log.warning("session %s: %s", session.id, failure.message)
+    session.end_as = failure
+    try:
+        await session.interrupt()
+    except HelmsmanError as error:
+        log.warning("the silent turn of session %s could not be stopped: %s", session.id, error)
+    if session.state.is_running:  # it cannot even be stopped: nobody is to wait for it any more
+        session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=failure))
+    session.end_as = None
+
+
+async def _silence(session: Session, limits: TurnLimits) -> Failure | None:
+    """Wait for the end of the turn, or for more silence than it may have."""
+    limit, silence = limits.first_event, "no sign of life"
+    deadline = anyio.current_time() + limit
+    turn = session.turn_count
+    with session.feed.read(since=session.turn_cursor) as reader:
+        while session.state.is_running and session.turn_count == turn:
+            with anyio.CancelScope(deadline=math.inf if session.state.questions else deadline) as scope:
+                event = await reader.next()
+                if event is None:
+                    return None
+                if shows_life(event):
+                    limit, silence = limits.inactivity, "nothing more"
+                    deadline = anyio.current_time() + limit
+            if scope.cancelled_caught:
+                error = TurnTimedOut(
+                    f"There was {silence} from the model within {limit:g} s, so the turn was interrupted. Send the session "
+                    "a message to go on, or raise the limit."
+                )
+                return Failure(code=error.code, message=error.message, retryable=error.retryable)
+    return None
