@@ -7,7 +7,7 @@ WORKERS ?= 2
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix bench lint types format goldens images constraints clean
+.PHONY: help setup demo test cover matrix bench lint types audit format goldens images constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ lint: $(VENV)/.dev ## Check style and format
 
 types: $(VENV)/.dev ## Check types, strictly
 	$(BIN)/mypy
+
+audit: $(VENV)/.dev ## Check the dependencies: versions, and known vulnerabilities where the index tells of them
+	$(BIN)/python scripts/audit_dependencies.py
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix

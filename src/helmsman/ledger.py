@@ -94,6 +94,7 @@ class Ledger:
         """Tasks that ended and were taken over before, with their session and turn."""
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
+        self._writing = anyio.Lock()
 
     async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
         """Do something with the registry, on a thread.
@@ -244,11 +245,15 @@ class Ledger:
                 await self._urgent.wait()
 
     async def write(self) -> None:
-        """Write all that is known by now."""
-        self._wake, self._urgent = anyio.Event(), anyio.Event()
+        """Write all that is known by now. What somebody else is just writing is written too when this returns."""
+        async with self._writing:
+            await self._write()
+
+    async def _write(self) -> None:
         changes, self._changes = self._changes, {}
         if not changes:
-            return
+            return  # and `run` goes on waiting for the event it knows
+        self._wake, self._urgent = anyio.Event(), anyio.Event()
         for running in self._running.values():
             if running.id in changes:
                 changes[running.id]["progress"] = _progress(running.session)

@@ -265,7 +265,8 @@ async def test_policy_is_not_wider_after_resume_and_fork(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.otherwise(say("ok"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    another = replace(settings, state_dir=settings.state_dir / "another")  # one of whose callers we know nothing
+    async with Helmsman(another, env=codex_home.env) as helm:
         wide = {"sandbox": "danger-full-access", "approval_policy": "never"}
         session = await finished(await helm.start("go", cwd=git_repo, **wide))  # type: ignore[arg-type]
     async with Helmsman(settings, env=codex_home.env) as helm:

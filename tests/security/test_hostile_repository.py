@@ -151,6 +151,20 @@ async def by_a_primitive(place: Place) -> None:
         await until_completed(codex, begun["task_id"])
 
 
+async def as_a_review(place: Place) -> None:
+    (place.path / "new.txt").write_text("to be reviewed\n", encoding="utf-8")
+    async with place.helm() as helm:
+        begun = await helm.extras.reviews.start(cwd=place.path)
+        assert begun.session is not None
+        await finished(begun.session)
+
+
+async def as_a_plan(place: Place) -> None:
+    async with place.helm() as helm:
+        session = await helm.extras.plans.start("work", cwd=place.path, **ASKING)
+        await finished(session)
+
+
 async def until_completed(codex: Caller, task_id: str) -> None:
     with anyio.fail_after(SECONDS):
         while (await codex("codex", request=f"wait for {task_id}"))["task"]["status"] != "completed":
@@ -169,6 +183,8 @@ EVERY_WAY = [
     by_compat,
     by_the_router,
     by_a_primitive,
+    as_a_review,
+    as_a_plan,
 ]
 
 

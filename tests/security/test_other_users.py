@@ -16,7 +16,6 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex import engine_records
 from helmsman.codex.engine_records import private_directory, read_records, socket_path
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.http import TOKEN_NAME, http_token
@@ -163,7 +162,7 @@ def test_a_directory_for_sockets_that_was_there_before_us_is_only_used_if_it_is_
             runtime.write_text("", encoding="utf-8")
         case _:
             runtime.mkdir()
-            monkeypatch.setattr(engine_records.os, "geteuid", lambda: runtime.stat().st_uid + 1)
+            monkeypatch.setattr(os, "geteuid", lambda: runtime.stat().st_uid + 1)
     with pytest.raises(PermissionError, match="does not belong to this user"):
         private_directory(runtime)
     assert list(elsewhere.iterdir()) == []

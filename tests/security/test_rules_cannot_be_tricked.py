@@ -7,7 +7,6 @@ reader understood. Here the disguises are put together at random.
 from __future__ import annotations
 
 import shlex
-import unicodedata
 from pathlib import Path
 
 from hypothesis import assume, given, settings
@@ -21,7 +20,7 @@ ALLOWED = Rule(effect="allow", command=("git", "status"))
 DENIED = Rule(effect="deny", command=("rm",))
 
 LOOK_ALIKES = {
-    "a": "а𝐚ａ",  # noqa: RUF001 - that is what it is about
+    "a": "а𝐚ａ",
     "g": "ɡ𝗀ｇ",
     "i": "іｉ𝚒ı",
     "s": "ѕｓ",
@@ -73,10 +72,6 @@ def test_a_look_alike_is_another_command(wrapper: str, data: st.DataObject) -> N
     other = data.draw(st.sampled_from(LOOK_ALIKES[plain[at]]))
     disguised = plain[:at] + other + plain[at + 1 :]
     assert effect(disguised, wrapper, ALLOWED) == "ask"
-    assert effect(unicodedata.normalize("NFD", disguised), wrapper, ALLOWED) in (
-        "ask",
-        "allow" if unicodedata.normalize("NFD", disguised) == plain else "ask",
-    )
 
 
 @given(wrapper=wrapped, invisible=st.sampled_from(INVISIBLE), at=st.integers(0, 10))

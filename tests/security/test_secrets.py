@@ -152,9 +152,10 @@ def in_kept_options(text: str, folder: Path) -> str:
 def in_what_install_shows(text: str, folder: Path) -> str:
     around = Surroundings(platform="linux", env={}, home=folder, project=folder, claude_project=folder)
     (place,) = locations_of(CLIENTS["cursor"], "user", around)
-    place.path.parent.mkdir()
+    file = Path(place.path)
+    file.parent.mkdir()
     entry = {"command": "x", "args": [text], "env": {"SOME_VALUE": text}}
-    place.path.write_text(json.dumps({"mcpServers": {"x": entry}}, indent=2, ensure_ascii=False), encoding="utf-8")
+    file.write_text(json.dumps({"mcpServers": {"x": entry}}, indent=2, ensure_ascii=False), encoding="utf-8")
     changes = plan_install(
         read_files([place]), place, Wish(launch=("helmsman",), shared_launch=("helmsman",)), Record(folder / "state")
     )

@@ -31,6 +31,8 @@ MAX_GOAL_CHARS: Final = 4000
 _BEGIN_SECONDS: Final = 10.0
 """How long Codex may take to say that a turn it was asked for has begun; it was seen to need some milliseconds."""
 
+_NAMED_SECONDS: Final = 2.0
+
 
 class Upkeep:
     """`Helmsman.extras.upkeep`."""
@@ -88,12 +90,17 @@ class Upkeep:
             )
         await self._not_archived(session_id)
         session = await self._helm.session(session_id)
-        extras = engine_extras(await self._helm.engine(), doing="name a session")
+        engine = await self._helm.engine()
+        extras = engine_extras(engine, doing="name a session")
         try:
             await extras.rename(session.id, name)
         except SessionNotFound:  # the oldest Codex names only what it has loaded
             await self._helm.load(session.id)
             await extras.rename(session.id, name)
+        if session.engine is engine:
+            with anyio.move_on_after(_NAMED_SECONDS):  # it answers before the name is written, and tells when it is
+                while session.state.name != name and not session.feed.closed:
+                    await session.feed.changed()
         session.apply(SessionRenamed(session_id=session.id, name=name))
         return session
 

@@ -3,7 +3,8 @@
 The SDK reads standard input on a worker thread, and such a thread can be neither cancelled nor left behind: a server that
 is told to end by a signal would stay until its client says something. So the lines are read here, by waiting for the
 descriptor. They are written here too: the SDK hands each line to a worker thread, which costs more than all else that
-Helmsman does with a message. While it serves, whatever else is printed goes to standard error.
+Helmsman does with a message; here, whatever has come together by the time the pipe takes it is one write. While it serves,
+whatever else is printed goes to standard error.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import logging
 import os
 import select
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.lowlevel
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
+from helmsman.concurrency import background_tasks
 from helmsman.mcp.server import build_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from helmsman.service import Helmsman
 
@@ -29,68 +34,126 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
 
+_BACKLOG_BYTES: Final = 1024 * 1024
+"""So much may wait for a client that does not read; whoever has more to say waits with it."""
+
+_LAST_WORDS_SECONDS: Final = 2.0
+"""How long a client may take to read what was said before the end."""
+
 
 async def serve_stdio(helm: Helmsman) -> None:
     """Serve one client, until it closes its pipe."""
-    from mcp.server.stdio import stdio_server
-
     server = build_server(helm)
-    with _standard_input() as stdin, _standard_output() as stdout:
-        try:
-            async with stdio_server(stdin, stdout) as (reader, writer):
-                await server.run(reader, writer, server.create_initialization_options())
-        except* BrokenPipeError:
-            log.info("the client is gone")  # it closed both pipes while an answer was on its way
+    async with _streams() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+def _streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    """Standard input and output as the SDK wants them, for the length of a block."""
+    if sys.platform == "win32":  # no waiting for pipes there; nor does anyone end a server by a signal
+        from mcp.server.stdio import stdio_server
+
+        return stdio_server()
+    return _pipes()
+
+
+@asynccontextmanager
+async def _pipes() -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
+    with _standard_input() as stdin, _standard_output() as stdout, anyio.CancelScope() as serving:
+        outgoing = _Outgoing(stdout, on_gone=serving.cancel)
+        async with background_tasks() as tasks:
+            tasks.start_soon(outgoing.write)
+            yield _Incoming(stdin), outgoing
+            with anyio.move_on_after(_LAST_WORDS_SECONDS):
+                await outgoing.written()
 
 
 @contextmanager
-def _standard_input() -> Iterator[Any]:
-    """Standard input as the SDK wants it. Meanwhile children read nothing from it: it is the client's alone."""
-    if sys.platform == "win32":  # no waiting for pipes there; nor does anyone end a server by a signal
-        yield None
-        return
+def _standard_input() -> Iterator[int]:
+    """The client's end of standard input. Meanwhile children read nothing from it: it is the client's alone."""
     client = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     try:
-        yield _Lines(client)
+        yield client
     finally:
         os.dup2(client, 0)
         os.close(client)
 
 
 @contextmanager
-def _standard_output() -> Iterator[Any]:
-    """Standard output as the SDK wants it. Meanwhile whatever else is printed goes to standard error."""
-    if sys.platform == "win32":
-        yield None
-        return
+def _standard_output() -> Iterator[int]:
+    """The client's end of standard output. Meanwhile whatever else is printed goes to standard error."""
     sys.stdout.flush()
     client = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield _Output(client)
+        yield client
     finally:
         sys.stdout.flush()
         os.dup2(client, 1)
         os.close(client)
 
 
-class _Output:
-    """Writes to a descriptor without blocking: all that the SDK asks of an `anyio.AsyncFile`."""
+class _Stream:
+    """What the SDK asks of either stream besides its messages."""
 
-    def __init__(self, descriptor: int) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """The descriptor belongs to the block around us."""
+        await anyio.lowlevel.checkpoint()
+
+
+class _Outgoing(_Stream):
+    """Messages on their way to a descriptor. A caller who is cancelled leaves no half message behind."""
+
+    def __init__(self, descriptor: int, *, on_gone: Callable[[], None]) -> None:
         self._descriptor = descriptor
+        self._on_gone = on_gone
+        self._waiting = bytearray()
+        self._news = anyio.Event()
+        self._progress = anyio.Event()
+        self._gone = False
 
-    async def write(self, text: str) -> None:
-        rest = memoryview(text.encode("utf-8"))
-        while rest:
-            await self._until_writable()
-            rest = rest[os.write(self._descriptor, rest[: select.PIPE_BUF]) :]
+    async def send(self, message: SessionMessage) -> None:
+        if self._gone:
+            raise anyio.BrokenResourceError
+        self._waiting += message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        self._news.set()
+        while len(self._waiting) > _BACKLOG_BYTES and not self._gone:
+            await self._progress.wait()
 
-    async def flush(self) -> None:
-        """Nothing is held back."""
+    async def write(self) -> None:
+        """Write what comes, until cancelled or until nobody reads any more."""
+        try:
+            while True:
+                await self._news.wait()
+                self._news = anyio.Event()
+                while self._waiting:
+                    await self._until_writable()
+                    del self._waiting[: os.write(self._descriptor, self._waiting[: select.PIPE_BUF])]
+                    self._tell_progress()
+        except BrokenPipeError:
+            log.info("the client is gone")  # it closed both pipes while an answer was on its way
+            self._on_gone()
+        finally:
+            self._gone = True
+            self._tell_progress()
+
+    async def written(self) -> None:
+        """Wait until all is written, or nobody reads any more."""
+        while self._waiting and not self._gone:
+            await self._progress.wait()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = anyio.Event()
 
     async def _until_writable(self) -> None:
         """A pipe that is writable takes at least PIPE_BUF bytes, so a write of no more than that does not block."""
@@ -98,19 +161,29 @@ class _Output:
             await anyio.wait_writable(self._descriptor)
 
 
-class _Lines:
-    """The lines of a descriptor: all that the SDK asks of an `anyio.AsyncFile`."""
+class _Incoming(_Stream):
+    """The messages from a descriptor; a line that is none comes as the exception it caused, as the SDK wants it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._messages = self._read_messages()
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        return self._messages
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await anext(self._messages)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def _read_messages(self) -> AsyncIterator[SessionMessage | Exception]:
         line = bytearray()
         while chunk := await self._read():
             *ended, rest = chunk.split(b"\n")
             for end in ended:
                 line += end
-                yield line.decode("utf-8", "replace")
+                yield _parsed(line.decode("utf-8", "replace"))
                 line.clear()
             line += rest
 
@@ -120,3 +193,10 @@ class _Lines:
         except OSError:
             await anyio.lowlevel.checkpoint()  # a file or /dev/null: nothing to wait for, reading does not block
         return os.read(self._descriptor, _CHUNK_BYTES)
+
+
+def _parsed(line: str) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except Exception as error:  # noqa: BLE001 - the SDK looks at it
+        return error

@@ -1,0 +1,49 @@
+// The HTTP API (helmsman/web/api.py says what is where). Every failure is an ApiError with a sentence for people.
+
+export class ApiError extends Error {
+  constructor(code, message, details = {}) {
+    super(message);
+    this.code = code;
+    this.details = details;
+  }
+}
+
+let onLoggedOut = () => {};
+
+/** What to do when the server no longer knows this browser. */
+export function whenLoggedOut(act) {
+  onLoggedOut = act;
+}
+
+export function get(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, String(value));
+  }
+  const tail = query.size ? `?${query}` : "";
+  return call(`/api/${path}${tail}`, {});
+}
+
+export function post(path, body = {}) {
+  const headers = { "Content-Type": "application/json", "X-Helmsman": "1" };
+  return call(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+/** The path of a session's routes. */
+export function sessionPath(id, ...rest) {
+  return ["sessions", id, ...rest].map(encodeURIComponent).join("/");
+}
+
+async function call(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, { credentials: "same-origin", ...options });
+  } catch {
+    throw new ApiError("unreachable", "Helmsman does not answer. See whether it still runs, and try again.");
+  }
+  const content = await answer.json().catch(() => ({}));
+  if (answer.ok) return content;
+  const error = new ApiError(content.code ?? "unknown", content.message ?? `The server said ${answer.status}.`, content);
+  if (error.code === "wrong_token") onLoggedOut();
+  throw error;
+}

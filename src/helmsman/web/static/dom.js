@@ -1,0 +1,82 @@
+// Elements from values. Strings become text nodes and nothing here ever parses markup: what Codex prints stays text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element: `h("p", {class: "x", onclick: f, dataset: {id}}, "text", child, null, [more])`. */
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) set(element, name, value);
+  element.append(...nodes(children));
+  return element;
+}
+
+/** An SVG element; its properties are attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+function set(element, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+  else if (name === "dataset") Object.assign(element.dataset, value);
+  else if (name in element && typeof value !== "string") element[name] = value;
+  else element.setAttribute(name, value === true ? "" : String(value));
+}
+
+function nodes(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
+}
+
+/** Makes an element's children those given, touching only what is new, gone or moved: focus and scrolling stay. */
+export function arrange(parent, children) {
+  const focused = document.activeElement;
+  const wanted = new Set(children);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  let place = parent.firstElementChild;
+  for (const child of children) {
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+  }
+  if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+}
+
+let ids = 0;
+
+/** An id for a label and what it belongs to. */
+export function freshId(what) {
+  ids += 1;
+  return `${what}-${ids}`;
+}
+
+/** Say something to those who listen to the page instead of looking at it. */
+export function announce(text) {
+  document.getElementById("announcer").textContent = text;
+}
+
+/** Tell of an outcome for a few seconds. */
+export function toast(text, kind = "info") {
+  const shown = h("p", { class: `toast ${kind}` }, text);
+  document.getElementById("toasts").append(shown);
+  setTimeout(() => shown.remove(), kind === "error" ? 9000 : 5000);
+}
+
+/** A button that cannot be pressed again while what it does is under way; a failure is told in a toast. */
+export function actionButton(label, props, act) {
+  const button = h("button", { type: "button", ...props }, label);
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      await act();
+    } catch (error) {
+      toast(error.message, "error");
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return button;
+}

@@ -1,0 +1,101 @@
+// Numbers, times and places as people read them.
+
+import { h } from "/dom.js";
+
+const STATUS = {
+  active: "Running",
+  awaiting_approval: "Waiting for you",
+  done: "Done",
+  error: "Failed",
+  interrupted: "Interrupted",
+  pending: "Pending",
+  working: "Running",
+  completed: "Done",
+  failed: "Failed",
+  canceled: "Canceled",
+  unknown: "Unknown",
+};
+
+const TONE = {
+  active: "active",
+  working: "active",
+  awaiting_approval: "waiting",
+  pending: "quiet",
+  done: "good",
+  completed: "good",
+  error: "bad",
+  failed: "bad",
+};
+
+export function statusPill(status) {
+  return h("span", { class: `pill ${TONE[status] ?? "quiet"}`, dataset: { status } }, STATUS[status] ?? status);
+}
+
+export function statusTone(status) {
+  return TONE[status] ?? "quiet";
+}
+
+export function statusWord(status) {
+  return STATUS[status] ?? status;
+}
+
+export function count(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+export function tokens(number) {
+  if (number < 1000) return String(number);
+  if (number < 99_950) return `${(number / 1000).toFixed(1)}k`;
+  if (number < 999_500) return `${Math.round(number / 1000)}k`;
+  return `${(number / 1e6).toFixed(number < 99.5e6 ? 1 : 0)}M`;
+}
+
+export function money(usd) {
+  return `$${usd < 10 ? usd.toFixed(2) : Math.round(usd).toLocaleString("en")}`;
+}
+
+export function duration(seconds) {
+  if (seconds < 1) return "under 1 s";
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** The end of a path, which tells places apart; the whole of it belongs into a title. */
+export function shortPath(path) {
+  const parts = path.split(/[\\/]/).filter(Boolean);
+  return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
+}
+
+function ago(then) {
+  const seconds = Math.max(0, (Date.now() - then) / 1000);
+  if (seconds < 45) return "now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+  if (seconds < 86_400) return `${Math.round(seconds / 3600)} h ago`;
+  if (seconds < 7 * 86_400) return count(Math.round(seconds / 86_400), "day") + " ago";
+  return new Date(then).toLocaleDateString();
+}
+
+/** A time told by how long ago it was; it grows older by itself. */
+export function timeAgo(iso) {
+  const then = Date.parse(iso);
+  if (Number.isNaN(then)) return null;
+  return h("time", { datetime: iso, title: new Date(then).toLocaleString() }, ago(then));
+}
+
+setInterval(() => {
+  for (const element of document.querySelectorAll("time[datetime]")) {
+    const text = ago(Date.parse(element.getAttribute("datetime")));
+    if (element.textContent !== text) element.textContent = text;
+  }
+}, 20_000);
+
+// Colours, cursor movements and window titles that programs send to a terminal.
+const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
+
+/** What a program printed, without what was meant for a terminal; of a line written over, what stood there last. */
+export function plainOutput(text) {
+  const plain = text.replace(ESCAPES, "").replaceAll("\r\n", "\n");
+  return plain.includes("\r") ? plain.replace(/[^\n]*\r(?=[^\n])/g, "").replaceAll("\r", "") : plain;
+}
