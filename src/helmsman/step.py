@@ -49,7 +49,8 @@ ATTEMPTS: Final = 3
 CONTINUE: Final = "Continue where you left off."
 FAILED_PREFIX: Final = "FAILED:"
 
-_STOP_TIMEOUT: Final = 15.0
+_STOP_TIMEOUT: Final = 40.0
+"""Long enough to find out that an engine hangs, and to give it up: only then can the next attempt use another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,13 @@ async def test_a_plan_is_revised_and_approved_at_the_prompt(cli: Cli, git_repo: 
     async with cli.on_terminal("plan", *WRITABLE, "Make it") as program:
         await program.shows("1. Make a file.")
         await program.shows("Carry out this plan?")
+        await program.shows("do nothing")
         assert not (git_repo / "made.txt").exists()
         program.press("r")
         await program.shows("What is to be different?")
         program.press("call it so\n")
         await program.shows("1. Make it so.")
+        await program.shows("do nothing")
         program.press("y")
         await program.shows("It is made.")
         await program.shows("✓ Done in")
@@ -46,7 +48,7 @@ async def test_a_plan_is_revised_and_approved_at_the_prompt(cli: Cli, git_repo: 
 
 async def test_a_plan_is_stopped_at_the_prompt(cli: Cli, git_repo: Path) -> None:
     async with cli.on_terminal("plan", *WRITABLE, "Make it") as program:
-        await program.shows("Carry out this plan?")
+        await program.shows("do nothing")
         program.press("x")
         assert await program.exit_code() == 130
     assert not (git_repo / "made.txt").exists()

@@ -174,7 +174,7 @@ async def test_results_are_the_message_to_the_letter(cli: Cli, tasks: list[str])
     assert shown["costUsd"] > 0
     diff = await cli.run("tasks", "results", "mend-parser", "--diff")
     assert (diff.exit_code, diff.stdout) == (1, "")
-    assert "git diff" in diff.stderr
+    assert f"helmsman diff {shown['sessionId']}" in diff.stderr
 
 
 async def test_what_a_task_here_changed_is_here_already(cli: Cli, tasks: list[str]) -> None:
@@ -248,6 +248,7 @@ async def test_a_task_that_asks_is_told_so_and_goes_on_asking(
         waited = await cli.run("tasks", "wait", left_alone)
         assert waited.exit_code == 5
         assert "waits for an answer" in waited.stdout
+        assert "helmsman dashboard" in waited.stderr
     assert (await cli.run("tasks")).stdout.split("\t")[2] == "working (asks)"
     async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
         session = await helm.tasks.local.follow(await helm.tasks.find(left_alone))

@@ -25,6 +25,12 @@ _COMMANDS: Final = {
     "serve": "helmsman.cli.serve",
     "run": "helmsman.cli.run",
     "list": "helmsman.cli.list_sessions",
+    "status": "helmsman.cli.status",
+    "watch": "helmsman.cli.watch",
+    "say": "helmsman.cli.say",
+    "steer": "helmsman.cli.steer",
+    "respond": "helmsman.cli.respond",
+    "interrupt": "helmsman.cli.interrupt",
     "fork": "helmsman.cli.fork",
     "rollback": "helmsman.cli.rollback",
     "compact": "helmsman.cli.compact",
@@ -48,6 +54,7 @@ _COMMANDS: Final = {
     "install": "helmsman.cli.install",
     "uninstall": "helmsman.cli.uninstall",
     "demo": "helmsman.cli.demo",
+    "completion": "helmsman.cli.completion",
 }
 """Each command's module, in the order of the help; the command is the `command` in it."""
 

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from helmsman.errors import HelmsmanError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from click.shell_completion import CompletionItem
 
     from helmsman.service import Helmsman
 
 ResultT = TypeVar("ResultT")
 
-session_argument = click.argument("session", metavar="SESSION")
+_COMPLETED: Final = 50
+
+
+def _complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The newest sessions whose id begins or ends with what was typed, with what they are about."""
+    from click.shell_completion import CompletionItem
+
+    from helmsman.cli.session_ids import short_id
+    from helmsman.engines import session_index
+    from helmsman.settings import load_settings
+    from helmsman.terminal.text import one_line
+
+    try:
+        found, _ = session_index(load_settings()).list(limit=_COMPLETED)
+    except (HelmsmanError, OSError):
+        return []  # a shell that completes has no place for an error
+    return [
+        CompletionItem(short, help=one_line(info.name or info.first_prompt or "")[:60])
+        for info in found
+        if (short := short_id(info.session_id)).startswith(typed)
+    ]
+
+
+session_argument = click.argument("session", metavar="SESSION", shell_complete=_complete_session)
 """A session by its id, or a part of it."""
 
 

@@ -206,6 +206,8 @@ def wait_for_task(reference: str, timeout: float | None, *, as_json: bool) -> in
     _tell(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
         click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
+    if task.input_required and not as_json:
+        click.echo("It asks something. Answer where it was started, or in `helmsman dashboard`.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -317,7 +319,7 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
     if task.result_compacted:
         return f"The result of {task.id} has expired. Look at session {task.session_id}."
     if wants_diff:
-        return "Only the process that ran a local task knows its diff. Look at the repository itself: git diff"
+        return f"A local task changes files directly. See what its session changed: helmsman diff {task.session_id}"
     return _standing(task)
 
 

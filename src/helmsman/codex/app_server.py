@@ -8,8 +8,11 @@ tolerantly: unknown fields pass, missing ones become None, so that a newer Codex
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
 
 from helmsman._version import __version__
 from helmsman.codex.features import Feature, Version
@@ -17,15 +20,17 @@ from helmsman.codex.policies import approval_name, sandbox_name
 from helmsman.engine import Account, Goal, Model
 from helmsman.errors import (
     CodexUnsupported,
+    EngineLost,
     EngineProtocolError,
     EngineRefused,
+    EngineTimeout,
     InvalidInput,
     SessionLocked,
     SessionNotFound,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.codex.binary import CodexBinary
@@ -38,6 +43,12 @@ HANDSHAKE_TIMEOUT: Final = 30.0
 
 OPEN_TIMEOUT: Final = 120.0
 """Opening a thread may wait for a login shell and for MCP servers; a hundred at once were seen to take half a minute."""
+
+ANSWER_TIMEOUT: Final = 20.0
+"""How long Codex may take to answer what needs no work; one that does not hangs. It was seen to need milliseconds."""
+
+HEARTBEAT: Final = 30.0
+"""How often it is asked for a sign of life while a turn runs: an engine that hangs tells nobody."""
 
 _UNWANTED_NOTIFICATIONS: Final = (
     "item/fileChange/outputDelta",
@@ -128,6 +139,8 @@ class AppServer:
     def __init__(self, peer: Peer, binary: CodexBinary) -> None:
         self._peer = peer
         self._binary = binary
+        self.hangs = False
+        """Codex runs, but answered nothing any more, and was given up."""
 
     async def _call(self, method: str, *, timeout: float | None = None, **params: Any) -> dict[str, Any]:
         sent = {key: value for key, value in params.items() if value is not None}
@@ -139,6 +152,10 @@ class AppServer:
             )
         except EngineRefused as refused:
             raise _explain(refused, params.get("threadId")) from refused
+        except EngineTimeout:
+            if method != "initialize":
+                await self.check()
+            raise
         return answer if isinstance(answer, dict) else {}
 
     # --- the connection ----------------------------------------------------------------------------------------------
@@ -156,6 +173,34 @@ class AppServer:
         found = _USER_AGENT_VERSION.search(agent)
         version = Version.parse(found.group(1)) if found else self._binary.version
         return ServerInfo(user_agent=agent, version=version, codex_home=_text(answer.get("codexHome")))
+
+    async def check(self) -> None:
+        """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.
+
+        Raises:
+            EngineLost: It does not, or is gone.
+        """
+        try:
+            await self._peer.request("thread/loaded/list", timeout=ANSWER_TIMEOUT)
+        except EngineRefused:
+            return  # an answer too
+        except EngineTimeout as error:
+            self.hangs = True
+            self._peer.give_up(
+                EngineLost(
+                    f"The Codex engine hangs: it answered nothing for {ANSWER_TIMEOUT:g} s and was given up. Send the next "
+                    "message to start another; sessions continue from disk."
+                )
+            )
+            raise (self._peer.closed or error).again() from error
+
+    async def watch(self, is_busy: Callable[[], bool]) -> None:
+        """Notice an engine that hangs, for as long as this task runs."""
+        while self._peer.closed is None:
+            await anyio.sleep(HEARTBEAT)
+            if is_busy():
+                with suppress(EngineLost):  # everyone has been told
+                    await self.check()
 
     # --- threads -----------------------------------------------------------------------------------------------------
 

@@ -28,11 +28,11 @@ from helmsman.codex.normalise import app_server_item, from_app_server, sub_agent
 from helmsman.codex.normalise.turns import turn_as_events
 from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, remark_on_ignored, thread_settings
 from helmsman.codex.policies import refuse_wider
-from helmsman.codex.process import codex_environment
+from helmsman.codex.process import KILL, codex_environment
 from helmsman.codex.routing import EventRouter
 from helmsman.codex.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.codex.thread_state import ThreadState
-from helmsman.codex.transports import open_stdio
+from helmsman.codex.transports import StdioTransport, open_stdio
 from helmsman.codex.turn_kinds import begin
 from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, PastTurn
@@ -161,6 +161,10 @@ class AppServerEngine:
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
+        self._tasks.start_soon(self._api.watch, self._is_busy)
+
+    def _is_busy(self) -> bool:
+        return any(state.turn_id is not None for state in self._threads.values())
 
     def leave(self) -> None:
         """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
@@ -344,6 +348,8 @@ class AppServerEngine:
         with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
             for thread_id in threads:
                 await self._interrupt_thread(thread_id)
+        if limit.cancelled_caught:
+            await self._api.check()
         await self._stop_commands(threads)
         if limit.cancelled_caught:
             raise EngineTimeout(
@@ -587,5 +593,7 @@ async def open_app_server(
                     yield engine
                 finally:
                     engine.leave()
+                    if engine.api.hangs and isinstance(transport, StdioTransport):
+                        transport.child.signal(KILL)  # it hears nothing, and holds the locks of its sessions
                 return
         await anyio.sleep(START_RACE_PAUSE * attempt)

@@ -90,6 +90,7 @@ class Peer:
         self._next_id = 0
         self._outbox, self._outgoing = anyio.create_memory_object_stream[str](math.inf)
         self._closed: HelmsmanError | None = None
+        self._running = anyio.CancelScope()
 
     @property
     def closed(self) -> HelmsmanError | None:
@@ -164,17 +165,23 @@ class Peer:
         """Read and write until the transport ends or the task is cancelled."""
         reason: HelmsmanError = EngineLost("The connection to Codex was closed. Start the session again to go on.")
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._write)
-                try:
-                    async for message in self._transport.messages():
-                        self._receive(message)
-                    reason = await self._transport.loss()
-                except EngineProtocolError as error:
-                    reason = error
-                tasks.cancel_scope.cancel()
+            with self._running:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._write)
+                    try:
+                        async for message in self._transport.messages():
+                            self._receive(message)
+                        reason = await self._transport.loss()
+                    except EngineProtocolError as error:
+                        reason = error
+                    tasks.cancel_scope.cancel()
         finally:
             self._close(reason)
+
+    def give_up(self, reason: HelmsmanError) -> None:
+        """End the conversation from our side: the other side is there, but says nothing any more."""
+        self._close(reason)
+        self._running.cancel()
 
     async def _write(self) -> None:
         try:
@@ -184,6 +191,8 @@ class Peer:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
 
     def _close(self, reason: HelmsmanError) -> None:
+        if self._closed is not None:
+            return
         self._closed = reason
         self._outbox.close()
         self._outgoing.close()

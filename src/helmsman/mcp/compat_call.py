@@ -37,9 +37,14 @@ _BACKLOG: Final = 1000
 """How many notifications may wait for a client that does not read; beyond that, pieces of text are dropped."""
 
 
-class _Notification(BaseModel):
-    method: str = "codex/event"
-    params: dict[str, Any]
+class _Notification:
+    """A `codex/event`, which is plain JSON already: all that the SDK asks of a notification is to be dumped."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        self._params = params
+
+    def model_dump(self, **_options: Any) -> dict[str, Any]:
+        return {"method": "codex/event", "params": self._params}
 
 
 class _Approval(BaseModel):

@@ -122,7 +122,7 @@ class CodexOutput(Output):
     choices: list[ChoiceOutput] | None = Field(None, description="Tasks that may be meant: name one by id or number.")
     alternatives: list[ChoiceOutput] | None = Field(None, description="What else an automatic choice could have been.")
     confirmation: ConfirmationOutput | None = None
-    next_action: Literal["poll", "await", "answer", "choose", "confirm", "none"]
+    next_action: Literal["await", "answer", "choose", "confirm", "none"]
     user_message: str = Field(description="The answer in a sentence or two, for a person.")
     next_actions: Annotated[list[str], Field(alias="next_actions", description="Requests that make sense now.")]
     error: RouterError | None = None

@@ -1,0 +1,33 @@
+"""`python -m bench.soak`: real servers, library processes and Codex on a scripted model, with faults at random.
+
+Prints its seed first: the same seed makes the same choices (though not the same timing). Ends with 1 if anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from bench.soak.report import in_words, is_good, write
+from bench.soak.run import soak
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="to make the same choices again")
+    parser.add_argument("--report", type=Path, help="write the report there, in Markdown")
+    parser.add_argument("--folder", type=Path, help="an empty folder to work in and to leave with all logs")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="helmsman-soak-", ignore_cleanup_errors=True) as temporary:
+        folder = options.folder or Path(temporary)
+        outcome = anyio.run(soak, options.minutes * 60, options.seed, folder.resolve())
+    print(in_words(outcome))
+    if options.report is not None:
+        write(outcome, options.report)
+    sys.exit(0 if is_good(outcome) else 1)

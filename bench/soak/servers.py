@@ -1,0 +1,152 @@
+"""`helmsman serve` over HTTP as a process of its own, which may be killed and comes back; and clients of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from anyio.abc import Process, TaskStatus
+
+_LISTENING: Final = "Listening on "
+_START_SECONDS: Final = 60
+_END_SECONDS: Final = 30
+_CALL_SECONDS: Final = 90
+
+
+class ToolError(Exception):
+    """The tool answered with an error; `code` is the stable one."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(str(content.get("message")))
+        self.code = str(content.get("code"))
+        self.retryable = bool(content.get("retryable"))
+
+
+class ServerGone(Exception):
+    """The server died, or the client hung up, in the middle of a call."""
+
+
+class Server:
+    """A server that is there for the length of a soak. Whenever it ends it is started again."""
+
+    def __init__(self, name: str, env: Mapping[str, str], directory: Path, logs: Path) -> None:
+        self.name = name
+        self.starts = 0
+        self.pid = 0
+        self._env = env
+        self._directory = directory
+        self._logs = logs
+        self._url = ""
+        self._process: Process | None = None
+        self._ready = anyio.Event()
+        self._closing = False
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Keep it running until `close`. Raises when it cannot be started."""
+        try:
+            while not self._closing:
+                await self._start()
+                task_status.started()
+                task_status = anyio.TASK_STATUS_IGNORED
+                assert self._process is not None
+                await self._process.wait()
+                self._ready = anyio.Event()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+
+    async def _start(self) -> None:
+        self.starts += 1
+        log = self._logs / f"{self.name}-{self.starts}.log"
+        with log.open("wb") as errors:
+            self._process = await anyio.open_process(
+                [sys.executable, "-m", "helmsman", "serve", "--transport", "http"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=dict(self._env),
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        with anyio.fail_after(_START_SECONDS):
+            while not (address := _address_in(log)):
+                if self._process.returncode is not None:
+                    raise RuntimeError(f"The server did not start: {log.read_text(encoding='utf-8')[-2000:]}")
+                await anyio.sleep(0.05)
+        self._url = address
+        self._ready.set()
+
+    def kill(self) -> None:
+        """As the system does when it runs out of memory, or a person who has lost patience."""
+        if self._process is not None and self._ready.is_set():
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Ask it to end, and see to it that it does."""
+        self._closing = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        with anyio.move_on_after(_END_SECONDS):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+            raise RuntimeError(f"The server {self.name} did not end within {_END_SECONDS} s of SIGTERM.")
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A client of its own, as soon as the server is there."""
+        with anyio.fail_after(_START_SECONDS):
+            await self._ready.wait()
+        token = await anyio.Path(self._env["HELMSMAN_STATE_DIR"], "http-token").read_text(encoding="utf-8")
+        headers = {"Authorization": f"Bearer {token.strip()}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=_CALL_SECONDS) as http:
+            async with Client(streamable_http_client(self._url, http_client=http)) as client:
+                yield Connection(client)
+
+
+class Connection:
+    """One client, connected."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def call(self, tool: str, *, hang_up_after: float | None = None, **arguments: Any) -> dict[str, Any]:
+        """Call a tool.
+
+        Raises:
+            ToolError: It says no.
+            ServerGone: `hang_up_after` seconds have passed.
+        """
+        with anyio.move_on_after(hang_up_after if hang_up_after is not None else _CALL_SECONDS):
+            result = await self._client.call_tool(tool, arguments)
+            assert isinstance(result, types.CallToolResult)
+            content = dict(result.structured_content or {})
+            if result.is_error:
+                raise ToolError(content)
+            return content
+        if hang_up_after is None:
+            raise TimeoutError(f"{tool} did not answer within {_CALL_SECONDS} s.")
+        raise ServerGone
+
+
+def _address_in(log: Path) -> str | None:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.removeprefix(_LISTENING) for line in lines if line.startswith(_LISTENING)), None)

@@ -1,0 +1,86 @@
+"""What the scripted model does in a soak: the stories, and how one tells afterwards that an answer was the right one.
+
+Every prompt names its story and has a number of its own. The model's answer repeats the number, so a result that belongs to
+another prompt, or to another session, is seen.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.testing import always, cut, fail, hang, run, say
+from helmsman.testing.script import Gate
+
+if TYPE_CHECKING:
+    from helmsman.testing import ModelRequest, ScriptedModel
+    from helmsman.testing.script import Step
+
+STORIES: Final = {
+    "sentence": 6,
+    "command": 3,
+    "slow": 6,
+    "approval": 5,
+    "background": 1,
+    "error 500": 1,
+    "rate limit": 1,
+    "cut once": 2,
+    "cut always": 1,
+    "hang": 1,
+}
+"""Each story, and how often it is told compared with the others."""
+
+_BETWEEN_WORDS: Final = 0.4
+_WORDS: Final = 8
+
+
+def prompt(story: str, number: int) -> str:
+    return f"Story [{story}] #{number}"
+
+
+def answer(number: int) -> str:
+    return f"Answer to #{number}."
+
+
+def marker_file(folder: Path, number: int) -> Path:
+    """What the command of an approval makes: it is there only if the command ran."""
+    return folder / f"ran-{number}"
+
+
+def teach(model: ScriptedModel, folder: Path) -> None:
+    """Teach the model all stories. `folder` is where commands leave their marks; it is outside of every sandbox."""
+
+    def says(request: ModelRequest) -> Step:
+        return say(answer(_number(request)))
+
+    def says_slowly(request: ModelRequest) -> Step:
+        words = [part for number in range(_WORDS) for part in (f"word {number} ", _Pause())]
+        return say(*words, answer(_number(request)))
+
+    def asks(request: ModelRequest) -> Step:
+        return run(f"touch {marker_file(folder, _number(request))}", escalate="It is outside the workspace.")
+
+    model.on("[sentence]", always(says))
+    model.on("[command]", run("echo one; echo two"), always(says))
+    model.on("[slow]", always(says_slowly))
+    model.on("[approval]", asks, always(says))
+    model.on("[background]", run("sleep 1000", yield_ms=250), always(says))
+    model.on("[error 500]", always(fail(500)))
+    model.on("[rate limit]", always(fail(429, error_type="usage_limit_reached", message="Too much.")))
+    model.on("[cut once]", say("Hel", cut()), always(says))
+    model.on("[cut always]", always(say("Hel", cut())))
+    model.on("[hang]", always(say("Hm", hang())))
+
+
+class _Pause(Gate):
+    """A point where the stream takes a short rest, as that of a real model does."""
+
+    async def pass_through(self) -> None:
+        await anyio.sleep(_BETWEEN_WORDS)
+
+
+def _number(request: ModelRequest) -> int:
+    return int(re.findall(r"#(\d+)", request.last_user_text)[-1])

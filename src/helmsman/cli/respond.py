@@ -1,0 +1,81 @@
+"""`helmsman respond`: answer what a session asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import on_session, session_argument, tell
+from helmsman.errors import QuestionNotOpen
+
+if TYPE_CHECKING:
+    from helmsman.mcp.contract import PendingQuestion
+    from helmsman.service import Helmsman
+
+
+@click.command(
+    "respond",
+    short_help="Answer what a session asks.",
+    epilog="""\b
+Examples:
+  helmsman respond 3b2d5c8e
+  helmsman respond 3b2d5c8e q_1f3a9c0b2d approve
+  helmsman respond 3b2d5c8e q_1f3a9c0b2d "deny: touches production"
+""",
+)
+@session_argument
+@click.argument("question", required=False)
+@click.argument("answers", nargs=-1, metavar="[ANSWER]...")
+@json_option
+@reports_errors
+def command(session: str, question: str | None, answers: tuple[str, ...], as_json: bool) -> int:
+    """Answer a question of a session, or show what it asks when no answer is given.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
+    ANSWER for each of its parts: an option, with a reason after a colon if you like. Showing a question that is open gives
+    exit code 5.
+    """
+    if question is not None and answers:
+        return _answer(session, question, answers, as_json=as_json)
+    return _show(session, question, as_json=as_json)
+
+
+def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> int:
+    async def respond(helm: Helmsman, session_id: str) -> tuple[str, str]:
+        answered = await helm.respond(session_id, question, answers)
+        return answered.id, answered.status
+
+    session_id, status = on_session(session, respond)
+    shown = {"sessionId": session_id, "question": question, "status": status}
+    tell(f"Answered. Session {session_id} is {status}.", shown, as_json=as_json)
+    return ExitCode.OK
+
+
+def _show(session: str, question: str | None, *, as_json: bool) -> int:
+    async def look(helm: Helmsman, session_id: str) -> tuple[str, list[PendingQuestion]]:
+        from helmsman.mcp.status import pending_question
+
+        asking = await helm.session(session_id)
+        return asking.id, [pending_question(one) for one in asking.questions if question in (None, one.id)]
+
+    from helmsman.cli.status import question_in_words
+    from helmsman.rendering import json_line
+    from helmsman.terminal.text import visible
+
+    session_id, questions = on_session(session, look)
+    if question is not None and not questions:
+        raise QuestionNotOpen(
+            f"Session {session_id} has no open question {question}. Leave it out to see which it has."
+        )
+    if as_json:
+        shown = [one.model_dump(by_alias=True, mode="json") for one in questions]
+        click.echo(json_line({"sessionId": session_id, "questions": shown}))
+    elif not questions:
+        click.echo(f"Session {session_id} asks nothing. `helmsman status {session_id}` shows what it does.", err=True)
+    else:
+        for one in questions:
+            click.echo("\n".join(visible(line) for line in question_in_words(session_id, one)))
+    return ExitCode.ASKED if questions else ExitCode.OK

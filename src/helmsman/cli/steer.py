@@ -1,0 +1,42 @@
+"""`helmsman steer`: put a message into the running turn of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.on_session import on_session, session_argument, tell
+
+if TYPE_CHECKING:
+    from helmsman.service import Helmsman
+
+
+@click.command(
+    "steer",
+    short_help="Put a message into a running turn.",
+    epilog="""\b
+Example:
+  helmsman steer 3b2d5c8e "Leave the tests as they are"
+""",
+)
+@session_argument
+@click.argument("message")
+@json_option
+@reports_errors
+def command(session: str, message: str, as_json: bool) -> None:
+    """Put a message into the running turn of a session; Codex reads it after the step it is at.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin.
+    """
+    from helmsman.cli.run import prompt_text
+
+    text = prompt_text(message)
+
+    async def steer(helm: Helmsman, session_id: str) -> str:
+        await helm.steer(session_id, text)
+        return session_id
+
+    session_id = on_session(session, steer)
+    tell(f"Session {session_id} has the message.", {"sessionId": session_id, "steered": True}, as_json=as_json)

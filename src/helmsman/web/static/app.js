@@ -1,0 +1,116 @@
+// The page: which view is shown, and what is the same on all of them.
+
+import { whenLoggedOut } from "/api.js";
+import { toast } from "/dom.js";
+import { listenToKeys } from "/keys.js";
+import { live } from "/live.js";
+import { store } from "/store.js";
+import { setWaiting } from "/title.js";
+import { EnginesView } from "/views/engines.js";
+import { openHelp } from "/views/help.js";
+import { HomeView } from "/views/home.js";
+import { SessionList } from "/views/list.js";
+import { LoginView } from "/views/login.js";
+import { openNewSession } from "/views/new-session.js";
+import { SessionView } from "/views/session.js";
+import { TasksView } from "/views/tasks.js";
+import { UsageView } from "/views/usage.js";
+
+const main = document.getElementById("main");
+const pane = document.getElementById("list");
+const list = new SessionList(pane);
+let view = null;
+let loggedOut = false;
+
+const PLACES = {
+  "": ["home", () => new HomeView()],
+  tasks: ["tasks", () => new TasksView()],
+  usage: ["usage", () => new UsageView()],
+  engines: ["engines", () => new EnginesView(logOut)],
+};
+
+function show(name, made) {
+  const first = view === null;
+  view?.close();
+  view = made;
+  document.body.dataset.view = name;
+  pane.hidden = !["home", "session"].includes(name);
+  main.replaceChildren(view.element);
+  for (const link of document.querySelectorAll(".places a")) {
+    const isHere = link.hash === (name === "session" || name === "home" ? "#/" : `#/${name}`);
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (!first) view.heading.focus({ preventScroll: true }); // so that the next key and the screen reader begin here
+  view.open().catch((error) => toast(error.message, "error"));
+}
+
+function route() {
+  if (loggedOut || (location.hash && !location.hash.startsWith("#/"))) return; // "#main" is a place in the page
+  const [place, id] = location.hash.slice(2).split("/");
+  if (place === "s" && id) {
+    const sessionId = decodeURIComponent(id);
+    list.mark(sessionId);
+    show("session", new SessionView(sessionId));
+    return;
+  }
+  list.mark(null);
+  const [name, make] = PLACES[place] ?? PLACES[""];
+  show(name, make());
+}
+
+// --- in and out ------------------------------------------------------------------------------------------------------
+
+function logOut() {
+  if (loggedOut) return;
+  loggedOut = true;
+  live.stop();
+  show("login", new LoginView(logIn));
+}
+
+function logIn() {
+  loggedOut = false;
+  live.start();
+  route();
+}
+
+whenLoggedOut(logOut);
+
+// --- the header ------------------------------------------------------------------------------------------------------
+
+const themeButton = document.getElementById("theme");
+const THEMES = { "": ["◐", "Theme: as the system"], light: ["☀", "Theme: light"], dark: ["☾", "Theme: dark"] };
+
+function showTheme() {
+  const [sign, words] = THEMES[window.helmsmanTheme.get()];
+  themeButton.textContent = sign;
+  themeButton.title = words;
+  themeButton.setAttribute("aria-label", words);
+}
+
+themeButton.addEventListener("click", () => {
+  const order = Object.keys(THEMES);
+  window.helmsmanTheme.set(order[(order.indexOf(window.helmsmanTheme.get()) + 1) % order.length]);
+  showTheme();
+});
+document.getElementById("help").addEventListener("click", openHelp);
+document.getElementById("new").addEventListener("click", openNewSession);
+
+const sign = document.getElementById("live");
+live.addEventListener("state", (event) => {
+  sign.dataset.state = event.detail;
+  sign.querySelector(".words").textContent = event.detail === "live" ? "Live" : "No connection";
+});
+
+store.addEventListener("questions", () => setWaiting(store.questions.length));
+
+listenToKeys({
+  list,
+  back: () => (location.hash = "#/"),
+  interrupt: () => view?.interrupt?.checkVisibility() && view.interrupt.click(),
+});
+window.addEventListener("hashchange", route);
+showTheme();
+route();
+store.refresh(); // a browser that is logged out learns it here
+live.start();

@@ -1,0 +1,51 @@
+// Where one writes to a session: the next message when it rests; steering, or a message for later, while it runs.
+
+import { post, sessionPath } from "/api.js";
+import { actionButton, freshId, h, toast } from "/dom.js";
+
+export class Composer {
+  #running = false;
+  #sending = false;
+
+  constructor(sessionId) {
+    this.sessionId = sessionId;
+    const id = freshId("message");
+    this.label = h("label", { for: id, class: "visually-hidden" });
+    this.field = h("textarea", { id, rows: 2 });
+    this.send = h("button", { type: "submit", class: "primary" });
+    this.queue = actionButton("After this turn", { title: "The message becomes the next turn" }, () => this.#say("queue"));
+    this.element = h("form", { class: "composer", dataset: { part: "composer" } }, this.label, this.field, h("div", { class: "buttons" }, this.queue, this.send));
+    this.element.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#say(this.#running ? "steer" : "error").catch((error) => toast(error.message, "error"));
+    });
+    this.field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        this.element.requestSubmit();
+      }
+    });
+    this.show({ status: "done" });
+  }
+
+  show({ status }) {
+    this.#running = status === "active" || status === "awaiting_approval";
+    this.label.textContent = this.#running ? "Steer the turn that runs" : "Next message";
+    this.field.placeholder = this.#running ? "Steer: Codex reads this in the middle of its turn" : "What next?";
+    this.send.textContent = this.#running ? "Steer" : "Send";
+    this.queue.hidden = !this.#running;
+  }
+
+  async #say(whenBusy) {
+    const message = this.field.value.trim();
+    if (!message || this.#sending) return;
+    this.#sending = true;
+    try {
+      await post(sessionPath(this.sessionId, "say"), { message, whenBusy });
+      this.field.value = "";
+      if (whenBusy === "queue") toast("Kept for the next turn.");
+    } finally {
+      this.#sending = false;
+    }
+  }
+}

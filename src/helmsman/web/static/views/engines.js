@@ -1,0 +1,128 @@
+// The engines that run Codex and how they are, and this server: its versions, a link for another device, the way out.
+
+import { get, post } from "/api.js";
+import { actionButton, h } from "/dom.js";
+import { count, duration, shortPath, timeAgo } from "/format.js";
+import { live } from "/live.js";
+import { store } from "/store.js";
+import { coalesced } from "/timing.js";
+import { setPlace } from "/title.js";
+
+const TONE = { "in use": "good", unattended: "active", draining: "waiting", orphaned: "bad", "not answering": "bad" };
+const LOOK_AGAIN = 5000;
+
+export class EnginesView {
+  #closed = new AbortController();
+  #timer = 0;
+
+  constructor(loggedOut) {
+    this.heading = h("h1", { tabindex: "-1" }, "Engines");
+    this.engines = h("div", { class: "engines" }, h("p", { class: "empty" }, "Reading…"));
+    this.server = h("dl", { class: "pairs" });
+    this.link = h("p", { class: "device-link", hidden: true });
+    this.element = h(
+      "div",
+      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Engines" },
+      h("div", { class: "page-head" }, this.heading),
+      this.engines,
+      h("h2", {}, "This server"),
+      this.server,
+      h(
+        "div",
+        { class: "buttons" },
+        actionButton("Link for another device", {}, () => this.#makeLink()),
+        actionButton("Log out", {}, async () => {
+          await post("logout");
+          loggedOut();
+        }),
+      ),
+      this.link,
+    );
+    this.refresh = coalesced(() => this.#read().catch(() => {}), 1000);
+    const { signal } = this.#closed;
+    live.addEventListener("changes", () => this.refresh(), { signal });
+    store.addEventListener("overview", () => this.#showServer(), { signal });
+  }
+
+  async open() {
+    setPlace("Engines");
+    this.#timer = setInterval(this.refresh, LOOK_AGAIN);
+    this.#showServer();
+    await this.#read();
+  }
+
+  close() {
+    clearInterval(this.#timer);
+    this.#closed.abort();
+  }
+
+  async #read() {
+    const { engines, own } = await get("engines");
+    const shown = engines.map((engine) => engineCard(engine, own?.id === engine.id));
+    if (own && !engines.some((engine) => engine.id === own.id)) shown.unshift(boundEngine(own));
+    this.engines.replaceChildren(
+      ...(shown.length ? shown : [h("p", { class: "empty" }, "No engine runs. The first session starts one.")]),
+    );
+    this.element.dataset.ready = "yes";
+  }
+
+  async #makeLink() {
+    const { path, expiresAt } = await post("codes");
+    this.link.replaceChildren(
+      "Open this on the other device, once, before ",
+      new Date(expiresAt).toLocaleTimeString(),
+      ": ",
+      h("code", { class: "mono" }, new URL(path, location.origin).href),
+    );
+    this.link.hidden = false;
+  }
+
+  #showServer() {
+    const { overview } = store;
+    if (!overview) return;
+    this.server.replaceChildren(
+      ...pair("Helmsman", overview.version),
+      ...pair("Codex", overview.codex ? `${overview.codex.version}, ${overview.codex.path}` : (overview.codexError?.message ?? "not found")),
+      ...pair("At once", `${overview.running} of ${count(overview.maxSessions, "turn")}`),
+      ...pair("Questions", `denied after ${duration(overview.approvalTimeoutSec)} without an answer`),
+    );
+  }
+}
+
+function engineCard(engine, isOwn) {
+  return h(
+    "article",
+    { class: "card", "aria-label": `Engine ${engine.id}` },
+    h(
+      "h2",
+      {},
+      h("span", { class: "mono" }, engine.id),
+      h("span", { class: `pill ${TONE[engine.status] ?? "quiet"}` }, engine.status),
+      isOwn ? h("span", { class: "pill quiet" }, "of this server") : null,
+    ),
+    h(
+      "dl",
+      { class: "pairs" },
+      ...pair("Codex", engine.codexVersion),
+      ...pair("Working", [engine.running, engine.waiting].some((number) => number !== undefined) ? `${count(engine.running ?? 0, "turn")}, ${engine.waiting ?? 0} waiting` : "not known"),
+      ...pair("Process", `${engine.pid}, started `, timeAgo(engine.startedAt)),
+      ...pair("Home", h("span", { title: engine.codexHome }, shortPath(engine.codexHome))),
+    ),
+    engine.sessions?.length
+      ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { class: "mono", href: `#/s/${id}` }, id.slice(0, 13))))
+      : null,
+  );
+}
+
+function boundEngine(own) {
+  return h(
+    "article",
+    { class: "card", "aria-label": `Engine ${own.name}` },
+    h("h2", {}, h("span", { class: "mono" }, own.name), h("span", { class: `pill ${own.lost ? "bad" : "good"}` }, own.lost ? "lost" : "in use")),
+    h("p", { class: "quiet" }, own.lost ?? "Bound to this server: it ends with it."),
+  );
+}
+
+function pair(name, ...value) {
+  return [h("dt", {}, name), h("dd", {}, ...value)];
+}

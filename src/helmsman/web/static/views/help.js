@@ -1,0 +1,33 @@
+// The keys, in a dialog.
+
+import { freshId, h } from "/dom.js";
+
+const KEYS = [
+  ["j, k", "to the next, the previous row"],
+  ["Enter", "open the row"],
+  ["a", "approve the question in view"],
+  ["d", "deny it, with a reason"],
+  ["x", "interrupt the turn"],
+  ["m", "write a message to the session"],
+  ["n", "start a new session"],
+  ["/", "search"],
+  ["Esc", "back"],
+  ["?", "this help"],
+];
+
+export function openHelp() {
+  const title = freshId("title");
+  const close = h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close");
+  const dialog = h(
+    "dialog",
+    { class: "dialog", "aria-labelledby": title },
+    h("h2", { id: title }, "Keys"),
+    h("dl", { class: "keys" }, KEYS.map(([keys, what]) => [h("dt", {}, keys.split(", ").map((key) => h("kbd", {}, key))), h("dd", {}, what)])),
+    h("p", { class: "quiet" }, "When several doors show a question, the first answer counts, wherever it is given."),
+    h("div", { class: "buttons" }, close),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  close.focus();
+}

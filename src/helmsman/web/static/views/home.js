@@ -1,0 +1,85 @@
+// The overview: the questions that wait, then how things stand.
+
+import { arrange, h } from "/dom.js";
+import { count } from "/format.js";
+import { store } from "/store.js";
+import { setPlace } from "/title.js";
+import { openNewSession } from "/views/new-session.js";
+import { questionCard } from "/views/question.js";
+
+export class HomeView {
+  #cards = new Map();
+  #closed = new AbortController();
+
+  constructor() {
+    this.heading = h("h1", { tabindex: "-1" }, "Overview");
+    this.questions = h("div", { class: "questions" });
+    this.standing = h("div", { class: "standing" });
+    this.element = h("div", { class: "home scroller", tabindex: "0", role: "region", "aria-label": "Overview" }, this.heading, this.questions, this.standing);
+    const { signal } = this.#closed;
+    store.addEventListener("questions", () => this.#showQuestions(), { signal });
+    store.addEventListener("overview", () => this.#showStanding(), { signal });
+    store.addEventListener("sessions", () => this.#showStanding(), { signal });
+  }
+
+  async open() {
+    setPlace("");
+    this.#showQuestions();
+    this.#showStanding();
+  }
+
+  close() {
+    this.#closed.abort();
+  }
+
+  #showQuestions() {
+    for (const question of store.questions) {
+      if (!this.#cards.has(question.id)) this.#cards.set(question.id, questionCard(question, { withSession: true }));
+    }
+    arrange(this.questions, store.questions.map((question) => this.#cards.get(question.id)));
+    this.element.dataset.questions = String(store.questions.length);
+    this.heading.textContent = store.questions.length
+      ? `${count(store.questions.length, "question waits", "questions wait")} for you`
+      : "Nothing waits for you";
+    this.#showStanding();
+  }
+
+  #showStanding() {
+    const { overview } = store;
+    if (!overview) return;
+    const { codex, codexError } = overview;
+    this.standing.replaceChildren(
+      codexError ? h("p", { class: "note bad" }, codexError.message) : "",
+      h(
+        "dl",
+        { class: "tiles" },
+        tile("Running", String(overview.running), `of ${overview.maxSessions} at once`),
+        tile("Waiting for you", String(overview.awaitingApproval), store.questions.length ? "see above" : "no open question"),
+        tile("Codex", codex?.version ?? "none", codex ? `Helmsman ${overview.version}` : "not found"),
+      ),
+      h(
+        "p",
+        { class: "hint quiet" },
+        "Choose a session, or ",
+        h("button", { type: "button", class: "link", onclick: openNewSession }, "start a new one"),
+        ". Keys: ",
+        keys("j", "k"),
+        " move, ",
+        keys("Enter"),
+        " open, ",
+        keys("/"),
+        " search, ",
+        keys("?"),
+        " all keys.",
+      ),
+    );
+  }
+}
+
+function tile(name, value, note) {
+  return h("div", { class: "tile" }, h("dt", {}, name), h("dd", { class: "value" }, value), h("dd", { class: "quiet" }, note));
+}
+
+function keys(...names) {
+  return names.map((name) => h("kbd", {}, name));
+}

@@ -1,0 +1,157 @@
+// The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
+
+import { get } from "/api.js";
+import { arrange, freshId, h } from "/dom.js";
+import { shortPath, statusPill, statusTone, statusWord, timeAgo } from "/format.js";
+import { store } from "/store.js";
+import { debounced } from "/timing.js";
+
+const PAUSE = 150; // milliseconds of not typing, after which a search begins
+
+export class SessionList {
+  #rows = new Map();
+  #groups = new Map();
+  #found = null;
+  #current = null;
+
+  constructor(pane) {
+    const id = freshId("search");
+    this.field = h("input", { id, type: "search", placeholder: "Search sessions and tasks", autocomplete: "off" });
+    this.body = h("div", { class: "rows" });
+    this.end = h("p", { class: "rows-end quiet", "aria-hidden": "true" });
+    this.scroller = h("div", { class: "scroller" }, this.body, this.end);
+    pane.append(
+      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/")),
+      this.scroller,
+    );
+    this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
+    this.field.addEventListener("keydown", (event) => this.#onKey(event));
+    store.addEventListener("sessions", () => this.#show());
+    new IntersectionObserver(([seen]) => seen.isIntersecting && this.#more(), { root: this.scroller, rootMargin: "800px" }).observe(this.end);
+  }
+
+  /** Mark the session that is open. */
+  mark(sessionId) {
+    this.#current = sessionId;
+    for (const [id, row] of this.#rows) {
+      if (id === sessionId) row.setAttribute("aria-current", "page");
+      else row.removeAttribute("aria-current");
+    }
+  }
+
+  clearSearch() {
+    this.field.value = "";
+    this.#found = null;
+    this.#show();
+  }
+
+  #onKey(event) {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      this.clearSearch();
+      this.field.blur();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      this.body.querySelector("[data-row]")?.focus();
+    }
+  }
+
+  async #more() {
+    if (this.#found || !store.hasMore) return;
+    await store.more().catch(() => {}); // scrolling again asks again
+  }
+
+  async #search() {
+    const words = this.field.value.trim();
+    if (!words) {
+      this.clearSearch();
+      return;
+    }
+    const found = await get("search", { q: words, limit: 50 }).catch(() => ({ sessions: [], tasks: [] }));
+    if (words !== this.field.value.trim()) return; // typed on meanwhile
+    this.#found = found;
+    this.#show();
+  }
+
+  #show() {
+    const groups = this.#found ? this.#foundGroups() : this.#sessionGroups();
+    arrange(
+      this.body,
+      groups.map(([title, rows]) => this.#group(title, rows)),
+    );
+    if (!groups.length) this.body.replaceChildren(this.#nothing());
+    this.end.textContent = !this.#found && store.hasMore ? "Reading older sessions…" : "";
+    this.scroller.dataset.ready = "yes";
+  }
+
+  #sessionGroups() {
+    const waiting = store.running.filter((session) => session.status === "awaiting_approval");
+    const running = store.running.filter((session) => session.status !== "awaiting_approval");
+    return [
+      ["Waiting for you", waiting.map((session) => this.#row(session))],
+      ["Running", running.map((session) => this.#row(session))],
+      ["Earlier", store.recent.map((session) => this.#row(session))],
+    ].filter(([, rows]) => rows.length);
+  }
+
+  #foundGroups() {
+    return [
+      ["Sessions", this.#found.sessions.map((session) => this.#row(session))],
+      ["Tasks", this.#found.tasks.map(taskRow)],
+    ].filter(([, rows]) => rows.length);
+  }
+
+  #nothing() {
+    if (this.#found) return h("p", { class: "empty" }, "Nothing found. Every word has to be in the name, the first prompt or the directory.");
+    return h("p", { class: "empty" }, "No sessions yet. Press n to start one.");
+  }
+
+  #group(title, rows) {
+    if (!this.#groups.has(title)) {
+      const id = freshId("group");
+      const list = h("ul", { "aria-labelledby": id });
+      this.#groups.set(title, { element: h("section", {}, h("h2", { id }, title), list), list });
+    }
+    const { element, list } = this.#groups.get(title);
+    arrange(list, rows.map((row) => row.parentElement ?? h("li", {}, row)));
+    return element;
+  }
+
+  #row(session) {
+    const written = JSON.stringify(session);
+    let row = this.#rows.get(session.sessionId);
+    if (!row) {
+      row = h("a", { class: "row", href: `#/s/${session.sessionId}`, dataset: { row: "", session: session.sessionId } });
+      h("li", {}, row);
+      if (session.sessionId === this.#current) row.setAttribute("aria-current", "page");
+      this.#rows.set(session.sessionId, row);
+    }
+    if (row.written === written) return row;
+    row.written = written;
+    row.replaceChildren(
+      h("span", { class: `mark ${statusTone(session.status ?? "")}`, title: statusWord(session.status ?? "") }),
+      h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
+      h(
+        "span",
+        { class: "under quiet" },
+        session.isActive ? h("span", { class: "word" }, statusWord(session.status)) : null,
+        session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
+        timeAgo(session.timestamp),
+      ),
+    );
+    return row;
+  }
+}
+
+function taskRow(task) {
+  const place = task.sessionId ? `#/s/${task.sessionId}` : "#/tasks";
+  const row = h(
+    "a",
+    { class: "row", href: place, dataset: { row: "", task: task.taskId } },
+    h("span", { class: `mark ${statusTone(task.status)}` }),
+    h("span", { class: "summary" }, task.instruction),
+    h("span", { class: "under quiet" }, h("span", { class: "mono" }, task.alias ?? task.taskId), statusPill(task.status), timeAgo(task.updatedAt)),
+  );
+  h("li", {}, row);
+  return row;
+}

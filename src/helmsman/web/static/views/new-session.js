@@ -1,0 +1,82 @@
+// The dialog that starts a session.
+
+import { post } from "/api.js";
+import { freshId, h } from "/dom.js";
+import { store } from "/store.js";
+
+const SANDBOXES = [
+  ["", "as configured"],
+  ["read-only", "read only"],
+  ["workspace-write", "write in the directory"],
+  ["danger-full-access", "everything (dangerous)"],
+];
+const POLICIES = [
+  ["", "as configured"],
+  ["untrusted", "before nearly everything"],
+  ["on-request", "when it wants more"],
+  ["never", "never"],
+];
+
+export function openNewSession() {
+  const directories = freshId("directories");
+  const prompt = h("textarea", { name: "prompt", rows: 5, required: true, placeholder: "Fix the failing test in tests/test_parser.py" });
+  const problem = h("p", { class: "note bad", role: "alert", hidden: true });
+  const overview = store.overview ?? { directories: [], defaultDirectory: "" };
+  const start = h("button", { type: "submit", class: "primary" }, "Start");
+  const form = h(
+    "form",
+    {},
+    field("What is Codex to do?", prompt),
+    field("Directory", h("input", { name: "workingDirectory", list: directories, value: overview.directories[0] ?? overview.defaultDirectory, autocomplete: "off" })),
+    h("datalist", { id: directories }, overview.directories.map((value) => h("option", { value }))),
+    h(
+      "div",
+      { class: "fields" },
+      field("It may write", select("sandbox", SANDBOXES)),
+      field("It asks", select("approvalPolicy", POLICIES)),
+      field("Model", h("input", { name: "model", placeholder: "as configured", autocomplete: "off" })),
+    ),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "In a git worktree of its own")),
+    problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),
+  );
+  const title = freshId("title");
+  const dialog = h("dialog", { class: "dialog", "aria-labelledby": title }, h("h2", { id: title }, "New session"), form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    start.disabled = true;
+    try {
+      const { sessionId } = await post("sessions", values(form));
+      dialog.close();
+      location.hash = `#/s/${sessionId}`;
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+    } finally {
+      start.disabled = false;
+    }
+  });
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  prompt.focus();
+}
+
+/** What was filled in; the rest is left to Codex's configuration. */
+function values(form) {
+  const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
+  if (given.worktree) given.worktree = true;
+  return given;
+}
+
+function field(label, input) {
+  input.id = freshId("field");
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input);
+}
+
+function select(name, options) {
+  return h("select", { name }, options.map(([value, label]) => h("option", { value }, label)));
+}

@@ -1,0 +1,210 @@
+// A question of Codex as a card: what one needs to see to decide, and a button for each answer.
+
+import { post, sessionPath } from "/api.js";
+import { freshId, h, toast } from "/dom.js";
+import { shortPath } from "/format.js";
+import { store } from "/store.js";
+import { diffFiles, diffLines, stat } from "/views/diff.js";
+
+const TITLES = {
+  command_approval: "Codex wants to run a command",
+  patch_approval: "Codex wants to change files",
+  permission_approval: "Codex asks for more permissions",
+  user_input: "Codex asks you",
+  mcp_elicitation: "An MCP server asks you",
+};
+
+const LABELS = {
+  approve: "Approve",
+  approve_session: "Approve for this session",
+  approve_always: "Always approve",
+  deny: "Deny…",
+  abort: "Stop the turn",
+  accept: "Accept",
+  decline: "Decline",
+  cancel: "Cancel",
+  revise: "Revise…",
+  stop: "Stop",
+};
+
+const YES = new Set(["approve", "accept"]);
+const WITH_WORDS = { deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
+const REFUSALS = ["decline", "cancel"];
+const SHOWN_AS = new Set(["command", "directory", "reason", "diff", "changes", "prefixes"]);
+
+/** A card that answers its question; `withSession` says whose it is, where that is not plain. */
+export function questionCard(question, { withSession }) {
+  const title = freshId("question");
+  const card = h("section", { class: "question", dataset: { question: question.id }, "aria-labelledby": title, tabindex: "-1" });
+  const send = (answers) => answer(card, question, answers);
+  card.append(
+    h("h2", { id: title }, TITLES[question.type] ?? "Codex asks you"),
+    withSession
+      ? h("p", { class: "whose" }, h("a", { href: `#/s/${question.sessionId}` }, question.summary ?? question.sessionId))
+      : "",
+    details(question),
+    question.questions.length === 1 && question.questions[0].options.length
+      ? choices(question, question.questions[0], send)
+      : form(question, send),
+  );
+  return card;
+}
+
+async function answer(card, question, answers) {
+  card.inert = true;
+  try {
+    await post(sessionPath(question.sessionId, "questions", question.id), { answers });
+  } catch (error) {
+    card.inert = false;
+    toast(error.message, error.code === "question_not_open" ? "info" : "error");
+    if (error.code !== "question_not_open") return;
+  }
+  const next = card.nextElementSibling?.matches(".question") ? card.nextElementSibling : document.getElementById("main");
+  card.remove();
+  next.focus({ preventScroll: true });
+  store.refreshQuestions();
+}
+
+// --- what it is about ------------------------------------------------------------------------------------------------
+
+function details(question) {
+  const { command, directory = question.directory, reason, diff, ...rest } = question.details;
+  const others = Object.entries(rest).filter(([name, value]) => !SHOWN_AS.has(name) && value !== null);
+  const text = question.questions.length === 1 ? question.questions[0].question : "";
+  return h(
+    "div",
+    { class: "about" },
+    text && text !== command ? h("p", { class: "asked" }, text) : null,
+    command ? h("pre", { class: "code", tabindex: "0" }, Array.isArray(command) ? command.join(" ") : String(command)) : null,
+    reason && reason !== text ? h("p", {}, h("span", { class: "quiet" }, "Reason: "), String(reason)) : null,
+    diff ? diffs(String(diff)) : null,
+    directory ? h("p", { class: "quiet" }, "in ", h("span", { title: directory }, shortPath(String(directory)))) : null,
+    others.length ? h("details", {}, h("summary", {}, "Details"), h("pre", { class: "output", tabindex: "0" }, asText(others))) : null,
+  );
+}
+
+function diffs(diff) {
+  return diffFiles(diff).map((file) =>
+    h(
+      "details",
+      { open: true },
+      h("summary", {}, h("code", { class: "mono path" }, file.path), stat(file.added, file.removed)),
+      diffLines(file.diff, `Changes of ${file.path}`),
+    ),
+  );
+}
+
+function asText(pairs) {
+  return pairs.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
+}
+
+// --- one choice ------------------------------------------------------------------------------------------------------
+
+function choices(question, part, send) {
+  const area = h("div", { class: "answers" });
+  const row = h("div", { class: "buttons" });
+  for (const option of part.options) {
+    const isYes = YES.has(option);
+    const button = h(
+      "button",
+      { type: "button", class: isYes ? "primary" : "", dataset: { answer: option }, title: part.descriptions[option] },
+      LABELS[option] ?? option,
+      isYes ? h("kbd", { "aria-hidden": "true" }, "a") : null,
+      option === "deny" ? h("kbd", { "aria-hidden": "true" }, "d") : null,
+    );
+    button.addEventListener("click", () =>
+      option in WITH_WORDS ? askWords(area, row, option, send) : send([option]),
+    );
+    row.append(button);
+  }
+  area.append(row);
+  if (part.freeText) area.append(freeAnswer(part, send));
+  return area;
+}
+
+/** Ask for the words that go with an answer, in place of the buttons. */
+function askWords(area, row, option, send) {
+  const id = freshId("words");
+  const field = h("textarea", { id, rows: 2 });
+  const back = () => {
+    words.replaceWith(row);
+    row.querySelector(`[data-answer="${option}"]`).focus();
+  };
+  const words = h(
+    "form",
+    { class: "words" },
+    h("label", { for: id }, WITH_WORDS[option]),
+    field,
+    h(
+      "div",
+      { class: "buttons" },
+      h("button", { type: "submit", class: option === "deny" ? "danger" : "primary" }, LABELS[option].replace("…", "")),
+      h("button", { type: "button", onclick: back }, "Back"),
+    ),
+  );
+  words.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const reason = field.value.trim();
+    send([reason ? `${option}: ${reason}` : option]);
+  });
+  words.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      back();
+    } else if (event.key === "Enter" && !event.shiftKey && event.target === field) {
+      event.preventDefault();
+      words.requestSubmit();
+    }
+  });
+  row.replaceWith(words);
+  field.focus();
+}
+
+function freeAnswer(part, send) {
+  const id = freshId("answer");
+  const field = h("input", { id, type: part.secret ? "password" : "text", autocomplete: "off", required: true });
+  const own = h("form", { class: "own" }, h("label", { for: id }, "Or in your own words"), field, h("button", { type: "submit" }, "Send"));
+  own.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send([field.value]);
+  });
+  return own;
+}
+
+// --- several parts ---------------------------------------------------------------------------------------------------
+
+function form(question, send) {
+  const isForm = question.type === "mcp_elicitation";
+  const fields = question.questions.map((part) => (isForm && part.options.includes("accept") ? null : partField(part)));
+  const buttons = h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, isForm ? "Accept" : "Send"));
+  if (isForm) {
+    for (const option of REFUSALS.filter((name) => question.questions[0].options.includes(name))) {
+      buttons.append(h("button", { type: "button", onclick: () => send([option]) }, LABELS[option]));
+    }
+  }
+  const whole = h("form", { class: "parts" }, fields.map((field) => field?.element ?? null), buttons);
+  whole.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(fields.map((field) => field?.value() ?? "accept"));
+  });
+  return whole;
+}
+
+function partField(part) {
+  const id = freshId("part");
+  if (!part.options.length) {
+    const field = h("input", { id, type: part.secret ? "password" : "text", autocomplete: "off" });
+    return { element: h("div", { class: "part" }, h("label", { for: id }, part.question), field), value: () => field.value };
+  }
+  const own = part.freeText ? h("input", { type: "text", "aria-label": "Another answer", placeholder: "Another answer" }) : null;
+  const options = part.options.map((option) =>
+    h(
+      "label",
+      { class: "option" },
+      h("input", { type: "radio", name: id, value: option, required: !own }),
+      h("span", {}, option, part.descriptions[option] ? h("span", { class: "quiet" }, ` ${part.descriptions[option]}`) : null),
+    ),
+  );
+  const element = h("fieldset", { class: "part" }, h("legend", {}, part.question), options, own);
+  return { element, value: () => own?.value || element.querySelector("input:checked")?.value || "" };
+}

@@ -1,0 +1,143 @@
+// The registered tasks, local and in the cloud.
+
+import { get, post } from "/api.js";
+import { actionButton, arrange, h, toast } from "/dom.js";
+import { statusPill, timeAgo } from "/format.js";
+import { live } from "/live.js";
+import { coalesced } from "/timing.js";
+import { setPlace } from "/title.js";
+
+const PAGE = 100;
+const FILTERS = [
+  ["All", ""],
+  ["Running", "pending,working"],
+  ["Done", "completed"],
+  ["Failed", "failed,unknown"],
+  ["Canceled", "canceled"],
+];
+
+export class TasksView {
+  #closed = new AbortController();
+  #status = "";
+  #rows = new Map();
+  #more = [];
+  #nextCursor = null;
+
+  constructor() {
+    this.heading = h("h1", { tabindex: "-1" }, "Tasks");
+    this.filters = h(
+      "div",
+      { class: "segments", role: "group", "aria-label": "Which tasks" },
+      FILTERS.map(([name, status]) =>
+        h("button", { type: "button", "aria-pressed": String(status === ""), dataset: { status }, onclick: () => this.#filter(status) }, name),
+      ),
+    );
+    this.list = h("ul", { class: "tasks" });
+    this.further = actionButton("Show older tasks", { class: "more", hidden: true }, () => this.#readMore());
+    this.empty = h("p", { class: "empty", hidden: true }, "No such tasks. Every turn that Helmsman starts becomes one.");
+    this.element = h(
+      "div",
+      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Tasks" },
+      h("div", { class: "page-head" }, this.heading, this.filters),
+      this.list,
+      this.empty,
+      this.further,
+    );
+    this.refresh = coalesced(() => this.#read().catch(() => {}), 800);
+    const { signal } = this.#closed;
+    live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
+    live.addEventListener("anew", () => this.refresh(), { signal });
+  }
+
+  async open() {
+    setPlace("Tasks");
+    await this.#read();
+  }
+
+  close() {
+    this.#closed.abort();
+  }
+
+  #onChanges(changes) {
+    if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
+  }
+
+  #filter(status) {
+    this.#status = status;
+    this.#more = [];
+    for (const button of this.filters.children) button.setAttribute("aria-pressed", String(button.dataset.status === status));
+    this.#read().catch((error) => toast(error.message, "error"));
+  }
+
+  async #read() {
+    const status = this.#status;
+    const page = await get("tasks", { limit: PAGE, status });
+    if (status !== this.#status) return;
+    if (!this.#more.length) this.#nextCursor = page.nextCursor ?? null;
+    this.#show([...page.tasks, ...this.#more]);
+  }
+
+  async #readMore() {
+    const page = await get("tasks", { limit: PAGE, status: this.#status, cursor: this.#nextCursor });
+    this.#more.push(...page.tasks);
+    this.#nextCursor = page.nextCursor ?? null;
+    await this.#read();
+  }
+
+  #show(tasks) {
+    const all = new Map(tasks.map((task) => [task.taskId, task]));
+    arrange(this.list, [...all.values()].map((task) => this.#row(task)));
+    this.empty.hidden = all.size > 0;
+    this.further.hidden = this.#nextCursor === null;
+    this.element.dataset.ready = "yes";
+  }
+
+  #row(task) {
+    const written = JSON.stringify(task);
+    const known = this.#rows.get(task.taskId);
+    if (known?.written === written) return known.element;
+    const element = known?.element ?? h("li", { dataset: { task: task.taskId } });
+    const focused = element.contains(document.activeElement);
+    element.replaceChildren(...taskParts(task, this.refresh));
+    if (focused) element.querySelector("[data-row]")?.focus();
+    this.#rows.set(task.taskId, { element, written });
+    return element;
+  }
+}
+
+function taskParts(task, refresh) {
+  const running = task.status === "pending" || task.status === "working";
+  const cancel = async () => {
+    const { message } = await post(`tasks/${encodeURIComponent(task.taskId)}/cancel`);
+    toast(message);
+    refresh();
+  };
+  const title = task.sessionId
+    ? h("a", { href: `#/s/${task.sessionId}`, dataset: { row: "" } }, task.instruction)
+    : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
+  const facts = [
+    h("span", { class: "mono" }, task.alias ?? task.taskId),
+    task.mode === "cloud" ? h("span", {}, "cloud") : null,
+    task.model ? h("span", {}, task.model) : null,
+    task.directory ? h("span", { title: task.directory }, task.directory) : null,
+    timeAgo(task.updatedAt),
+  ];
+  const outcome = task.error?.message ?? task.note ?? task.progress?.text;
+  return [
+    h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.status)),
+    h("div", { class: "facts quiet" }, facts),
+    outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : "",
+    running || safeLink(task.url)
+      ? h(
+          "div",
+          { class: "buttons" },
+          safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
+          running ? actionButton("Cancel", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
+        )
+      : "",
+  ];
+}
+
+function safeLink(url) {
+  return typeof url === "string" && url.startsWith("https://");
+}

@@ -1,0 +1,60 @@
+// A session's turns along time: how long each took, how it ended, what was done in it.
+
+import { h, svg } from "/dom.js";
+import { count, duration, statusPill, statusTone, timeAgo, tokens } from "/format.js";
+
+const KINDS = {
+  command_execution: ["command", "commands"],
+  file_change: ["change", "changes"],
+  mcp_tool_call: ["MCP call", "MCP calls"],
+  web_search: ["search", "searches"],
+  agent_message: ["message", "messages"],
+};
+
+/** The turns as a list; each leads to its place in the transcript. */
+export function timeline(turns, open) {
+  if (!turns.length) return h("p", { class: "empty" }, "No turn yet. The first message begins one.");
+  const timed = turns.filter((turn) => turn.startedAt && turn.seconds !== undefined);
+  const begin = Math.min(...timed.map((turn) => Date.parse(turn.startedAt)));
+  const end = Math.max(...timed.map((turn) => Date.parse(turn.startedAt) + turn.seconds * 1000));
+  return h(
+    "ol",
+    { class: "timeline" },
+    turns.map((turn) => h("li", {}, row(turn, begin, Math.max(1, end - begin), open))),
+  );
+}
+
+function row(turn, begin, span, open) {
+  return h(
+    "button",
+    { type: "button", class: "turn-row", dataset: { row: "" }, onclick: () => open(turn.firstIndex) },
+    h("span", { class: "number" }, `Turn ${turn.number}`),
+    h("span", { class: "prompt" }, turn.prompt ?? "…"),
+    statusPill(turn.status),
+    bar(turn, begin, span),
+    h("span", { class: "facts quiet" }, facts(turn)),
+  );
+}
+
+/** Where the turn lies between the first one's beginning and the last one's end. */
+function bar(turn, begin, span) {
+  const drawn = svg("svg", { class: "bar", viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+  drawn.append(svg("rect", { class: "track", width: 1000, height: 10, rx: 2 }));
+  if (turn.startedAt && turn.seconds !== undefined) {
+    const x = ((Date.parse(turn.startedAt) - begin) / span) * 1000;
+    const width = Math.max(8, ((turn.seconds * 1000) / span) * 1000);
+    drawn.append(svg("rect", { class: statusTone(turn.status === "active" ? "active" : turn.status), x: Math.min(x, 992), width, height: 10, rx: 2 }));
+  }
+  return drawn;
+}
+
+function facts(turn) {
+  const shown = [];
+  if (turn.seconds !== undefined) shown.push(duration(turn.seconds));
+  for (const [kind, [one, many]] of Object.entries(KINDS)) {
+    if (turn.kinds[kind]) shown.push(count(turn.kinds[kind], one, many));
+  }
+  if (turn.usage) shown.push(`${tokens(turn.usage.inputTokens + turn.usage.outputTokens)} tokens`);
+  const joined = shown.join(" · ");
+  return turn.startedAt ? [joined, joined ? " · " : "", timeAgo(turn.startedAt)] : joined;
+}

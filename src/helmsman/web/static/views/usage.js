@@ -1,0 +1,150 @@
+// What was spent: tokens by day, by model, by directory; cost where a price is known.
+
+import { get } from "/api.js";
+import { h, toast } from "/dom.js";
+import { count, money, shortPath, tokens } from "/format.js";
+import { setPlace } from "/title.js";
+import { bars, columns, PARTS, responsive, sum } from "/views/chart.js";
+
+const RANGES = [
+  ["7 days", "7d"],
+  ["30 days", "30d"],
+  ["90 days", "90d"],
+  ["All", "all"],
+];
+const MOST_BARS = 8;
+const DAY = 86_400_000;
+
+export class UsageView {
+  #since = "30d";
+
+  constructor() {
+    this.heading = h("h1", { tabindex: "-1" }, "Usage");
+    this.ranges = h(
+      "div",
+      { class: "segments", role: "group", "aria-label": "Since when" },
+      RANGES.map(([name, since]) =>
+        h("button", { type: "button", "aria-pressed": String(since === this.#since), dataset: { since }, onclick: () => this.#choose(since) }, name),
+      ),
+    );
+    this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
+    this.element = h(
+      "div",
+      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Usage" },
+      h("div", { class: "page-head" }, this.heading, this.ranges),
+      this.body,
+    );
+  }
+
+  async open() {
+    setPlace("Usage");
+    await this.#read();
+  }
+
+  close() {}
+
+  #choose(since) {
+    this.#since = since;
+    for (const button of this.ranges.children) button.setAttribute("aria-pressed", String(button.dataset.since === since));
+    this.#read().catch((error) => toast(error.message, "error"));
+  }
+
+  async #read() {
+    const since = this.#since;
+    const [day, model, directory] = await Promise.all(
+      ["day", "model", "directory"].map((by) => get("usage", { by, since })),
+    );
+    if (since !== this.#since) return;
+    if (!day.total.turns) {
+      this.body.replaceChildren(h("p", { class: "empty" }, "No tokens were spent in this time. Choose a longer one."));
+      return;
+    }
+    this.body.replaceChildren(
+      totals(day.total),
+      figure("Tokens per day", "Day", everyDay(day.rows), (rows, width) => columns(rows, width), (row) => row.key),
+      h(
+        "div",
+        { class: "pair" },
+        figure("By model", "Model", model.rows, named((row) => row.key ?? "unknown"), (row) => row.key ?? "unknown"),
+        figure("By directory", "Directory", directory.rows, named((row) => shortPath(row.key ?? "unknown")), (row) => row.key ?? "unknown"),
+      ),
+      day.unpricedModels.length
+        ? h("p", { class: "quiet" }, `Without a price, and so not in the cost: ${day.unpricedModels.join(", ")}.`)
+        : "",
+    );
+  }
+}
+
+function named(name) {
+  return (rows, width) => bars(rows.slice(0, MOST_BARS), width, name);
+}
+
+function totals(total) {
+  const tile = (name, value, note) =>
+    h("div", { class: "tile" }, h("dt", {}, name), h("dd", { class: "value" }, value), h("dd", { class: "quiet" }, note));
+  const cached = total.inputTokens ? Math.round((100 * total.cachedInputTokens) / total.inputTokens) : 0;
+  return h(
+    "dl",
+    { class: "tiles" },
+    tile("Tokens", tokens(sum(total)), `in ${count(total.turns, "turn")}`),
+    tile("Input", tokens(total.inputTokens), `${cached} % from the cache`),
+    tile("Output", tokens(total.outputTokens), `${tokens(total.reasoningOutputTokens)} of it reasoning`),
+    tile("Sessions", total.sessions.toLocaleString("en"), "with turns in this time"),
+    total.costUsd === undefined ? null : tile("Cost", money(total.costUsd), total.unpricedTokens ? "of what has a price" : "by list price"),
+  );
+}
+
+function figure(title, column, rows, draw, name) {
+  const most = rows.reduce((best, row) => (sum(row) > sum(best) ? row : best), rows[0]);
+  const sentence = `${title}. The most: ${name(most)} with ${tokens(sum(most))} tokens. The table below has every number.`;
+  return h(
+    "figure",
+    {},
+    h("figcaption", {}, h("h2", {}, title), legend()),
+    responsive((width) => draw(rows, width), sentence),
+    h("details", {}, h("summary", {}, "As a table"), table(column, rows, name)),
+  );
+}
+
+function legend() {
+  return h("ul", { class: "legend", "aria-hidden": "true" }, PARTS.map(([part, label]) => h("li", { class: part }, label)));
+}
+
+function table(column, rows, name) {
+  const heads = [column, "Input", "Cached", "Output", "Turns"];
+  return h(
+    "div",
+    { class: "table-box", tabindex: "0", role: "group", "aria-label": `By ${column.toLowerCase()}` },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h(
+        "tbody",
+        {},
+        rows
+          .filter((row) => row.turns)
+          .map((row) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, name(row)),
+              [row.inputTokens, row.cachedInputTokens, row.outputTokens, row.turns].map((value) => h("td", {}, value.toLocaleString("en"))),
+            ),
+          ),
+      ),
+    ),
+  );
+}
+
+/** The rows with the days between them on which nothing was spent. */
+function everyDay(rows) {
+  const known = new Map(rows.map((row) => [row.key, row]));
+  const nothing = { inputTokens: 0, cachedInputTokens: 0, outputTokens: 0, reasoningOutputTokens: 0, turns: 0, sessions: 0 };
+  const first = Date.parse(`${rows[0].key}T12:00Z`);
+  const days = Math.round((Date.parse(`${rows.at(-1).key}T12:00Z`) - first) / DAY) + 1;
+  return Array.from({ length: days }, (_, place) => {
+    const key = new Date(first + place * DAY).toISOString().slice(0, 10);
+    return known.get(key) ?? { key, ...nothing };
+  });
+}

@@ -1,0 +1,64 @@
+"""What every fault is followed by: no file handle is left open (processes are checked for all tests), and work goes on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.server_process import Serving
+from tests.faults.scene import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+
+def _handles() -> dict[str, str]:
+    """Our open files, sockets and pipes, by number."""
+    found: dict[str, str] = {}
+    for entry in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except OSError:
+            continue  # the handle by which we look
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_handle_left_open(_nothing_left_behind: None) -> Iterator[None]:
+    gc.collect()
+    before = _handles()
+    yield
+    gc.collect()
+    left = [where for number, where in _handles().items() if number not in before]
+    if left:
+        pytest.fail("The test left open:\n" + "\n".join(sorted(left)), pytrace=False)
+
+
+@pytest.fixture(params=["bound", "detached"])
+def scene(
+    request: pytest.FixtureRequest,
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    detached_engines: Path,
+) -> Scene:
+    """A place to work in, with an engine that ends with its Helmsman, and with one that does not."""
+    detach = request.param == "detached"
+    if detach and os.name != "posix":
+        pytest.skip("There are no detached engines here.")
+    return Scene(replace(settings, detach=detach, state_dir=detached_engines), codex_home, model, git_repo)
+
+
+@pytest.fixture
+def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Serving:
+    return Serving.on(codex_home, codex_binary, git_repo)

@@ -1,0 +1,54 @@
+"""One place in which things go wrong, and the check that work goes on there afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.testing import say
+from helmsman.testing.leaks import MARKER_VARIABLE, marked_processes
+
+if TYPE_CHECKING:
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+SECONDS = 60
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="Codex's process is found in /proc.")
+
+
+def engines() -> list[int]:
+    """The processes of the app-servers this test has started."""
+    found = marked_processes(os.environ[MARKER_VARIABLE])
+    return sorted(process.pid for process in found if " app-server" in process.command)
+
+
+@dataclass
+class Scene:
+    """Settings, home, model and repository of one test."""
+
+    settings: Settings
+    codex_home: CodexHome
+    model: ScriptedModel
+    repo: Path
+
+    def helmsman(self) -> Helmsman:
+        return Helmsman(self.settings, env=self.codex_home.env)
+
+    async def next_session_works(self, helm: Helmsman, *, after: Session | None = None) -> None:
+        """A new session runs to its end, and so does the next turn of the one that had trouble."""
+        self.model.on("Is all well?", say("All is well."))
+        session = await helm.start("Is all well?", cwd=self.repo)
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert (session.status, session.result) == ("done", "All is well."), session.error
+        if after is not None:
+            await after.say("Is all well?")
+            assert await after.wait(until="end", timeout=SECONDS)
+            assert (after.status, after.result) == ("done", "All is well."), after.error

@@ -1,0 +1,176 @@
+"""The engine is killed, or hangs, at any stage: everyone who waits is told, and the next message starts another."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.codex import app_server, app_server_engine, detached, transports
+from helmsman.codex.jsonrpc import Peer
+from helmsman.errors import EngineError, EngineLost, HelmsmanError
+from helmsman.testing import hang, run, say
+from tests.faults.scene import SECONDS, Scene, engines, needs_proc
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+
+pytestmark = [pytest.mark.anyio, needs_proc]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that hangs is found out within moments."""
+    monkeypatch.setattr(app_server, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 1.0)
+    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
+    monkeypatch.setitem(transports._OPTIONS, "open_timeout", 1.0)
+    monkeypatch.setattr(detached, "STOP_TIMEOUT", 0.4)
+
+
+def end_engine(number: signal.Signals) -> None:
+    (engine,) = engines()
+    os.kill(engine, number)
+
+
+async def at_work(scene: Scene, helm: Helmsman) -> Session:
+    scene.model.on("work", say("Some", hang()))
+    session = await helm.start("work", cwd=scene.repo)
+    with anyio.fail_after(SECONDS):
+        while not session.items:
+            await session.feed.changed()
+    return session
+
+
+async def at_a_question(scene: Scene, helm: Helmsman) -> Session:
+    scene.model.on("touch", run("touch made.txt", escalate="please"), say("made"))
+    session = await helm.start("touch", cwd=scene.repo, sandbox="workspace-write", approval_policy="on-request")
+    assert await session.wait(until="attention", timeout=SECONDS)
+    assert session.questions
+    return session
+
+
+async def test_an_engine_killed_before_the_first_turn_is_replaced(scene: Scene) -> None:
+    async with scene.helmsman() as helm:
+        engine = await helm.engine()
+        end_engine(signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            await engine.until_lost()
+        await scene.next_session_works(helm)
+
+
+async def test_an_engine_killed_while_a_session_starts_is_told_to_who_started_it(scene: Scene) -> None:
+    errors: list[HelmsmanError] = []
+    entered: list[str] = []
+    told = anyio.Event()
+
+    def enter(task_id: str) -> None:
+        entered.append(task_id)
+        told.set()
+
+    async def start(helm: Helmsman) -> None:
+        try:
+            await helm.start("never", cwd=scene.repo, on_task=enter)
+        except EngineError as error:
+            errors.append(error)
+
+    async with scene.helmsman() as helm:
+        await helm.engine()
+        end_engine(signal.SIGSTOP)
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(start, helm)
+                await told.wait()
+                end_engine(signal.SIGKILL)
+        assert [error.code for error in errors] == ["engine_lost"]
+        assert [(await helm.tasks.get(task)).status for task in entered] == ["failed"]
+        await scene.next_session_works(helm)
+
+
+@pytest.mark.parametrize("stage", [at_work, at_a_question])
+async def test_an_engine_killed_in_a_turn_fails_it_and_the_session_goes_on_in_another(
+    scene: Scene, stage: Callable[[Scene, Helmsman], Awaitable[Session]]
+) -> None:
+    async with scene.helmsman() as helm:
+        session = await stage(scene, helm)
+        end_engine(signal.SIGKILL)
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.error is not None
+        assert (session.status, session.error.code, session.questions) == ("error", "engine_lost", [])
+        task = await helm.tasks.get(session.task_ids[-1])
+        assert (task.status, task.input_required) == ("failed", False)
+        await scene.next_session_works(helm, after=session)
+
+
+async def test_an_engine_killed_after_a_turn_leaves_its_result(scene: Scene) -> None:
+    scene.model.on("work", say("Done."))
+    async with scene.helmsman() as helm:
+        session = await helm.start("work", cwd=scene.repo)
+        assert await session.wait(until="end", timeout=SECONDS)
+        engine = await helm.engine()
+        end_engine(signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            await engine.until_lost()
+        assert (session.status, session.result, session.error) == ("done", "Done.", None)
+        assert (await helm.tasks.get(session.task_ids[-1])).status == "completed"
+        await scene.next_session_works(helm, after=session)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_engine_that_hangs_in_a_turn_is_noticed_and_replaced(scene: Scene) -> None:
+    async with scene.helmsman() as helm:
+        session = await at_work(scene, helm)
+        end_engine(signal.SIGSTOP)
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.error is not None
+        assert (session.status, session.error.code, session.error.retryable) == ("error", "engine_lost", True)
+        assert "hangs" in session.error.message
+        await scene.next_session_works(helm, after=session)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_server, "HEARTBEAT", SECONDS)
+    async with scene.helmsman() as helm:
+        session = await at_work(scene, helm)
+        end_engine(signal.SIGSTOP)
+        with anyio.fail_after(SECONDS), pytest.raises(EngineLost, match="hangs"):
+            await session.interrupt()
+        assert session.status == "error"
+        await scene.next_session_works(helm, after=session)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_start_in_an_engine_that_hangs_ends_and_the_next_one_works(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene.helmsman() as helm:
+        await helm.engine()
+        end_engine(signal.SIGSTOP)
+        with monkeypatch.context() as patch, anyio.fail_after(SECONDS):
+            patch.setattr(Peer.request, "__kwdefaults__", {"timeout": 0.5})
+            with pytest.raises(EngineLost, match="hangs"):
+                await helm.start("never", cwd=scene.repo)
+        await scene.next_session_works(helm)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_busy_engine_that_answers_is_left_in_peace(scene: Scene) -> None:
+    gate = scene.model.gate()
+    scene.model.on("think", say("Hm", gate, " done"))
+    async with scene.helmsman() as helm:
+        engine = await helm.engine()
+        session = await helm.start("think", cwd=scene.repo)
+        assert not await session.wait(until="end", timeout=1)
+        gate.release()
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert (session.result, engine.lost) == ("Hm done", None)
