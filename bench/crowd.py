@@ -25,7 +25,7 @@ MEMORY_MB_EACH = 0.3
 STREAMING = 50
 STATUS_CALLS = 500
 STATUS_SECONDS = 0.005
-_WAIT = {"timeoutSec": 120, "until": "end"}
+_WAIT = {"timeoutSec": 120}
 
 
 async def measure(rounds: int = ROUNDS) -> list[Row]:

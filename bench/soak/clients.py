@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -16,7 +16,6 @@ from bench.soak.stories import STORIES, prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from random import Random
 
     from bench.soak.servers import Connection, Server
@@ -217,7 +216,7 @@ class LibraryWorker:
                 [sys.executable, "-m", "bench.soak.library_user", json.dumps(order)],
                 stdin=subprocess.DEVNULL,
                 stderr=errors,
-                env={**self._env, "PYTHONPATH": os.getcwd()},
+                env={**self._env, "PYTHONPATH": str(Path.cwd())},
                 start_new_session=True,
             )
         try:

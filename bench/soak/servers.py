@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import httpx2
 import mcp_types as types
-from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+
+from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -117,9 +118,11 @@ class Server:
             await self._ready.wait()
         token = await anyio.Path(self._env["HELMSMAN_STATE_DIR"], "http-token").read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {token.strip()}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=_CALL_SECONDS) as http:
-            async with Client(streamable_http_client(self._url, http_client=http)) as client:
-                yield Connection(client)
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=_CALL_SECONDS) as http,
+            Client(streamable_http_client(self._url, http_client=http)) as client,
+        ):
+            yield Connection(client)
 
 
 class Connection:

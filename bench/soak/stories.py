@@ -7,7 +7,6 @@ another prompt, or to another session, is seen.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -16,6 +15,8 @@ from helmsman.testing import always, cut, fail, hang, run, say
 from helmsman.testing.script import Gate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.testing import ModelRequest, ScriptedModel
     from helmsman.testing.script import Step
 
@@ -83,4 +84,5 @@ class _Pause(Gate):
 
 
 def _number(request: ModelRequest) -> int:
-    return int(re.findall(r"#(\d+)", request.last_user_text)[-1])
+    """The number of the newest message that has one: Codex and Helmsman put in messages of their own."""
+    return int(re.findall(r"#(\d+)", "\n".join(request.user_texts))[-1])

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import RegistryUnavailable
-from helmsman.events import AgentMessage, ItemEnded, TurnEnded, TurnStarted, UsageReported
+from helmsman.events import AgentMessage, Failure, ItemEnded, TurnEnded, TurnRequested, TurnStarted, UsageReported
 from helmsman.inputs import session_options
 from helmsman.kept_options import kept_options
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from helmsman.events import Event
     from helmsman.ledger import Ledger
     from helmsman.task_truth import TaskTruth
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.reconcile import TurnTruth
 
 log = logging.getLogger(__name__)
+
+_NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,12 @@ class Memory:
             return None
         directory = info.directory if info is not None else tasks[0].directory
         running = tasks[0] if tasks and tasks[0].is_running else None
+        changes: TaskChanges | None = None
         if running is not None:
             changes = await self._truth.changes(running, tasks)
             running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
+        failed = _failed_turn(session_id, tasks[0], changes or {}, turn) if tasks and running is None else ()
         return Remembered(
             options=self._options(directory, tasks),
             directory=directory,
@@ -75,7 +79,7 @@ class Memory:
             name=info.name if info is not None else None,
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
-            past=() if turn is None else _as_events(session_id, turn),
+            past=failed or (() if turn is None else _as_events(session_id, turn)),
         )
 
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
@@ -106,6 +110,29 @@ class Memory:
         inside = tuple(root for root in options.writable_roots if any(map(root.is_relative_to, roots)))
         sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
         return replace(options, writable_roots=inside, sandbox=sandbox, config={})
+
+
+def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:
+    """The newest task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
+
+    Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
+    recorded as interrupted.
+    """
+    status, error = changes.get("status", task.status), changes.get("error", task.error)
+    if status not in ("failed", "unknown"):
+        return ()
+    if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
+        is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
+        if not is_its_own or turn.outcome in ("completed", "failed"):
+            return ()
+    failure = Failure(code="engine_lost", message=changes.get("note", task.note) or _NO_END, retryable=True)
+    if error is not None:
+        code, message = str(error.get("code", failure.code)), str(error.get("message", failure.message))
+        failure = Failure(code=code, message=message, retryable=bool(error.get("retryable")))
+    return (
+        TurnRequested(session_id=session_id, text=task.instruction),
+        TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="failed", failure=failure),
+    )
 
 
 def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:

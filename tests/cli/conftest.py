@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman import Helmsman
+from helmsman.testing import Gate, run, say
 from helmsman.testing.leaks import MARKER_VARIABLE
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from helmsman.testing import CodexHome
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
 
 SECONDS = 60
 _ON_ITS_TERMINAL = (
@@ -132,3 +135,59 @@ def bare_cli(tmp_path: Path) -> Cli:
     (home / ".codex").mkdir(parents=True)
     env = {"HOME": str(home), "PATH": os.defpath, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
     return Cli(env | {"CODEX_CLI_PATH": str(tmp_path / "no-codex-here")}, tmp_path)
+
+
+# --- sessions of other processes -------------------------------------------------------------------------------------
+
+
+class LeaveBehind:
+    """Starts sessions in an engine of its own, as another process would that has then gone."""
+
+    def __init__(self, settings: Settings, env: Mapping[str, str], model: ScriptedModel, directory: Path) -> None:
+        self._settings = settings
+        self._env = env
+        self._model = model
+        self._directory = directory
+
+    async def working(self, gate: Gate, prompt: str = "A slow job", answer: str = "At last.") -> str:
+        """A session whose turn goes on until the gate is released; its id."""
+        self._model.on(prompt, say(gate, answer))
+        return await self._start(prompt, gate)
+
+    async def asking(self, prompt: str = "touch a file") -> str:
+        """A session that asks whether it may run `touch made.txt`; its id."""
+        self._model.on(prompt, run("touch made.txt", escalate="It must leave the sandbox"), say("Made."))
+        return await self._start(prompt, None)
+
+    async def _start(self, prompt: str, gate: Gate | None) -> str:
+        async with Helmsman(self._settings, env=self._env) as helm:
+            if (await helm.engine()).id is None:
+                pytest.skip("This Codex cannot run without its process.")
+            session = await helm.start(
+                prompt, cwd=self._directory, sandbox="workspace-write", approval_policy="on-request"
+            )
+            with anyio.fail_after(30):
+                await (session.wait(until="attention") if gate is None else gate.reached())
+            return session.id
+
+
+@pytest.fixture
+def left_behind(
+    settings: Settings, codex_home: CodexHome, detached_engines: Path, model: ScriptedModel, git_repo: Path
+) -> LeaveBehind:
+    if os.name != "posix":
+        pytest.skip("There are no detached engines here.")
+    return LeaveBehind(replace(settings, detach=True), codex_home.env, model, git_repo)
+
+
+@pytest.fixture
+async def bound_elsewhere(cli: Cli, model: ScriptedModel) -> AsyncIterator[tuple[str, Gate]]:
+    """A session whose turn another process runs in an engine that ends with it, and the gate that lets it end."""
+    gate = Gate()
+    model.on("bound job", say(gate, "Bound and done."))
+    async with cli.started("run", "A bound job"):
+        with anyio.fail_after(30):
+            await gate.reached()
+        (listed,) = (await cli.run("list", "--json")).json
+        yield listed["sessions"][0]["sessionId"], gate
+        gate.release()

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
-from helmsman.errors import AnswerInvalid, CodexUnsupported, QuestionNotOpen, SessionBusy
+from helmsman import Helmsman, run_step
+from helmsman.errors import (
+    AnswerInvalid,
+    CodexUnsupported,
+    QuestionNotOpen,
+    SessionBusy,
+    StepFailed,
+    StepInterrupted,
+)
 from helmsman.events import TurnEnded
 from helmsman.settings import load_settings
 from helmsman.testing import add, ask_user, fail, patch, question, run, say
@@ -214,7 +221,7 @@ async def test_a_handler_answers_the_plan_like_any_question(
 async def test_the_approved_work_has_to_fit_the_output_schema(
     helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    schema: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     schema["additionalProperties"] = False
     model.on("Make a file", say(PLAN))
     model.on("The plan is approved", say('{"ok": true}'))
@@ -307,6 +314,38 @@ async def test_a_plan_in_a_worktree_is_carried_out_there(
     assert session.worktree is not None
     assert (session.worktree.path / "made.txt").exists()
     assert not (git_repo / "made.txt").exists()
+
+
+async def test_a_step_that_plans_first_asks_its_handler(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+
+    async def approve(_session: Session, asked: Question) -> Sequence[str]:
+        return ["approve"]
+
+    result = await run_step("Make a file", plan=True, helm=helm, on_question=approve, **writes)
+    assert result.text == "Done"
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_step_whose_plan_nobody_can_approve_does_nothing(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    with pytest.raises(StepInterrupted):
+        await run_step("Make a file", plan=True, helm=helm, **writes)
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_a_step_whose_plan_failed_is_not_continued_without_one(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", fail(500))
+    with pytest.raises(StepFailed):
+        await run_step("Make a file", plan=True, attempts=3, helm=helm, **writes)
+    assert len(model.requests) == 1
 
 
 async def test_the_exec_engine_refuses_and_names_the_one_that_can(

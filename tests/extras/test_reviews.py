@@ -73,7 +73,7 @@ async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: Scripted
     model.on("Review the current code changes", run("git diff"), say(answer(changed, finding(changed), second)))
     report = await reported(helm, await helm.extras.reviews.start(cwd=changed))
     file = str(changed / "README.md")
-    place = {"file": file, "start_line": 1, "end_line": 2}
+    place: dict[str, Any] = {"file": file, "start_line": 1, "end_line": 2}
     assert report.findings == (
         Finding(title="The port is wrong", body="It must be 80.", priority=1, confidence=0.9, **place),
         Finding(title="No test", body="It must be 80.", priority=None, confidence=0.4, **place),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,8 @@ from helmsman.testing import say
 from helmsman.testing.leaks import MARKER_VARIABLE, marked_processes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 SECONDS = 60
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="Codex's process is found in /proc.")
+bound = pytest.mark.parametrize("scene", ["bound"], indirect=True)
+"""For what does not depend on whether the engine ends with its Helmsman."""
 
 
 def engines() -> list[int]:

@@ -13,7 +13,7 @@ from helmsman.codex import app_server, app_server_engine, detached, transports
 from helmsman.codex.jsonrpc import Peer
 from helmsman.errors import EngineError, EngineLost, HelmsmanError
 from helmsman.testing import hang, run, say
-from tests.faults.scene import SECONDS, Scene, engines, needs_proc
+from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,10 +28,9 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that hangs is found out within moments."""
     monkeypatch.setattr(app_server, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 1.0)
-    monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 1.0)
+    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
-    monkeypatch.setitem(transports._OPTIONS, "open_timeout", 1.0)
+    monkeypatch.setitem(transports._OPTIONS, "open_timeout", 2.0)
     monkeypatch.setattr(detached, "STOP_TIMEOUT", 0.4)
 
 
@@ -149,6 +148,7 @@ async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
         await scene.next_session_works(helm, after=session)
 
 
+@bound
 @pytest.mark.usefixtures("impatient")
 async def test_a_start_in_an_engine_that_hangs_ends_and_the_next_one_works(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
@@ -163,8 +163,10 @@ async def test_a_start_in_an_engine_that_hangs_ends_and_the_next_one_works(
         await scene.next_session_works(helm)
 
 
+@bound
 @pytest.mark.usefixtures("impatient")
-async def test_a_busy_engine_that_answers_is_left_in_peace(scene: Scene) -> None:
+async def test_a_busy_engine_that_answers_is_left_in_peace(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", SECONDS)
     gate = scene.model.gate()
     scene.model.on("think", say("Hm", gate, " done"))
     async with scene.helmsman() as helm:

@@ -45,7 +45,7 @@ async def test_review(
         "priority": 1,
         "code_location": {"absolute_file_path": file, "line_range": {"start": 1, "end": 2}},
     }
-    answer = {"findings": [found], "overall_correctness": "patch is incorrect"}
+    answer: dict[str, Any] = {"findings": [found], "overall_correctness": "patch is incorrect"}
     answer |= {"overall_explanation": "Because.", "overall_confidence_score": 0.5}
     model.otherwise(run("git diff; echo no > made.txt"), say(json.dumps(answer)))
     value = {"base": "main", "commit": git(git_repo, "rev-parse", "HEAD").strip(), "custom": "Look."}.get(choice, "")

@@ -82,7 +82,7 @@ async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
 ) -> None:
     forms: list[types.ElicitRequestFormParams] = []
 
-    async def person(_context: Any, params: Any) -> types.ElicitResult:
+    async def person(context: Any, params: Any) -> types.ElicitResult:
         forms.append(params)
         filled = {"plan": "revise", "plan_words": "call it so"} if len(forms) == 1 else {"plan": "approve"}
         return types.ElicitResult(action="accept", content=filled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -64,6 +65,7 @@ def command(
     allow_plain_http: bool,
 ) -> int:
     """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
+    gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
     import anyio
 
     from helmsman.cli.consoles import configure_logs
@@ -87,16 +89,18 @@ def command(
 
 
 async def _serve(settings: Settings, options: HttpOptions | None) -> int:
-    async def serve(helm: Helmsman) -> None:
-        if options is None:
-            from helmsman.mcp.stdio import serve_stdio
+    import helmsman.service  # noqa: F401 - what is imported by now is never looked at again when garbage is collected
 
-            await serve_stdio(helm)
-        else:
-            from helmsman.mcp.http import serve_http
+    if options is None:
+        from helmsman.mcp.stdio import serve_stdio as serve
+    else:
+        from helmsman.mcp.http import serve_http
 
+        async def serve(helm: Helmsman) -> None:
             await serve_http(helm, options, _announce)
 
+    gc.freeze()
+    gc.enable()
     return await serve_until_signal(settings, serve)
 
 

@@ -16,6 +16,7 @@ import anyio
 
 from helmsman._version import __version__
 from helmsman.codex.features import Feature, Version
+from helmsman.codex.mcp_servers import read_mcp_servers
 from helmsman.codex.policies import approval_name, sandbox_name
 from helmsman.engine import Account, Goal, Model
 from helmsman.errors import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from helmsman.codex.binary import CodexBinary
     from helmsman.codex.jsonrpc import Peer
+    from helmsman.codex.mcp_servers import McpServer
     from helmsman.engine import TurnInput
 
 CLIENT_NAME: Final = "helmsman"
@@ -398,6 +400,10 @@ class AppServer:
             plan=_text(fields.get("planType")),
             requires_login=answer.get("requiresOpenaiAuth") is True,
         )
+
+    async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
+        """The MCP servers Codex is configured with. It starts each to find out how it is."""
+        return read_mcp_servers(await self._call("mcpServerStatus/list", timeout=timeout))
 
     async def rate_limits(self) -> Mapping[str, Any]:
         """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""

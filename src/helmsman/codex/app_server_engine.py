@@ -9,7 +9,7 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ import anyio
 from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.app_server_extras import AppServerExtras
-from helmsman.codex.approvals import Surroundings, item_of, read_question, thread_of, write_answer
+from helmsman.codex.approvals import Surroundings, item_of, not_open, read_question, thread_of, write_answer
 from helmsman.codex.configuration import Configuration
 from helmsman.codex.features import Feature
 from helmsman.codex.goals import goal_held
@@ -38,11 +38,11 @@ from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, PastTurn
 from helmsman.errors import (
     EngineLost,
+    EngineProtocolError,
     EngineRefused,
     EngineTimeout,
     HelmsmanError,
     InvalidInput,
-    QuestionNotOpen,
     SessionBusy,
     SessionIdle,
 )
@@ -161,10 +161,7 @@ class AppServerEngine:
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
-        self._tasks.start_soon(self._api.watch, self._is_busy)
-
-    def _is_busy(self) -> bool:
-        return any(state.turn_id is not None for state in self._threads.values())
+        self._tasks.start_soon(self._api.watch, lambda: any(state.turn_id for state in self._threads.values()))
 
     def leave(self) -> None:
         """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
@@ -350,8 +347,10 @@ class AppServerEngine:
                 await self._interrupt_thread(thread_id)
         if limit.cancelled_caught:
             await self._api.check()
+            for thread_id in threads:
+                await self._notice_end(thread_id)
         await self._stop_commands(threads)
-        if limit.cancelled_caught:
+        if limit.cancelled_caught and self._state(session_id).turn_id is not None:
             raise EngineTimeout(
                 f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
             )
@@ -366,6 +365,13 @@ class AppServerEngine:
                 tasks.cancel_scope.cancel()
             if self._peer.closed is not None:
                 raise self._peer.closed.again()
+
+    async def _notice_end(self, thread_id: str) -> None:
+        """Codex knows whether a turn is running, also where it did not tell of its end."""
+        turn_id = self._state(thread_id).turn_id if self._binary.can(Feature.THREAD_STATUS) else None
+        with suppress(EngineRefused, EngineProtocolError):
+            if turn_id is not None and not (await self._api.read_thread(thread_id)).is_active:
+                self._take(TurnEnded(session_id=thread_id, turn_id=turn_id, outcome="interrupted"))
 
     async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
         try:
@@ -392,7 +398,7 @@ class AppServerEngine:
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         request = self._open.get(question.id)
         if request is None:
-            raise _not_open(question)
+            raise not_open(question)
         result = write_answer(request, choices)
         self._forget_question(question.id)  # from here on nobody else can answer it
         reason = choices[0].reason if choices else None
@@ -400,7 +406,7 @@ class AppServerEngine:
             if reason is not None:
                 await self._tell_why(request, reason)
             if not self._peer.respond(request.id, result):
-                raise _not_open(question)
+                raise not_open(question)
 
     async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
         """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
@@ -548,12 +554,6 @@ class AppServerEngine:
             state.idle.set()
         if not self._leaving:
             self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
-
-
-def _not_open(question: Question) -> QuestionNotOpen:
-    return QuestionNotOpen(
-        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
-    )
 
 
 @asynccontextmanager

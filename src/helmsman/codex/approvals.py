@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.normalise import file_change_diff
-from helmsman.errors import AnswerInvalid
+from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.questions import (
     ABORT,
     ACCEPT,
@@ -348,3 +348,10 @@ _WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any], tuple[Choice, ...] | N
     LEGACY_COMMAND: _write_legacy_decision,
     LEGACY_FILE_CHANGE: _write_legacy_decision,
 }
+
+
+def not_open(question: Question) -> QuestionNotOpen:
+    """The error for an answer that comes too late."""
+    return QuestionNotOpen(
+        f"Question {question.id} is not open any more: it was answered, or its turn ended. Look at the status."
+    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from helmsman.inputs import PathLike, StartOptions
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.watchdog import TurnLimits
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Plans:
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
+        limits: TurnLimits | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
@@ -83,6 +85,7 @@ class Plans:
             idempotency_key=idempotency_key,
             on_task=on_task,
             kind="plan",
+            limits=limits,
             **options,
         )
 

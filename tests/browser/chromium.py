@@ -1,0 +1,240 @@
+"""A real Chromium without a window, steered over its own protocol (CDP).
+
+`find_chromium` says which browser there is; `running_chromium` owns the process; `Chromium.page` is one window with
+cookies of its own. Waits look at the page until something is so, never for a fixed time.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from websockets.asyncio.client import connect
+
+from helmsman.concurrency import background_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from websockets.asyncio.client import ClientConnection
+
+SECONDS: Final = 30
+_LOOK_AGAIN: Final = 0.03
+_START_SECONDS: Final = 60
+_END_SECONDS: Final = 10
+_NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowRight": (39, "")}
+
+
+def find_chromium() -> str | None:
+    """The browser to test with: HELMSMAN_TEST_CHROMIUM, else one on the PATH."""
+    named = os.environ.get("HELMSMAN_TEST_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+class PageError(AssertionError):
+    """A script of a test, or the page itself, failed."""
+
+
+@dataclass(frozen=True)
+class Chromium:
+    """A browser that runs."""
+
+    address: str
+
+    @asynccontextmanager
+    async def page(self, *, width: int = 1280, height: int = 800, scale: float = 1) -> AsyncIterator[Page]:
+        """A window of its own, without the cookies of others."""
+        async with connect(self.address, max_size=None) as socket, background_tasks() as tasks:
+            page = Page(socket)
+            tasks.start_soon(page.listen)
+            context = (await page.call("Target.createBrowserContext"))["browserContextId"]
+            target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
+            attached = await page.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+            page.target = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log"):
+                await page.call(f"{domain}.enable")
+            await page.resize(width, height, scale)
+            try:
+                yield page
+            finally:
+                page.target = None
+                await page.call("Target.disposeBrowserContext", browserContextId=context)
+                tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def running_chromium(program: str, folder: Path) -> Iterator[Chromium]:
+    """Run a browser for a block. Its profile and what it says are in the folder."""
+    arguments = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-first-run"]
+    arguments += ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"]
+    arguments += ["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # Chromium does not run as root otherwise
+    with (folder / "chromium.log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, *arguments, "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield Chromium(_address(process, folder))
+    finally:
+        _end(process)
+
+
+def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError, ValueError):
+            port, path = (folder / "DevToolsActivePort").read_text(encoding="ascii").split()
+            return f"ws://127.0.0.1:{port}{path}"
+        time.sleep(_LOOK_AGAIN)
+    said = (folder / "chromium.log").read_text(encoding="utf-8", errors="replace")
+    raise PageError(f"Chromium did not start. It said: {said[-2000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the browser with all the processes it has made."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        with suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, number)
+            else:
+                process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            if number != signal.SIGTERM or not hasattr(os, "killpg"):
+                return
+
+
+@dataclass
+class Page:
+    """One window."""
+
+    socket: ClientConnection
+    target: str | None = None
+    problems: list[str] = field(default_factory=list[str])
+    """What the page complained of: scripts that failed, things the policy refused."""
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _answers: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = field(default_factory=dict)
+
+    # --- the protocol ------------------------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        async for message in self.socket:
+            told: dict[str, Any] = json.loads(message)
+            if "id" in told:
+                event, answer = self._answers[told["id"]]
+                answer.append(told)
+                event.set()
+            elif told["method"] == "Runtime.exceptionThrown":
+                details = told["params"]["exceptionDetails"]
+                self.problems.append(details.get("exception", {}).get("description") or details["text"])
+            elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["source"] != "network":
+                self.problems.append(told["params"]["entry"]["text"])
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        event, answer = self._answers[number] = anyio.Event(), []
+        whose = {} if self.target is None else {"sessionId": self.target}
+        await self.socket.send(json.dumps({"id": number, "method": method, "params": params, **whose}))
+        with anyio.fail_after(SECONDS):
+            await event.wait()
+        del self._answers[number]
+        if "error" in answer[0]:
+            raise PageError(f"{method}: {answer[0]['error']['message']}")
+        result: dict[str, Any] = answer[0]["result"]
+        return result
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def get(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        done = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in done:
+            raise PageError(done["exceptionDetails"].get("exception", {}).get("description", script))
+        return done["result"].get("value")
+
+    async def until(self, script: str, seconds: float = SECONDS) -> Any:
+        """The value of an expression, once it is something."""
+        with anyio.move_on_after(seconds):
+            while True:
+                if value := await self.get(script):
+                    return value
+                await anyio.sleep(_LOOK_AGAIN)
+        raise PageError(
+            f"This did not become true: {script}\nThe page says: {await self.text('body')}\n{self.problems}"
+        )
+
+    async def text(self, selector: str) -> str:
+        return str(await self.get(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    async def until_text(self, selector: str, text: str) -> None:
+        """Wait until some element has this text in it."""
+        one, words = json.dumps(selector), json.dumps(text)
+        await self.until(f"[...document.querySelectorAll({one})].some((one) => one.innerText.includes({words}))")
+
+    async def count(self, selector: str) -> int:
+        return int(await self.get(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+    async def picture(self) -> bytes:
+        """The window as a PNG."""
+        return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    async def goto(self, url: str) -> None:
+        await self.call("Page.navigate", url=url)
+        await self.until(f"document.readyState === 'complete' && location.href !== {json.dumps('about:blank')}")
+
+    async def resize(self, width: int, height: int, scale: float = 1) -> None:
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 500,
+        )
+
+    async def prefer(self, scheme: str) -> None:
+        """As if the system were set to light or dark."""
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    async def click(self, selector: str) -> None:
+        """Click in the middle of an element, once it is there and nothing covers it."""
+        found = json.dumps(selector)
+        place = await self.until(
+            f"""(() => {{
+                const one = [...document.querySelectorAll({found})].find((each) => each.checkVisibility() && !each.disabled);
+                if (!one) return null;
+                one.scrollIntoView({{block: "nearest"}});
+                const box = one.getBoundingClientRect();
+                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+                return one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+            }})()"""
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+    async def press(self, key: str) -> None:
+        code, text = _KEYS.get(key, (ord(key.upper()[0]), key))
+        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    async def write(self, text: str) -> None:
+        """Put text where the cursor is."""
+        await self.call("Input.insertText", text=text)

@@ -1,0 +1,41 @@
+"""Several at once on an empty CODEX_HOME: newer Codex loses that race against itself, and Helmsman tries again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import CodexHome, codex_version, say
+from tests.faults.scene import SECONDS, Scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = 4
+
+
+async def test_all_who_start_at_once_on_an_empty_home_get_to_work(
+    scene: Scene, codex_binary: Path, tmp_path: Path
+) -> None:
+    scene.model.on("work", say("Done."))
+    empty = CodexHome(tmp_path / "empty")
+    empty.use_model(scene.model.base_url, codex_version(codex_binary))
+    scene.codex_home.path.rename(tmp_path / "not used")
+    empty.path.rename(scene.codex_home.path)
+    results: list[str | None] = []
+
+    async def work() -> None:
+        async with scene.helmsman() as helm:
+            session = await helm.start("work", cwd=scene.repo)
+            assert await session.wait(until="end", timeout=SECONDS)
+            results.append(session.result)
+
+    with anyio.fail_after(2 * SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.start_soon(work)
+    assert results == ["Done."] * AT_ONCE
