@@ -12,10 +12,10 @@ import re
 import sys
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,6 +44,8 @@ from helmsman.testing import (
 from helmsman.web.login import Logins
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from tests.browser.chromium import Page
 
     from helmsman.sessions.session import Session
@@ -197,18 +199,22 @@ def make_past(path: Path, session_id: str, places: list[Path]) -> None:
     today = re.findall(r"\d{4}-\d\d-\d\d", content)[0]
     number = 0
     for age in range(DAYS, 0, -1):
-        day = datetime.now(UTC) - timedelta(days=age)
+        day = datetime.now(UTC) - timedelta(days=age, hours=number % 5)
         for _ in range(0 if day.weekday() == 6 else 1 + age * 7 % 4):
             number += 1
-            spent = str(3 + number * 13 % 17)
-            copy = content.replace(session_id, str(uuid.uuid4())).replace(today, f"{day:%Y-%m-%d}")
+            new_id = str(uuid.uuid4())
+            copy = content.replace(session_id, new_id).replace(today, f"{day:%Y-%m-%d}")
             copy = re.sub(r'"turn_id":"[^"]+"', f'"turn_id":"{uuid.uuid4()}"', copy)
             copy = copy.replace(SEED, EARLIER[number % len(EARLIER)]).replace("gpt-5.5", MODELS[number % len(MODELS)])
             copy = copy.replace(str(places[0]), str(places[number * number % 3]))
-            copy = re.sub(r'(_tokens":\d+)', rf"\g<1>{spent}", copy)
-            file = path.with_name(path.name.replace(session_id, str(uuid.uuid4())))
+            copy = re.sub(r'(?<=_tokens":)\d+', partial(times, 3 + number * 13 % 17), copy)
+            file = path.with_name(path.name.replace(session_id, new_id))
             file.write_text(copy, encoding="utf-8")
             os.utime(file, (day.timestamp(), day.timestamp() - number * 60))
+
+
+def times(factor: int, number: re.Match[str]) -> str:
+    return str(factor * int(number[0]))
 
 
 # --- the pictures ----------------------------------------------------------------------------------------------------
@@ -260,7 +266,7 @@ async def main(only: list[str]) -> None:
             stage, gate = await play(folder, stack)
             for picture in only or PICTURES:
                 show, scheme, width, height = PICTURES[picture]
-                async with chromium.page(width=width, height=height, scale=2 if width < 500 else 1.5) as page:
+                async with chromium.page(width=width, height=height, scale=1.5 if width < 500 else 1) as page:
                     await page.prefer(scheme)
                     await page.goto(stage.url + stage.logins.new_code().path)
                     await page.until("document.querySelector('.list-pane .scroller')?.dataset.ready")

@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.cli import checks
+from helmsman.cli import codex_checks, place_checks
 from helmsman.codex.binary import CodexBinary
 from helmsman.codex.features import Version
+from helmsman.codex.mcp_servers import read_mcp_servers
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
+    from helmsman.settings import Settings
     from helmsman.testing import HomeTemplates
     from tests.cli.conftest import Cli
 
 
-def _binary(version: str) -> CodexBinary:
+def _settings(tmp_path: Path, **env: str) -> Settings:
+    return load_settings(env={"HOME": str(tmp_path), **env}, cwd=tmp_path)
+
+
+def _binary(version: str, *, can_listen_unix: bool = False) -> CodexBinary:
     return CodexBinary(
         path=Path("/x/codex"),
         version=Version.parse(version),
         exec_flags=frozenset(),
         resume_flags=frozenset(),
         has_app_server=True,
-        can_listen_unix=False,
+        can_listen_unix=can_listen_unix,
         has_cloud=False,
         has_mcp_server=False,
         path_dir=None,
@@ -35,23 +41,105 @@ def _binary(version: str) -> CodexBinary:
 
 
 def test_an_old_codex_is_a_warning() -> None:
-    old = checks._version(_binary("0.50.0"))
+    old = codex_checks.check_version(_binary("0.50.0"))
     assert (old.status, old.fix) == ("warning", "Update it to 0.93.0 or newer.")
-    assert checks._version(_binary("0.93.0")).status == "ok"
+    assert codex_checks.check_version(_binary("0.93.0")).status == "ok"
 
 
 def test_a_codex_that_does_not_start_is_quoted_without_its_backtrace() -> None:
     stderr = "WARNING: x\nError: no such home.\nStack backtrace:\n   6: <unknown>"
-    failed = checks._no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
+    failed = codex_checks.no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
     assert failed.detail == "the app-server does not start: Error: no such home."
-    assert checks._no_handshake(EngineStartFailed("It exited.")).detail == "It exited."
+    assert codex_checks.no_handshake(EngineStartFailed("It exited.")).detail == "It exited."
 
 
 def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> None:
-    settings = replace(load_settings(env={"HOME": str(tmp_path)}, cwd=tmp_path), codex_home=tmp_path / "none")
-    home = checks._codex_home(settings)
+    settings = replace(_settings(tmp_path), codex_home=tmp_path / "none")
+    home = place_checks.check_codex_home(settings)
     assert home.status == "failed"
     assert home.fix.startswith(f"Make it (`mkdir {tmp_path / 'none'}`)")
+
+
+def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
+    tools = {"read": {}, "write": {}}
+    rows = [
+        {"name": "well", "tools": tools, "serverInfo": {"name": "x"}, "authStatus": "unsupported"},
+        {"name": "new", "tools": {}, "toolsError": "MCP startup failed: No such file", "serverInfo": None},
+        {"name": "newer", "tools": {}, "serverInfo": None},
+        {"name": "old", "tools": {}},
+        {"name": "empty", "tools": {}, "serverInfo": {"name": "x"}},
+        {"name": "web", "tools": {}, "authStatus": "notLoggedIn"},
+        {"tools": {}},
+        "odd",
+    ]
+    servers = {server.name: server for server in read_mcp_servers({"data": rows})}
+    assert {name: server.answers for name, server in servers.items() if name != "web"} == {
+        "well": True,
+        "new": False,
+        "newer": False,
+        "old": None,
+        "empty": True,
+    }
+    assert servers["web"].needs_login
+    assert read_mcp_servers({}) == ()
+
+
+def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
+    rows = [{"name": name, "tools": {}, "toolsError": "no " * 200} for name in ("must", "may", "off")]
+    configured = {"must": {"required": True}, "may": {}, "off": {"enabled": False}}
+    lines = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured)
+    assert {line.name: line.status for line in lines} == {"MCP server must": "failed", "MCP server may": "warning"}
+    assert all(len(line.detail) < 300 for line in lines)
+    web = codex_checks.check_mcp_servers(read_mcp_servers({"data": [{"name": "w", "authStatus": "notLoggedIn"}]}), {})
+    assert [line.fix for line in web] == ["Run `codex mcp login w`."]
+
+
+def test_detaching_says_why_it_is_not_possible(tmp_path: Path) -> None:
+    def line(version: str, **env: str) -> tuple[str, str]:
+        binary = _binary(version, can_listen_unix=version != "0.115.0")
+        check = codex_checks.check_detaching(binary, _settings(tmp_path, **env))
+        return check.status, f"{check.detail} {check.fix}"
+
+    assert line("0.163.0")[0] == "ok"
+    assert line("0.163.0", HELMSMAN_DETACH="0")[1].startswith("switched off")
+    old, why = line("0.115.0")
+    assert old == "warning"
+    assert "cannot listen on a Unix socket" in why
+    open_socket, why = line("0.145.0")
+    assert open_socket == "warning"
+    assert "network access" in why
+
+
+def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> None:
+    def engine(name: str, status: str) -> dict[str, Any]:
+        return {"id": name, "status": status, "codexVersion": "0.163.0", "pid": 7}
+
+    lines = place_checks.engine_lines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
+    assert [(line.status, line.fix) for line in lines] == [
+        ("ok", ""),
+        ("warning", "Run `helmsman engines stop b`."),
+        ("warning", "Run `helmsman engines stop c`."),
+    ]
+    assert [line.detail for line in place_checks.engine_lines([])] == ["none running"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "env", "status", "said"),
+    [
+        (0.004, {}, "ok", "no session makes a snapshot"),
+        (0.2, {}, "ok", "its commands use a snapshot"),
+        (0.2, {"HELMSMAN_SHELL_SNAPSHOTS": "off"}, "ok", "snapshots of it are off"),
+        (3.0, {}, "warning", "every new session waits for it"),
+        (None, {}, "warning", "does not end within 10 s"),
+    ],
+)
+def test_the_login_shell_is_judged_by_what_it_costs(
+    seconds: float | None, env: dict[str, str], status: str, said: str, tmp_path: Path
+) -> None:
+    line = place_checks.login_shell_line("/bin/bash", seconds, _settings(tmp_path, **env), _binary("0.163.0"))
+    assert line.status == status
+    assert said in line.detail
+    assert bool(line.fix) is (status == "warning")
 
 
 @pytest.mark.anyio

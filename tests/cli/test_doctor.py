@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.tasks.registry import REGISTRY_NAME
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.testing import HomeTemplates
+    from helmsman.testing import CodexHome, HomeTemplates
     from tests.cli.conftest import Cli, Done
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +25,8 @@ async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_bina
     done = await cli.run("doctor")
     assert done.exit_code == 0, done.stdout
     assert str(codex_binary) in "".join(done.stdout.split())
-    assert "✓ Handshake   the app-server answers" in done.stdout
-    assert "✓ Sandbox     a command ran in it and could not write" in done.stdout
+    assert "✓ Handshake    the app-server answers" in done.stdout
+    assert "✓ Sandbox      a command ran in it and could not write" in done.stdout
     assert "This Codex can\n  ✓ run as an app-server\n" in done.stdout
     assert done.stdout.endswith("All is well.\n")
 
@@ -35,7 +37,8 @@ async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, 
     assert report["ok"] is True
     assert report["codex"]["version"] == ".".join(map(str, codex_version))
     assert report["features"]["app_server"] is True
-    assert {check["status"] for check in report["checks"]} == {"ok"}
+    # How long a login shell takes depends on how busy the machine is.
+    assert {check["status"] for check in report["checks"] if check["name"] != "Login shell"} == {"ok"}
 
 
 async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
@@ -43,7 +46,7 @@ async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
     assert done.exit_code == 1
     assert "✗ Codex" in done.stdout
     assert "npm install -g @openai/codex" in " ".join(done.stdout.split())
-    assert "1 of 6 checks failed" in done.stdout
+    assert " checks failed; see the lines with ✗" in done.stdout
 
 
 async def test_a_missing_login_is_a_failed_check_with_its_fix(
@@ -84,3 +87,35 @@ async def test_the_settings_in_force_are_named(bare_cli: Cli) -> None:
     assert _checks(await bare_cli.run("doctor", "--json"))["Settings"]["detail"].endswith("helmsman.toml")
     (bare_cli.directory / "helmsman.toml").write_text("max_sessions = 0\n", encoding="utf-8")
     assert (await bare_cli.run("doctor")).exit_code == 2
+
+
+async def test_the_mcp_servers_of_codex_are_tried(
+    cli: Cli, codex_home: CodexHome, mcp_server_config: dict[str, Any], codex_version: tuple[int, int, int]
+) -> None:
+    broken = {"command": "/no/such/server"}
+    codex_home.configure(mcp_servers=mcp_server_config | {"broken": broken, "asleep": broken | {"enabled": False}})
+    done = await cli.run("doctor", "--json")
+    checks = _checks(done)
+    assert done.exit_code == 0
+    assert checks["MCP servers"]["detail"] == "lab (3 tools)"
+    assert checks["MCP server broken"]["status"] == "warning"
+    assert "codex mcp get broken" in checks["MCP server broken"]["fix"]
+    if codex_version >= (0, 163, 0):
+        assert checks["MCP server broken"]["detail"].startswith("does not start: No such file or directory")
+
+
+async def test_a_damaged_registry_is_a_failed_check_and_stays_as_it_is(bare_cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / REGISTRY_NAME).write_text("not a database, and long enough to be taken for one" * 20, encoding="utf-8")
+    tasks = _checks(await bare_cli.run("doctor", "--json"))["Tasks"]
+    assert tasks["status"] == "failed"
+    assert "helmsman tasks" in tasks["fix"]
+    assert [file.name for file in state.glob(f"{REGISTRY_NAME}*")] == [REGISTRY_NAME]
+
+
+async def test_every_line_that_is_not_well_says_what_to_do(bare_cli: Cli, tmp_path: Path) -> None:
+    checks = _checks(await bare_cli.run("doctor", "--json", PATH=str(tmp_path)))
+    unwell = [check for check in checks.values() if check["status"] != "ok"]
+    assert {check["name"] for check in unwell} >= {"Codex", "Git"}
+    assert all((check.get("fix") or check["detail"]).endswith(".") for check in unwell)

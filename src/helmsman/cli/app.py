@@ -21,43 +21,59 @@ from helmsman.errors import HelmsmanError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_COMMANDS: Final = {
-    "serve": "helmsman.cli.serve",
-    "run": "helmsman.cli.run",
-    "list": "helmsman.cli.list_sessions",
-    "status": "helmsman.cli.status",
-    "watch": "helmsman.cli.watch",
-    "say": "helmsman.cli.say",
-    "steer": "helmsman.cli.steer",
-    "respond": "helmsman.cli.respond",
-    "interrupt": "helmsman.cli.interrupt",
-    "fork": "helmsman.cli.fork",
-    "rollback": "helmsman.cli.rollback",
-    "compact": "helmsman.cli.compact",
-    "rename": "helmsman.cli.rename",
-    "archive": "helmsman.cli.archive",
-    "unarchive": "helmsman.cli.unarchive",
-    "goal": "helmsman.cli.goal",
-    "review": "helmsman.cli.review",
-    "plan": "helmsman.cli.plan",
-    "diff": "helmsman.cli.diff",
-    "apply": "helmsman.cli.apply",
-    "discard": "helmsman.cli.discard",
-    "worktrees": "helmsman.cli.worktrees",
-    "usage": "helmsman.cli.usage",
-    "tasks": "helmsman.cli.tasks",
-    "engines": "helmsman.cli.engines",
-    "dashboard": "helmsman.cli.dashboard",
-    "models": "helmsman.cli.models",
-    "account": "helmsman.cli.account",
-    "doctor": "helmsman.cli.doctor",
-    "install": "helmsman.cli.install",
-    "uninstall": "helmsman.cli.uninstall",
-    "demo": "helmsman.cli.demo",
-    "completion": "helmsman.cli.completion",
+_HEADINGS: Final = {
+    "Start and follow": {
+        "run": "helmsman.cli.run",
+        "plan": "helmsman.cli.plan",
+        "review": "helmsman.cli.review",
+        "say": "helmsman.cli.say",
+        "status": "helmsman.cli.status",
+        "watch": "helmsman.cli.watch",
+        "dashboard": "helmsman.cli.dashboard",
+    },
+    "Answer and stop": {
+        "respond": "helmsman.cli.respond",
+        "steer": "helmsman.cli.steer",
+        "interrupt": "helmsman.cli.interrupt",
+    },
+    "Sessions": {
+        "list": "helmsman.cli.list_sessions",
+        "fork": "helmsman.cli.fork",
+        "rollback": "helmsman.cli.rollback",
+        "compact": "helmsman.cli.compact",
+        "goal": "helmsman.cli.goal",
+        "rename": "helmsman.cli.rename",
+        "archive": "helmsman.cli.archive",
+        "unarchive": "helmsman.cli.unarchive",
+    },
+    "Changes": {
+        "diff": "helmsman.cli.diff",
+        "apply": "helmsman.cli.apply",
+        "discard": "helmsman.cli.discard",
+        "worktrees": "helmsman.cli.worktrees",
+    },
+    "Tasks and cloud": {
+        "tasks": "helmsman.cli.tasks",
+    },
+    "Codex itself": {
+        "models": "helmsman.cli.models",
+        "account": "helmsman.cli.account",
+        "usage": "helmsman.cli.usage",
+        "engines": "helmsman.cli.engines",
+    },
+    "Set-up": {
+        "demo": "helmsman.cli.demo",
+        "doctor": "helmsman.cli.doctor",
+        "install": "helmsman.cli.install",
+        "uninstall": "helmsman.cli.uninstall",
+        "serve": "helmsman.cli.serve",
+        "completion": "helmsman.cli.completion",
+    },
 }
-"""Each command's module, in the order of the help; the command is the `command` in it."""
+"""Each command's module under its heading, in the order of the help; the command is the `command` in it."""
 
+_COMMANDS: Final = {name: module for commands in _HEADINGS.values() for name, module in commands.items()}
+_NAME_WIDTH: Final = max(map(len, _COMMANDS))
 _EXIT_CODES: Final = "\n".join(f"  {code.value:<4} {code.text}" for code in ExitCode)
 
 
@@ -71,6 +87,15 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(module).command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, names in _HEADINGS.items():
+            with formatter.section(heading):
+                commands = ((name, self.get_command(ctx, name)) for name in names)
+                # Names of one width put the second column of every heading in the same place.
+                formatter.write_dl(
+                    [(f"{name:<{_NAME_WIDTH}}", command.short_help or "") for name, command in commands if command]
+                )
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

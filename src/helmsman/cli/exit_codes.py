@@ -32,6 +32,7 @@ class ExitCode(IntEnum):
 _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
     (errors.StepTimedOut, ExitCode.TIMED_OUT),
     (errors.EngineTimeout, ExitCode.TIMED_OUT),
+    (errors.TurnTimedOut, ExitCode.TIMED_OUT),
     (errors.StepInterrupted, ExitCode.INTERRUPTED),
     (errors.CodexNotFound, ExitCode.NO_CODEX),
     (errors.CodexUnsupported, ExitCode.NO_CODEX),
@@ -40,6 +41,8 @@ _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
     (errors.InvalidSetting, ExitCode.USAGE),
     (errors.SessionNotFound, ExitCode.USAGE),
     (errors.TaskNotFound, ExitCode.USAGE),
+    (errors.QuestionNotOpen, ExitCode.USAGE),
+    (errors.AnswerInvalid, ExitCode.USAGE),
 )
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LEAVE_SECONDS: Final = 3.0
 """How long Codex may take to go when one leaves at once. Then we go alone, and it ends when its input closes."""
 
+_LEFT: Final = "Stopped before the turn had ended. Continue the session to go on."
+
 
 class Step(Protocol):
     """`run_step` with everything but the callbacks."""
@@ -41,10 +43,13 @@ class Step(Protocol):
     ) -> StepResult: ...
 
 
-async def follow(step: Step, display: Display) -> Outcome:
-    """Run the step on the display; how it ended has then been shown."""
+async def follow(step: Step, display: Display, *, session: Session | None = None, left: str = _LEFT) -> Outcome:
+    """Run the step on the display; how it ended has then been shown.
+
+    `session` is the one that Ctrl-C stops, where it is known beforehand; `left` is what to say to somebody who leaves.
+    """
     began = anyio.current_time()
-    watch = _Watch(display)
+    watch = _Watch(display, session)
     result: StepResult | None = None
     error: HelmsmanError | None = None
     with display:
@@ -57,7 +62,7 @@ async def follow(step: Step, display: Display) -> Outcome:
                 except HelmsmanError as raised:
                     error = raised
         if scope.cancelled_caught:
-            error = StepInterrupted("Stopped before the turn had ended. Continue the session to go on.")
+            error = watch.problem or StepInterrupted(left)
         outcome = outcome_of(result, error, watch.session, anyio.current_time() - began, watch.exit_code)
         display.finish(outcome)
     return outcome
@@ -66,10 +71,11 @@ async def follow(step: Step, display: Display) -> Outcome:
 class _Watch:
     """Knows the session that is running, and what a signal means for it."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, session: Session | None) -> None:
         self._display = display
         self._heard = 0
-        self.session: Session | None = None
+        self.session = session
+        self.problem: HelmsmanError | None = None
         self.exit_code: int | None = None
 
     def on_event(self, session: Session, event: Event) -> None:
@@ -96,7 +102,8 @@ class _Watch:
         assert self.session is not None
         try:
             await self.session.interrupt()
-        except HelmsmanError:  # Codex does not listen any more
+        except HelmsmanError as error:  # Codex does not listen any more, or only to another process
+            self.problem = error
             self.exit_code = ExitCode.INTERRUPTED
             self._leave(scope)
 

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from helmsman.errors import HelmsmanError
+from helmsman.cli.completing import complete_session
+from helmsman.errors import TaskNotOurs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from click.shell_completion import CompletionItem
-
     from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
 
 ResultT = TypeVar("ResultT")
 
-_COMPLETED: Final = 50
-
-
-def _complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The newest sessions whose id begins or ends with what was typed, with what they are about."""
-    from click.shell_completion import CompletionItem
-
-    from helmsman.cli.session_ids import short_id
-    from helmsman.engines import session_index
-    from helmsman.settings import load_settings
-    from helmsman.terminal.text import one_line
-
-    try:
-        found, _ = session_index(load_settings()).list(limit=_COMPLETED)
-    except (HelmsmanError, OSError):
-        return []  # a shell that completes has no place for an error
-    return [
-        CompletionItem(short, help=one_line(info.name or info.first_prompt or "")[:60])
-        for info in found
-        if (short := short_id(info.session_id)).startswith(typed)
-    ]
-
-
-session_argument = click.argument("session", metavar="SESSION", shell_complete=_complete_session)
+session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
 """A session by its id, or a part of it."""
 
 
@@ -70,6 +47,24 @@ def with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]]) -> ResultT:
             return await do(helm)
 
     return anyio.run(run)
+
+
+def runs_elsewhere(session: Session) -> bool:
+    """Whether a turn is running that only another process can reach: its engine ends with that process."""
+    return session.state.is_running and session.engine is None
+
+
+def require_reachable(session: Session) -> None:
+    """Check that what is said to a session comes to the turn that is running in it.
+
+    Raises:
+        TaskNotOurs: Only another process can reach that turn.
+    """
+    if runs_elsewhere(session):
+        raise TaskNotOurs(
+            f"Session {session.id} is run by another process, in an engine that ends with it. Answer, steer or stop it "
+            "there; `helmsman watch` shows how it ends."
+        )
 
 
 def tell(sentence: str, shown: Mapping[str, object], *, as_json: bool) -> None:

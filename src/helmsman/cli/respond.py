@@ -8,12 +8,13 @@ import click
 
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import on_session, session_argument, tell
+from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
 from helmsman.errors import QuestionNotOpen
 
 if TYPE_CHECKING:
-    from helmsman.mcp.contract import PendingQuestion
+    from helmsman.questions import Question
     from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
 
 
 @click.command(
@@ -35,8 +36,8 @@ def command(session: str, question: str | None, answers: tuple[str, ...], as_jso
     """Answer a question of a session, or show what it asks when no answer is given.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
-    ANSWER for each of its parts: an option, with a reason after a colon if you like. Showing a question that is open gives
-    exit code 5.
+    ANSWER for each of its parts: an option, with a reason after a colon if you like, or a text where any will do. Showing
+    a question that is open gives exit code 5.
     """
     if question is not None and answers:
         return _answer(session, question, answers, as_json=as_json)
@@ -45,8 +46,10 @@ def command(session: str, question: str | None, answers: tuple[str, ...], as_jso
 
 def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> int:
     async def respond(helm: Helmsman, session_id: str) -> tuple[str, str]:
-        answered = await helm.respond(session_id, question, answers)
-        return answered.id, answered.status
+        asking = await helm.session(session_id)
+        require_reachable(asking)
+        await asking.respond(question, *answers)
+        return asking.id, asking.status
 
     session_id, status = on_session(session, respond)
     shown = {"sessionId": session_id, "question": question, "status": status}
@@ -55,27 +58,28 @@ def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: b
 
 
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
-    async def look(helm: Helmsman, session_id: str) -> tuple[str, list[PendingQuestion]]:
-        from helmsman.mcp.status import pending_question
-
+    async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
         asking = await helm.session(session_id)
-        return asking.id, [pending_question(one) for one in asking.questions if question in (None, one.id)]
+        return asking, [one for one in asking.questions if question in (None, one.id)]
 
-    from helmsman.cli.status import question_in_words
+    from helmsman.cli.consoles import result_console
+    from helmsman.cli.question_text import open_question_lines
+    from helmsman.cli.session_ids import short_id
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import visible
 
-    session_id, questions = on_session(session, look)
+    asking, questions = on_session(session, look)
     if question is not None and not questions:
-        raise QuestionNotOpen(
-            f"Session {session_id} has no open question {question}. Leave it out to see which it has."
-        )
+        raise QuestionNotOpen(f"Session {asking.id} has no open question {question}. Leave it out to see which it has.")
     if as_json:
-        shown = [one.model_dump(by_alias=True, mode="json") for one in questions]
-        click.echo(json_line({"sessionId": session_id, "questions": shown}))
+        click.echo(json_line({"sessionId": asking.id, "questions": [one.as_dict() for one in questions]}))
     elif not questions:
-        click.echo(f"Session {session_id} asks nothing. `helmsman status {session_id}` shows what it does.", err=True)
+        require_reachable(asking)
+        click.echo(
+            f"Session {asking.id} asks nothing. See what it does: helmsman status {short_id(asking.id)}", err=True
+        )
     else:
+        console = result_console()
         for one in questions:
-            click.echo("\n".join(visible(line) for line in question_in_words(session_id, one)))
+            for line in open_question_lines(console, asking, one):
+                console.print(line, soft_wrap=True)
     return ExitCode.ASKED if questions else ExitCode.OK

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import session_argument, tell
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import require_reachable, session_argument, tell
 
 if TYPE_CHECKING:
+    from helmsman.cli.displays import Display
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import Session, WhenBusy
+    from helmsman.sessions.session import WhenBusy
 
 
 @click.command(
@@ -27,48 +29,43 @@ Examples:
 @session_argument
 @click.argument("message")
 @click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
-@click.option("--queue", "when_busy", flag_value="queue", help="While a turn is running: send it as the next turn.")
+@click.option(
+    "--queue", "when_busy", flag_value="queue", help="While a turn is running: wait here for its end, then send it."
+)
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 @json_option
 @reports_errors
 def command(
     session: str, message: str, when_busy: WhenBusy | None, images: tuple[str, ...], wait: bool, as_json: bool
-) -> int | None:
+) -> int:
     """Send a session its next message: one of Helmsman's, of an earlier run, or one a person made in the terminal.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
-    and the turn goes on; where Codex cannot go on without this process, or with --wait, it is followed to its end. While a
-    turn is running it is an error, unless --steer or --queue says what to do.
+    and the turn goes on; where Codex cannot go on without this process, or with --wait, it is followed to its end, and the
+    exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
+    --queue waits for its end.
     """
     from helmsman.cli.run import prompt_text
-    from helmsman.cli.watch import watch
+    from helmsman.cli.watch import follow_session, with_display
 
     text = prompt_text(message)
 
-    async def send(helm: Helmsman) -> Session:
-        from helmsman.cli.session_ids import full_session_id
+    async def send(helm: Helmsman, display: Display) -> int:
+        from helmsman.cli.session_ids import full_session_id, short_id
 
-        known = await full_session_id(helm, session)
-        return await helm.say(known, text, images=images, when_busy=when_busy or "error")
-
-    if wait:
-        return watch(send, as_json=as_json)
-    from helmsman.cli.on_session import with_helmsman
-
-    async def leave(helm: Helmsman) -> tuple[str, str, str | None, bool]:
-        sent = await send(helm)
+        known = await helm.session(await full_session_id(helm, session))
+        if when_busy is not None:
+            require_reachable(known)
+        sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
+        while sent.queue:  # it is kept here, so here is where to stay until Codex has it
+            await sent.feed.changed()
+        await sent.begun.wait()
         goes_on = sent.engine is not None and sent.engine.id is not None
-        if not goes_on and sent.state.is_running and when_busy is None:
-            await sent.wait(until="end")
-        return sent.id, sent.status, sent.result, goes_on
+        if wait or not goes_on:
+            return await follow_session(helm, sent, display)
+        shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_ids[-1]}
+        tell(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
+        return ExitCode.OK
 
-    session_id, status, result, goes_on = with_helmsman(leave)
-    shown = {"sessionId": session_id, "status": status, "result": result}
-    sentence = f"{session_id}: {status}" + (f"\nFollow it: helmsman watch {session_id}" if goes_on else "")
-    tell(
-        sentence if result is None else f"{sentence}\n{result}",
-        {k: v for k, v in shown.items() if v is not None},
-        as_json=as_json,
-    )
-    return None
+    return with_display(send, as_json=as_json)

@@ -11,8 +11,9 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
 
 if TYPE_CHECKING:
-    from helmsman.mcp.contract import PendingQuestion, StatusOutput
+    from helmsman.mcp.contract import StatusOutput
     from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
 
 
 @click.command(
@@ -39,43 +40,42 @@ def command(session: str, lines: int, as_json: bool) -> int:
     from helmsman.mcp.status import session_status
     from helmsman.rendering import json_line
 
-    async def look(helm: Helmsman, session_id: str) -> StatusOutput:
-        return session_status(await helm.session(session_id), output_lines=lines)
+    async def look(helm: Helmsman, session_id: str) -> tuple[Session, StatusOutput]:
+        looked_at = await helm.session(session_id)
+        return looked_at, session_status(looked_at, output_lines=lines)
 
-    status = on_session(session, look)
+    looked_at, status = on_session(session, look)
     if as_json:
         click.echo(json_line(status.model_dump(by_alias=True, mode="json", exclude_none=True)))
     else:
-        click.echo("\n".join(_in_words(status)))
+        _print(looked_at, status)
     return {"awaiting_approval": ExitCode.ASKED, "error": ExitCode.FAILED}.get(status.status, ExitCode.OK)
 
 
-def _in_words(status: StatusOutput) -> list[str]:
-    from helmsman.terminal.text import visible
+def _print(session: Session, status: StatusOutput) -> None:
+    from helmsman.cli.consoles import result_console
+    from helmsman.cli.details import detail_lines
+    from helmsman.cli.question_text import open_question_lines
+    from helmsman.terminal.text import one_line, visible
 
-    lines = [f"{status.session_id}  {status.status}"]
-    where = ", ".join(filter(None, (status.working_directory, status.model)))
-    lines += [where] if where else []
-    lines += [status.progress.text] if status.progress is not None else []
-    lines += [status.note] if status.note else []
+    standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
+    usage = status.usage
+    details = {
+        "session": status.session_id,
+        "status": standing,
+        "note": status.note,
+        "error": None if status.error is None else f"{status.error.code}: {status.error.message}",
+        "name": session.state.name,
+        "directory": status.working_directory,
+        "worktree": None if status.worktree is None else status.worktree.branch,
+        "model": status.model,
+        "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
+    }
+    for line in detail_lines({label: one_line(text or "") for label, text in details.items()}):
+        click.echo(line)
     if status.recent_output:
-        lines += ["", *status.recent_output]
-    if status.error is not None:
-        lines += ["", f"{status.error.code}: {status.error.message}"]
-    if status.pending_question is not None:
-        lines += ["", *question_in_words(status.session_id, status.pending_question)]
-    if status.usage is not None:
-        lines += ["", f"{status.usage.input_tokens:,} tokens in, {status.usage.output_tokens:,} out"]
-    return [visible(line) for line in lines]
-
-
-def question_in_words(session_id: str, question: PendingQuestion) -> list[str]:
-    """A question as a person reads it, and the command that answers it."""
-    lines = [f"Question {question.id} ({question.type})"]
-    for part in question.questions:
-        lines.append(f"  {part.question}")
-        lines += [f"    {option}" for option in part.options]
-    for name in ("command", "directory", "reason", "diff"):
-        if question.details.get(name):
-            lines += [f"  {name}:", *(f"    {line}" for line in str(question.details[name]).splitlines())]
-    return [*lines, f"Answer it: helmsman respond {session_id} {question.id} ANSWER"]
+        click.echo("\n" + visible("\n".join(status.recent_output)))
+    console = result_console()
+    for question in session.questions:
+        for text in open_question_lines(console, session, question):
+            console.print(text, soft_wrap=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import on_session, session_argument, tell
+from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
+from helmsman.errors import SessionIdle
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
@@ -35,7 +36,11 @@ def command(session: str, message: str, as_json: bool) -> None:
     text = prompt_text(message)
 
     async def steer(helm: Helmsman, session_id: str) -> str:
-        await helm.steer(session_id, text)
+        steered = await helm.session(session_id)
+        require_reachable(steered)
+        if not steered.state.is_running:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it the message with `helmsman say`.")
+        await steered.steer(text)
         return session_id
 
     session_id = on_session(session, steer)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import session_argument
-from helmsman.errors import StepFailed, StepInterrupted
+from helmsman.cli.on_session import runs_elsewhere, session_argument
+from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from anyio import CancelScope
+
+    from helmsman.cli.displays import Display
     from helmsman.events import Event
+    from helmsman.questions import Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
+
+_LOOK_SECONDS: Final = 0.5
+_LEFT: Final = "You left before the turn had ended. `helmsman status` shows how it goes on."
 
 
 @click.command(
@@ -38,16 +45,19 @@ def command(session: str, as_json: bool) -> int:
     others. Ctrl-C stops the turn; a second Ctrl-C leaves at once. The exit code is that of the turn.
     """
 
-    async def find(helm: Helmsman) -> Session:
+    async def find_and_follow(helm: Helmsman, display: Display) -> int:
         from helmsman.cli.session_ids import full_session_id
 
-        return await helm.session(await full_session_id(helm, session))
+        return await follow_session(helm, await helm.session(await full_session_id(helm, session)), display)
 
-    return watch(find, as_json=as_json)
+    return with_display(find_and_follow, as_json=as_json)
 
 
-def watch(find: Callable[[Helmsman], Awaitable[Session]], *, as_json: bool) -> int:
-    """Follow the session that `find` gives in front of a person, or for a program; the exit code."""
+def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: bool) -> int:
+    """Do something with a Helmsman whose questions are put to the person at the terminal; the exit code.
+
+    Without a terminal they are left to others: unlike `run`, this process is not the only one that can answer.
+    """
     import anyio
 
     from helmsman.cli.consoles import configure_logs
@@ -59,38 +69,80 @@ def watch(find: Callable[[Helmsman], Awaitable[Session]], *, as_json: bool) -> i
     async def run() -> int:
         from helmsman.cli.consoles import logs_wanted
         from helmsman.cli.displays import HumanDisplay, JsonDisplay
-        from helmsman.cli.follow import follow
         from helmsman.service import Helmsman
         from helmsman.terminal import has_terminal
 
-        display = JsonDisplay() if as_json else HumanDisplay(live=not logs_wanted(settings))
-        answers = display.on_question if has_terminal() else None
-        async with Helmsman(settings, on_question=answers) as helm:
-            watched = await find(helm)
-
-            async def see(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
-                async for event in watched.events():
-                    on_event(watched, event)
-                return ended(watched)
-
-            return int((await follow(see, display)).exit_code)
+        answer = None if has_terminal() else _leave_to_others
+        display = (
+            JsonDisplay(answer=answer)
+            if as_json
+            else HumanDisplay(answer=None if answer is None else (answer, ""), live=not logs_wanted(settings))
+        )
+        async with Helmsman(settings, on_question=display.on_question) as helm:
+            return await do(helm, display)
 
     return anyio.run(run)
+
+
+async def follow_session(helm: Helmsman, session: Session, display: Display) -> int:
+    """Show the running (or last) turn of a session until it ends; the exit code is that of the turn."""
+    from helmsman.cli.follow import follow
+
+    async def see(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
+        import anyio
+
+        from helmsman.concurrency import background_tasks
+
+        with anyio.CancelScope() as scope:
+            async with background_tasks() as tasks:
+                tasks.start_soon(_look_again, helm, session, scope)
+                async for event in session.events(since=session.turn_cursor):
+                    on_event(session, event)
+        return ended(session)
+
+    return int((await follow(see, display, session=session, left=_LEFT)).exit_code)
+
+
+async def _look_again(helm: Helmsman, session: Session, scope: CancelScope) -> None:
+    """Look for the end of a turn that only another process is told of; the scope is cancelled when it ended untold."""
+    import anyio
+
+    while True:
+        await anyio.sleep(_LOOK_SECONDS)
+        if not runs_elsewhere(session) or not session.task_ids:
+            continue
+        if (await helm.tasks.get(session.task_ids[-1])).is_running:
+            continue
+        await helm.session(session.id)  # which tells the session what Codex wrote down of the end
+        if session.state.is_running:
+            scope.cancel()
+        return
+
+
+async def _leave_to_others(_session: Session, _question: Question, /) -> None:
+    return None
 
 
 def ended(session: Session) -> StepResult:
     """How the turn of a session ended.
 
     Raises:
-        StepFailed: It failed.
+        StepFailed: It failed, or nobody knows.
+        StepTimedOut: It was stopped because it was silent for too long.
         StepInterrupted: Somebody stopped it.
     """
     from helmsman.step import StepResult
 
+    if session.state.is_running:
+        raise StepFailed(
+            "The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+            session_id=session.id,
+        )
     if session.status == "interrupted":
         raise StepInterrupted("The turn was interrupted. Send the session a message to go on.", session_id=session.id)
     if session.error is not None:
-        raise StepFailed(session.error.message, session_id=session.id, cause_code=session.error.code)
+        kind = StepTimedOut if session.error.code == TurnTimedOut.code else StepFailed
+        raise kind(session.error.message, session_id=session.id, cause_code=session.error.code)
     return StepResult(
         text=session.result or "", output=session.output, session_id=session.id, usage=session.usage, attempts=1
     )

@@ -15,11 +15,11 @@ from helmsman.engine import ApprovalPolicy, SandboxMode
 
 
 class Input(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
 
 
 class Output(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     def is_failure(self) -> bool:
         """Whether the call as a whole failed, and not only what it tells of."""

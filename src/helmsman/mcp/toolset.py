@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import mcp_types as types
@@ -109,12 +110,16 @@ class Toolbox:
         self._helm = helm
         self._doors = doors
         self._tools = {tool.name: tool for tool in tools}
-        self._listing = [tool.listed() for tool in tools]
+
+    @cached_property
+    def _listing(self) -> Sequence[types.Tool]:
+        """Made when it is first asked for: the schemas take longer than all else that a client's first reply waits for."""
+        return [tool.listed() for tool in self._tools.values()]
 
     async def list(
         self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=self._listing)
+        return types.ListToolsResult(tools=list(self._listing))
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> CallOutcome:
         tool = self._tools.get(params.name)

@@ -63,7 +63,8 @@ def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
         return _ended(turn, now)
     if truth.engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
-    if task.is_running and truth.engine_alive is None and now - _last_sign_of(task, turn) < GRACE:
+    # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
+    if task.is_running and truth.engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
         return _lost(task)

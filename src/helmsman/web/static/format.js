@@ -68,6 +68,19 @@ export function shortPath(path) {
   return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
 }
 
+/** A path as seen from a directory, if it is in there. */
+export function pathIn(directory, path) {
+  return directory && path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path;
+}
+
+const SHELL = /^(?:\/\S*\/)?(?:ba|z)?sh -l?c (?:'([^']*)'|"([^"\\$`!]*)")$/;
+
+/** What a shell was told to run, where the quotes around it change nothing. */
+export function shellWords(command) {
+  const told = SHELL.exec(command);
+  return told ? (told[1] ?? told[2]) : command;
+}
+
 function ago(then) {
   const seconds = Math.max(0, (Date.now() - then) / 1000);
   if (seconds < 45) return "now";

@@ -39,6 +39,11 @@ class Store extends EventTarget {
     return [...this.#recent.values()].filter((session) => !running.has(session.sessionId));
   }
 
+  /** What a session is about, as the list says it. */
+  summary(sessionId) {
+    return (this.running.find((session) => session.sessionId === sessionId) ?? this.#recent.get(sessionId))?.summary;
+  }
+
   get hasMore() {
     return this.#nextCursor !== null;
   }

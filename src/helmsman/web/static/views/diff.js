@@ -4,6 +4,7 @@ import { h } from "/dom.js";
 import { count } from "/format.js";
 
 const LINES_AT_ONCE = 400;
+const HEADER = /^(diff --git|index |--- |\+\+\+ |new file|deleted file|old mode|new mode|similarity|rename )/;
 const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/;
 
 /** The files of a diff, each with its own part of it. */
@@ -32,6 +33,15 @@ export function stat(added, removed) {
   );
 }
 
+/** A file's whole content as what was added or removed, for Codex does not say more of a new or a removed file. */
+export function asDiff(kind, content) {
+  if (!["add", "delete"].includes(kind) || /^(@@|diff |--- )/m.test(content)) return content;
+  const lines = content.replace(/\n$/, "").split("\n");
+  const sign = kind === "add" ? "+" : "-";
+  const hunk = kind === "add" ? `@@ -0,0 +1,${lines.length} @@` : `@@ -1,${lines.length} +0,0 @@`;
+  return [hunk, ...lines.map((line) => sign + line)].join("\n");
+}
+
 /** One file's diff as lines; a long one shows its beginning first. */
 export function diffLines(diff, label) {
   const lines = numbered(diff);
@@ -48,7 +58,9 @@ export function diffLines(diff, label) {
 }
 
 function lineElement({ kind, text, before, after }) {
-  return h("span", { class: `line ${kind}`, dataset: { before: before ?? "", after: after ?? "" } }, `${text || " "}\n`);
+  const [old, now] = [before, after].map((number) => String(number ?? "").padStart(4));
+  const dataset = { numbers: `${old} ${now}`, number: now.trim() ? now : old }; // both, and one where there is little room
+  return h("span", { class: `line ${kind}`, dataset }, `${text || " "}\n`);
 }
 
 function numbered(diff) {
@@ -60,10 +72,8 @@ function numbered(diff) {
     if (hunk) {
       [before, after] = [Number(hunk[1]), Number(hunk[2])];
       lines.push({ kind: "hunk", text });
-    } else if (/^(diff --git|index |--- |\+\+\+ |new file|deleted file|similarity|rename )/.test(text) && !inHunk(before)) {
+    } else if (before === null && HEADER.test(text)) {
       continue; // the heading has said it
-    } else if (text.startsWith("diff --git")) {
-      before = after = null;
     } else if (text.startsWith("+")) {
       lines.push({ kind: "add", text, after: after === null ? null : after++ });
     } else if (text.startsWith("-")) {
@@ -74,8 +84,4 @@ function numbered(diff) {
     }
   }
   return lines;
-}
-
-function inHunk(before) {
-  return before !== null;
 }

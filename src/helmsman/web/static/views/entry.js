@@ -1,8 +1,8 @@
 // One thing done in a turn, by its type.
 
 import { h } from "/dom.js";
-import { count, duration, plainOutput } from "/format.js";
-import { diffLines, stat } from "/views/diff.js";
+import { count, duration, pathIn, plainOutput, shellWords } from "/format.js";
+import { asDiff, diffLines, stat } from "/views/diff.js";
 import { prose } from "/views/prose.js";
 
 const SHORT_OUTPUT = 14;
@@ -26,10 +26,10 @@ const NAMES = {
   error: "Error",
 };
 
-/** An entry of the transcript as an article. `readWhole` reads the entry again, uncut. */
-export function entryElement(entry, readWhole) {
+/** An entry of the transcript as an article. Paths are told from `directory`; `readWhole` reads the entry again, uncut. */
+export function entryElement(entry, { directory, readWhole }) {
   const { item } = entry;
-  const body = (BODIES[item.type] ?? unknown)(item);
+  const body = (BODIES[item.type] ?? unknown)(item, directory);
   const running = item.status === "started" || item.status === "in_progress";
   return h(
     "article",
@@ -66,9 +66,9 @@ const BODIES = {
   agent_message: (item) => prose(item.text),
   reasoning: (item) => foldable(firstLine(item.text) || "…", item.text.includes("\n") ? prose(item.text) : null, false),
   command_execution: command,
-  file_change: (item) => [
+  file_change: (item, directory) => [
     item.declined ? h("p", { class: "quiet" }, "Declined; nothing was changed.") : null,
-    (item.changes ?? []).map(change),
+    (item.changes ?? []).map((one) => change(one, directory)),
   ],
   mcp_tool_call: (item) => toolCall(`${item.server} · ${item.tool}`, item),
   dynamic_tool_call: (item) => toolCall(item.tool, item),
@@ -97,7 +97,7 @@ function command(item) {
   const line = h(
     "div",
     { class: "command-line" },
-    h("code", { class: "mono" }, item.command),
+    h("code", { class: "mono", title: item.command }, shellWords(item.command)),
     h(
       "span",
       { class: "facts" },
@@ -111,16 +111,17 @@ function command(item) {
   return [line, foldable(`${count(lines, "line")} of output`, output(text), lines <= SHORT_OUTPUT || failed || running)];
 }
 
-function change(one) {
+function change(one, directory) {
   const words = { add: "new", delete: "removed", update: "changed" };
+  const [path, movedTo] = [one.path, one.movedTo].map((each) => each && pathIn(directory, each));
   const heading = [
-    h("code", { class: "mono path" }, one.movedTo ? `${one.path} → ${one.movedTo}` : one.path),
+    h("code", { class: "mono path", title: one.path }, movedTo ? `${path} → ${movedTo}` : path),
     h("span", { class: `kind ${one.kind}` }, one.movedTo ? "moved" : (words[one.kind] ?? one.kind)),
     stat(one.added, one.removed),
   ];
   if (!one.diff) return h("div", { class: "change" }, heading);
   const short = one.diff.split("\n").length <= SHORT_DIFF;
-  return foldable(heading, diffLines(one.diff, `Changes of ${one.path}`), short);
+  return foldable(heading, diffLines(asDiff(one.kind, one.diff), `Changes of ${path}`), short);
 }
 
 function toolCall(name, item) {

@@ -131,10 +131,10 @@ export class SessionList {
     row.replaceChildren(
       h("span", { class: `mark ${statusTone(session.status ?? "")}`, title: statusWord(session.status ?? "") }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
+      session.status ? h("span", { class: "visually-hidden" }, `(${statusWord(session.status)})`) : "",
       h(
         "span",
         { class: "under quiet" },
-        session.isActive ? h("span", { class: "word" }, statusWord(session.status)) : null,
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
         timeAgo(session.timestamp),
       ),

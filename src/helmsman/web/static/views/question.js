@@ -30,7 +30,7 @@ const LABELS = {
 const YES = new Set(["approve", "accept"]);
 const WITH_WORDS = { deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
 const REFUSALS = ["decline", "cancel"];
-const SHOWN_AS = new Set(["command", "directory", "reason", "diff", "changes", "prefixes"]);
+const SHOWN_OTHERWISE = new Set(["paths", "changes", "files", "prefixes"]);
 
 /** A card that answers its question; `withSession` says whose it is, where that is not plain. */
 export function questionCard(question, { withSession }) {
@@ -69,14 +69,15 @@ async function answer(card, question, answers) {
 
 function details(question) {
   const { command, directory = question.directory, reason, diff, ...rest } = question.details;
-  const others = Object.entries(rest).filter(([name, value]) => !SHOWN_AS.has(name) && value !== null);
-  const text = question.questions.length === 1 ? question.questions[0].question : "";
+  const others = Object.entries(rest).filter(([name, value]) => !SHOWN_OTHERWISE.has(name) && value !== null);
+  const saysAll = (command || diff) && !rest.grantRoot; // then the question has only the same in a sentence
+  const text = question.questions.length === 1 && !saysAll ? question.questions[0].question : "";
   return h(
     "div",
     { class: "about" },
-    text && text !== command ? h("p", { class: "asked" }, text) : null,
+    text ? h("p", { class: "asked" }, text) : null,
     command ? h("pre", { class: "code", tabindex: "0" }, Array.isArray(command) ? command.join(" ") : String(command)) : null,
-    reason && reason !== text ? h("p", {}, h("span", { class: "quiet" }, "Reason: "), String(reason)) : null,
+    reason && !text.includes(reason) ? h("p", {}, h("span", { class: "quiet" }, "Reason: "), String(reason)) : null,
     diff ? diffs(String(diff)) : null,
     directory ? h("p", { class: "quiet" }, "in ", h("span", { title: directory }, shortPath(String(directory)))) : null,
     others.length ? h("details", {}, h("summary", {}, "Details"), h("pre", { class: "output", tabindex: "0" }, asText(others))) : null,

@@ -57,9 +57,9 @@ export class SessionView {
   }
 
   async open() {
-    this.transcript.open();
     this.#showQuestions();
     await this.#read();
+    this.transcript.open();
     store.refreshQuestions(); // to look at a session may attach to it, and so bring questions to light
   }
 
@@ -159,7 +159,9 @@ export class SessionView {
   #show(session) {
     const before = this.#session;
     this.#session = session;
-    this.heading.textContent = session.name ?? session.prompt?.trim().split("\n", 1)[0] ?? session.sessionId;
+    this.transcript.directory = session.workingDirectory;
+    const first = store.summary(this.id) ?? session.prompt?.trim().split("\n", 1)[0];
+    this.heading.textContent = session.name ?? first ?? session.sessionId;
     setPlace(this.heading.textContent.slice(0, 60));
     this.state.replaceChildren(statusPill(session.status));
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status);

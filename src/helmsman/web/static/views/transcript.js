@@ -13,6 +13,7 @@ const NEAR = 600; // pixels from an end at which more is read
 const AT_END = 60;
 
 export class Transcript {
+  directory = null;
   #path;
   #shown = new Map(); // index → {element, written}
   #first = 0;
@@ -189,7 +190,7 @@ export class Transcript {
   }
 
   #make(entry) {
-    const element = entryElement(entry, (index) => this.#showWhole(index));
+    const element = entryElement(entry, { directory: this.directory, readWhole: (index) => this.#showWhole(index) });
     this.#shown.set(entry.index, { element, written: JSON.stringify(entry) });
     return element;
   }

@@ -1,0 +1,195 @@
+"""What `helmsman doctor` finds out from Codex itself: version, handshake, account, MCP servers, sandbox, detaching."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.cli.check_report import Check
+from helmsman.codex.app_server_engine import AppServerEngine
+from helmsman.codex.detached import can_detach, why_bound
+from helmsman.codex.features import Feature, Version
+from helmsman.codex.sandbox_check import check_sandbox
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.codex.mcp_servers import McpServer
+    from helmsman.service import Helmsman
+    from helmsman.settings import Settings
+
+_OLDEST: Final = Version.parse("0.93.0")
+_ACCOUNTS: Final = {"chatgpt": "ChatGPT", "apiKey": "an API key"}
+_HANDSHAKE_SECONDS: Final = 60
+
+_SERVERS_SECONDS: Final = 60.0
+"""Codex waits for each MCP server, all at once, up to the server's own limit: usually 10 to 30 seconds."""
+
+_ERROR_LENGTH: Final = 160
+"""Codex's errors about MCP servers say everything several times."""
+
+
+async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
+    """Everything about a Codex that was found."""
+    checks = [check_version(binary)]
+    engine = await _open_engine(helm)
+    if isinstance(engine, HelmsmanError):
+        checks.append(no_handshake(engine))
+    else:
+        checks += [_handshake(binary, engine), await _account(engine), *await _mcp_servers(engine)]
+    return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
+
+
+def check_version(binary: CodexBinary) -> Check:
+    detail = f"{binary.version} at {binary.path}"
+    if binary.version < _OLDEST:
+        return Check(
+            name="Codex",
+            status="warning",
+            detail=f"{detail}, older than any that Helmsman is tested with.",
+            fix=f"Update it to {_OLDEST} or newer.",
+        )
+    return Check(name="Codex", status="ok", detail=detail)
+
+
+async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
+    """The engine, or why there is none."""
+    try:
+        with anyio.fail_after(_HANDSHAKE_SECONDS):
+            engine = await helm.engine()
+    except HelmsmanError as error:
+        return error
+    except TimeoutError:
+        return HelmsmanError(f"no answer within {_HANDSHAKE_SECONDS} s. Run `codex app-server` by hand to see why.")
+    assert isinstance(engine, AppServerEngine)
+    return engine
+
+
+def no_handshake(error: HelmsmanError) -> Check:
+    lines = str(error.details.get("stderr") or "").splitlines()
+    said = next((line for line in lines if line.startswith("Error")), None)  # what follows it may be a backtrace
+    if said is None:
+        return Check(name="Handshake", status="failed", detail=error.message)
+    return Check(
+        name="Handshake",
+        status="failed",
+        detail=f"the app-server does not start: {said.rstrip('.')}.",
+        fix="Mend that, then run `codex app-server` by hand to see that it stays up.",
+    )
+
+
+def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
+    info = engine.info
+    said = binary.version if info is None else info.version
+    if said != binary.version:
+        return Check(
+            name="Handshake",
+            status="warning",
+            detail=f"the app-server says it is {said}, the binary {binary.version}.",
+            fix="Check that CODEX_CLI_PATH does not name a wrapper of another Codex.",
+        )
+    return Check(name="Handshake", status="ok", detail="the app-server answers")
+
+
+async def _account(engine: AppServerEngine) -> Check:
+    try:
+        account = await engine.api.account()
+    except HelmsmanError as error:
+        return Check(name="Account", status="warning", detail=error.message)
+    if account.kind is not None:
+        plan = f", plan {account.plan}" if account.plan else ""
+        who = f" as {account.email}" if account.email else ""
+        how = _ACCOUNTS.get(account.kind, account.kind)
+        return Check(name="Account", status="ok", detail=f"logged in with {how}{who}{plan}")
+    if account.requires_login:
+        return Check(name="Account", status="failed", detail="not logged in.", fix="Run `codex login`.")
+    return Check(name="Account", status="ok", detail="no login needed: Codex is configured for a provider of its own")
+
+
+# --- the MCP servers Codex uses --------------------------------------------------------------------------------------
+
+
+async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
+    try:
+        configured = (await engine.api.configuration()).get("mcp_servers")
+        servers = await engine.api.mcp_servers(timeout=_SERVERS_SECONDS)
+    except HelmsmanError as error:
+        return [Check(name="MCP servers", status="warning", detail=error.message)]
+    return check_mcp_servers(servers, configured if isinstance(configured, dict) else {})
+
+
+def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any]) -> list[Check]:
+    """One line for those that are well, and one for each that is not."""
+    entries = {server.name: configured.get(server.name) for server in servers}
+    on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
+    well = [f"{server.name} ({_count(server.tools)})" for server in on if server.answers and not server.needs_login]
+    checks = [_unwell(server, required=_is(entries[server.name], "required", True)) for server in on]
+    if well:
+        checks.insert(0, Check(name="MCP servers", status="ok", detail=", ".join(well)))
+    if not on:
+        return [Check(name="MCP servers", status="ok", detail="Codex uses none")]
+    return [check for check in checks if check is not None]
+
+
+def _unwell(server: McpServer, *, required: bool) -> Check | None:
+    name = f"MCP server {server.name}"
+    if server.needs_login:
+        fix = f"Run `codex mcp login {server.name}`."
+        return Check(name=name, status="failed" if required else "warning", detail="needs a login.", fix=fix)
+    if server.answers:
+        return None
+    if server.answers is None:
+        detail = "shows no tools; this Codex does not say whether it has none or does not start."
+    else:
+        detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
+    if required:
+        detail += " It is required, so no session starts either."
+    fix = f"See `codex mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
+    return Check(name=name, status="failed" if required else "warning", detail=detail, fix=fix)
+
+
+def _is(entry: object, key: str, value: bool) -> bool:
+    return isinstance(entry, dict) and entry.get(key) is value
+
+
+def _count(tools: int) -> str:
+    return "1 tool" if tools == 1 else f"{tools} tools"
+
+
+def _short(error: str) -> str:
+    said = " ".join(error.removeprefix("MCP startup failed: ").split()).rstrip(".")
+    return said if len(said) <= _ERROR_LENGTH else f"{said[:_ERROR_LENGTH]}…"
+
+
+# --- where it runs ---------------------------------------------------------------------------------------------------
+
+
+async def _sandbox(binary: CodexBinary) -> Check:
+    sandbox = await check_sandbox(binary)
+    if sandbox.works is None:
+        fix = sandbox.fix or "Try a command in Codex itself before you rely on it."
+        return Check(name="Sandbox", status="warning", detail=f"{sandbox.detail}.", fix=fix)
+    detail = sandbox.detail if sandbox.works else f"{sandbox.detail.rstrip('.')}."
+    return Check(name="Sandbox", status="ok" if sandbox.works else "failed", detail=detail, fix=sandbox.fix)
+
+
+def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
+    """Whether work goes on when the one who asked for it has gone."""
+    if not settings.detach:
+        detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
+        return Check(name="Detaching", status="ok", detail=detail)
+    if not can_detach(binary):
+        fix = f"Get a newer one ({Feature.UNIX_SOCKET.versions}), or set HELMSMAN_DETACH=0 if that is all right."
+        return Check(name="Detaching", status="warning", detail=why_bound(binary) or "", fix=fix)
+    if not binary.can(Feature.GUARDED_SOCKET):
+        detail = (
+            f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
+            "reach the engine's socket."
+        )
+        fix = f"Get a newer one ({Feature.GUARDED_SOCKET.versions}), or set HELMSMAN_DETACH=0 for such sessions."
+        return Check(name="Detaching", status="warning", detail=detail, fix=fix)
+    return Check(name="Detaching", status="ok", detail="work and open questions survive the process that started them")

@@ -1,0 +1,69 @@
+"""What a shell offers when somebody presses Tab where a session or a task is to be named.
+
+Reads the disk alone and starts nothing: it runs on a key press. A shell that completes has no place for an error, so
+where something cannot be read there is nothing to offer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
+
+_OFFERED: Final = 50
+_HELP_WIDTH: Final = 60
+
+
+def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
+    from helmsman.cli.session_ids import short_id
+    from helmsman.engines import session_index
+    from helmsman.settings import load_settings
+
+    try:
+        found, _ = session_index(load_settings()).list(limit=_OFFERED)
+    except (HelmsmanError, OSError):
+        return []
+    return [
+        _item(name, info.name or info.first_prompt)
+        for info in found
+        for name in (short_id(info.session_id), info.session_id)
+        if name.startswith(typed) and (typed or name != info.session_id)
+    ]
+
+
+def complete_task(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The newest tasks, by alias and by id."""
+    from helmsman.settings import load_settings
+    from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+    try:
+        place = load_settings().state_dir / REGISTRY_NAME
+        if not place.exists():
+            return []
+        registry = Registry(place)
+        try:
+            found, _ = registry.list(limit=_OFFERED)
+        finally:
+            registry.close()
+    except (HelmsmanError, OSError):
+        return []
+    return [_item(name, task.instruction) for task in found for name in (task.alias, task.id) if name.startswith(typed)]
+
+
+def complete_session_or_task(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Sessions, and tasks by their ids: an alias means no session."""
+    tasks = [item for item in complete_task(context, parameter, typed) if item.value.startswith("T-")]
+    return [*complete_session(context, parameter, typed), *tasks]
+
+
+def _item(name: str, about: str | None) -> CompletionItem:
+    from click.shell_completion import CompletionItem
+
+    from helmsman.terminal.text import one_line
+
+    return CompletionItem(name, help=one_line(about or "")[:_HELP_WIDTH])

@@ -1,0 +1,205 @@
+"""What `helmsman doctor` finds around Codex: settings, directories, tasks, engines, the login shell, git, the clients."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from helmsman.cli.check_report import Check
+from helmsman.cli.client_files import surroundings
+from helmsman.clients.launch import Running, launch_words
+from helmsman.clients.overview import look_at_clients
+from helmsman.codex.engine_overview import engine_overviews
+from helmsman.codex.features import Feature
+from helmsman.codex.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
+from helmsman.errors import InvalidSetting, RegistryUnavailable
+from helmsman.settings import ensure_state_dir
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from helmsman.codex.binary import CodexBinary
+    from helmsman.settings import Settings
+
+_GIT_SECONDS: Final = 10
+
+_SLOW: Final = 1.0
+"""From here on one notices it at every start of a session."""
+
+_STALE: Final = {
+    "orphaned": "has lost its keeper, and nobody would end it",
+    "not answering": "does not answer",
+}
+
+
+def check_settings(settings: Settings) -> Check:
+    files = ", ".join(str(file.path) for file in settings.files)
+    return Check(name="Settings", status="ok", detail=files or "defaults and environment (there is no helmsman.toml)")
+
+
+def check_codex_home(settings: Settings) -> Check:
+    home = settings.codex_home
+    if not home.exists() and home.name == ".codex" and home.parent.is_dir():
+        return Check(name="Codex home", status="ok", detail=f"{home} (Codex makes it when it first starts)")
+    if not home.exists():
+        return Check(
+            name="Codex home",
+            status="failed",
+            detail=f"{home} does not exist.",
+            fix=f"Make it (`mkdir {home}`), or run `codex` once, or set CODEX_HOME.",
+        )
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        return Check(
+            name="Codex home",
+            status="failed",
+            detail=f"{home} cannot be written to.",
+            fix="Mend its permissions, or set CODEX_HOME to a directory of your own.",
+        )
+    return Check(name="Codex home", status="ok", detail=str(home))
+
+
+def check_state(settings: Settings) -> list[Check]:
+    """The state directory and what lives in it; without the first there is nothing to say of the rest."""
+    try:
+        path = ensure_state_dir(settings.state_dir)
+    except InvalidSetting as error:
+        return [Check(name="State", status="failed", detail=error.message)]
+    if not os.access(path, os.W_OK | os.X_OK):
+        return [
+            Check(
+                name="State",
+                status="failed",
+                detail=f"{path} cannot be written to.",
+                fix="Mend its permissions, or set HELMSMAN_STATE_DIR to another directory.",
+            )
+        ]
+    return [Check(name="State", status="ok", detail=str(path)), check_tasks(path), *check_engines(path)]
+
+
+def check_tasks(state_dir: Path) -> Check:
+    """Whether the registry is whole: looked at without changing it first, for a damaged one is put aside when it is used."""
+    path = state_dir / REGISTRY_NAME
+    if not path.exists():
+        return Check(name="Tasks", status="ok", detail="none yet")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        said = str(error)
+    if said != "ok":
+        return Check(
+            name="Tasks",
+            status="failed",
+            detail=f"the task registry {path} is damaged ({said}).",
+            fix="Run `helmsman tasks`: it keeps the damaged file beside it and begins a new one; sessions are not touched.",
+        )
+    registry = Registry(path)
+    try:
+        running = len(registry.running())
+    except RegistryUnavailable as error:
+        return Check(name="Tasks", status="failed", detail=error.message)
+    finally:
+        registry.close()
+    return Check(name="Tasks", status="ok", detail=f"the registry is whole; {running or 'none'} running")
+
+
+def check_engines(state_dir: Path) -> list[Check]:
+    """The engines that run without anybody, and those that nobody would miss."""
+    return engine_lines(engine_overviews(state_dir))
+
+
+def engine_lines(engines: list[dict[str, Any]]) -> list[Check]:
+    stale = [engine for engine in engines if engine["status"] in _STALE]
+    well = [f"{engine['id']} (Codex {engine['codexVersion']}, {engine['status']})" for engine in engines]
+    well = [line for engine, line in zip(engines, well, strict=True) if engine not in stale]
+    checks = [Check(name="Engines", status="ok", detail=", ".join(well) or "none running")] if well or not stale else []
+    checks += [
+        Check(
+            name="Engines",
+            status="warning",
+            detail=f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}.",
+            fix=f"Run `helmsman engines stop {engine['id']}`.",
+        )
+        for engine in stale
+    ]
+    return checks
+
+
+def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
+    """What the user's profile costs: Codex runs a login shell for every session. None where there is no such shell."""
+    shell = login_shell(env)
+    return None if shell is None else login_shell_line(shell, measure_profile(shell, env), settings, binary)
+
+
+def login_shell_line(shell: str, seconds: float | None, settings: Settings, binary: CodexBinary | None) -> Check:
+    name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
+    if seconds is None:
+        detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex starts one for every session."
+        return Check(name=name, status="warning", detail=detail, fix=look)
+    taken = f"{shell} takes {seconds * 1000:.0f} ms"
+    if seconds >= _SLOW:
+        return Check(
+            name=name,
+            status="warning",
+            detail=f"{taken}, and every new session waits for it.",
+            fix=f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells.",
+        )
+    return Check(name=name, status="ok", detail=f"{taken}; {_snapshots(seconds, settings, binary)}")
+
+
+def _snapshots(seconds: float, settings: Settings, binary: CodexBinary | None) -> str:
+    if binary is not None and not binary.can(Feature.SHELL_SNAPSHOT):
+        return "this Codex runs it for every command"
+    if settings.shell_snapshots != "auto":
+        return f"snapshots of it are {settings.shell_snapshots} (HELMSMAN_SHELL_SNAPSHOTS)"
+    if seconds <= QUICK:
+        return "that is quick, so each command runs it and no session makes a snapshot"
+    return "each session runs it once and its commands use a snapshot"
+
+
+def check_clients(settings: Settings) -> list[Check]:
+    running = Running.now()
+    here = {launch_words(running, shared=False), launch_words(running, shared=True)}
+    found = look_at_clients(surroundings(settings), here)
+    if not found:
+        return [Check(name="Clients", status="ok", detail="none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
+    return [
+        Check(
+            name=finding.client.title,
+            status="warning" if finding.fix else "ok",
+            detail=finding.detail,
+            fix=finding.fix,
+        )
+        for finding in found
+    ]
+
+
+def check_git() -> Check:
+    git = shutil.which("git")
+    if git is None:
+        return Check(
+            name="Git",
+            status="warning",
+            detail="not found; Codex works without it, but worktrees and the exec engine's check of a repository do not.",
+            fix="Install git.",
+        )
+    try:
+        shown = subprocess.run(
+            [git, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(name="Git", status="warning", detail=f"{git} does not run: {error}.", fix="Install git again.")
+    return Check(name="Git", status="ok", detail=shown.stdout.strip() or git)

@@ -1,0 +1,59 @@
+"""Very many sessions, each stopped at a moment that chance decides (always the same chance): none is lost, nothing stays."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import always, hang, run, say
+from tests.faults.scene import SECONDS, Scene, bound
+
+if TYPE_CHECKING:
+    from helmsman import Helmsman
+
+pytestmark = [pytest.mark.anyio, bound]
+
+SESSIONS = 500
+AT_ONCE = 10
+SLOWEST = 0.3
+"""No session is left alone for longer before it is stopped."""
+
+
+async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
+    chance = random.Random(500)
+    scene.model.on("quick", always(say("Done.")))
+    scene.model.on("silent", always(hang()))
+    scene.model.on("talks", always(say("Some", hang())))
+    scene.model.on("works", run("sleep 1000"), always(hang()))
+    orders = [
+        (chance.choice(["quick", "silent", "talks", "works"]), chance.uniform(0, SLOWEST)) for _ in range(SESSIONS)
+    ]
+    ends: Counter[str] = Counter()
+    tasks: list[str] = []
+
+    async def work(helm: Helmsman) -> None:
+        while orders:
+            prompt, patience = orders.pop()
+            session = await helm.start(prompt, cwd=scene.repo)
+            await session.wait(until="end", timeout=patience)
+            await session.interrupt()
+            assert not session.state.is_running
+            ends[session.status] += 1
+            tasks.extend(session.task_ids)
+
+    async with scene.helmsman() as helm:
+        async with anyio.create_task_group() as group:
+            for _ in range(AT_ONCE):
+                group.start_soon(work, helm)
+        assert set(ends) == {"done", "interrupted"}
+        assert ends.total() == len(set(tasks)) == SESSIONS
+        await helm.ledger.write()
+        known = await helm.ledger.registry(lambda registry: [registry.get(task) for task in tasks])
+        told = Counter(task.status for task in known if task is not None)
+        assert (told["completed"], told["canceled"]) == (ends["done"], ends["interrupted"])
+        with anyio.fail_after(SECONDS):
+            await scene.next_session_works(helm)

@@ -1,0 +1,63 @@
+"""Two Helmsmen with engines of their own want one session: Codex lets one write, and the other is told how to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.codex.features import Feature
+from helmsman.errors import SessionLocked
+from helmsman.testing import hang, say
+from tests.faults.scene import SECONDS, Scene, bound
+
+if TYPE_CHECKING:
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+
+pytestmark = [pytest.mark.anyio, bound]
+
+
+async def ended(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def needs_lock(helm: Helmsman) -> None:
+    if not (await helm.codex()).can(Feature.WRITER_LOCK):
+        pytest.skip("This Codex locks no session.")
+
+
+async def test_a_session_that_another_holds_is_locked_can_be_forked_and_is_free_when_the_other_has_left(
+    scene: Scene,
+) -> None:
+    scene.model.on("one", say("first"))
+    scene.model.on("two", say("second"))
+    scene.model.on("aside", say("in a fork"))
+    async with scene.helmsman() as second:
+        await needs_lock(second)
+        async with scene.helmsman() as first:
+            session_id = (await ended(await first.start("one", cwd=scene.repo))).id
+            with pytest.raises(SessionLocked, match="fork the session") as caught:
+                await second.say(session_id, "two")
+            assert caught.value.retryable
+            session = await second.session(session_id)
+            assert not session.state.is_running
+            assert (await second.tasks.get(session.task_ids[-1])).status == "failed"
+            assert (await ended(await second.fork(session_id, "aside"))).result == "in a fork"
+            assert (await ended(await first.say(session_id, "two"))).result == "second"
+        assert (await ended(await second.say(session_id, "two"))).result == "second"
+        await scene.next_session_works(second, after=session)
+
+
+async def test_a_session_that_another_is_working_in_is_left_to_it(scene: Scene) -> None:
+    scene.model.on("work", hang())
+    async with scene.helmsman() as second, scene.helmsman() as first:
+        await needs_lock(second)
+        session = await first.start("work", cwd=scene.repo)
+        with pytest.raises(Exception, match=r"another process|A turn is running") as caught:
+            await second.say(session.id, "me too")
+        assert caught.value.code in ("session_locked", "session_busy")  # type: ignore[attr-defined]
+        assert session.state.is_running
+        await first.interrupt(session.id)
+        assert session.status == "interrupted"

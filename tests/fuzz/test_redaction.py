@@ -1,0 +1,108 @@
+"""Redaction on texts made of all that secrets are written with: it settles at once, and it leaves no secret."""
+
+from __future__ import annotations
+
+import json
+import string
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.redaction import redact, redact_value
+from tests.fuzz.effort import fuzzed
+
+PIECES = st.sampled_from(
+    [
+        "API_KEY",
+        "password",
+        "clientSecret",
+        "--token",
+        "token",
+        "Authorization",
+        "cookie:",
+        "x-auth-token",
+        "KEY",
+        "name",
+    ]
+    + [
+        "=",
+        ":",
+        "=>",
+        "==",
+        " ",
+        "\t",
+        "\n",
+        "\r",
+        ",",
+        ";",
+        "&",
+        "?sig=",
+        '"',
+        "'",
+        "\\",
+        '\\"',
+        '"""',
+        "'''",
+        "[",
+        "]",
+        "{",
+        "}",
+    ]
+    + ["Bearer ", "basic ", "https://", "user:", "@", "/", ".", "-", "_", "eyJ", "sk-", "ghp_", "AKIA", "xoxb-", "SG."]
+    + [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY-----",
+        "[redacted]",
+        "[redac",
+        "ted]",
+        "null",
+        "true",
+        "é",
+        "\\n",
+        "\\t",
+    ]
+    + ["abcdefgh12345678", "A1" * 12, "z" * 30]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=14).map("".join)
+SECRETS = st.text(string.ascii_letters + string.digits, min_size=24, max_size=40).filter(
+    lambda text: any(char.isdigit() for char in text)
+)
+SHAPES = st.sampled_from(
+    ["sk-proj-1{}", "ghp_{}", "github_pat_{}", "xoxb-{}", "hf_{}", "glpat-{}", "npm_{}aaaaaa", "Bearer 1{}"]
+    + [
+        "API_KEY={}",
+        'password: "{}"',
+        "--token {}",
+        "https://user:{}@example.org/",
+        '{{"clientSecret": "{}"}}',
+        "&sig={}",
+    ]
+)
+
+
+@fuzzed(800)
+@given(TEXTS)
+def test_redacting_again_changes_nothing(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+
+
+@fuzzed(600)
+@given(TEXTS, SHAPES, SECRETS, TEXTS, st.sampled_from(["\n", " ", "\n  "]))
+def test_no_text_around_it_lets_a_secret_through(before: str, shape: str, secret: str, after: str, gap: str) -> None:
+    assert secret not in redact(before + gap + shape.format(secret) + "\n" + after)
+
+
+@fuzzed(300)
+@given(
+    st.recursive(
+        TEXTS | st.none() | st.integers(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=6,
+    )
+)
+def test_data_keeps_its_shape_and_settles_at_once(value: object) -> None:
+    once = redact_value(value)
+    assert redact_value(once) == once
+    json.dumps(once)
+    assert type(once) is type(value)
