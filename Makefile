@@ -7,7 +7,7 @@ WORKERS ?= 2
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix bench lint types audit format goldens images constraints clean
+.PHONY: help setup demo test cover matrix bench lint types audit format goldens images reference constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ goldens: $(VENV)/.dev ## Record the transcripts of every Codex version again
 
 images: $(VENV)/.dev ## Make the pictures of the documentation again
 	$(BIN)/python scripts/make_images.py
+
+reference: $(VENV)/.dev ## Write docs/reference.md from the code
+	$(BIN)/python scripts/make_reference.py
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt

@@ -21,7 +21,7 @@ from bench.wire import McpWire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROUNDS = 30
+ROUNDS = 12
 AT_MOST = 1.15
 _IDLE_SECONDS = 20
 _IDLE_AT_MOST = 0.1

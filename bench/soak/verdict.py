@@ -90,12 +90,15 @@ def _judge_one(
         verdict.lost.append(f"{_name(work)}: still {status}")
         return
     turn = None if rollout is None else next(turns_of(rollout), None)
+    allowed = _ALLOWED[turn.outcome] if turn is not None else {"error", "interrupted"}
+    if work.refused:
+        allowed = {*allowed, "error"}  # the turn that was recorded last is then not the one that was asked for last
     if (told["status"], told.get("result")) != (status, result):
         verdict.untrue.append(
             f"{_name(work)}: one server says {told['status']} ({told.get('error')}), the other {status} "
             f"({read.get('error')}); Codex recorded {_in_words(turn)}"
         )
-    elif status not in (_ALLOWED[turn.outcome] if turn is not None else {"error", "interrupted"}):
+    elif status not in allowed:
         verdict.untrue.append(f"{_name(work)}: {status} ({read.get('error')}), but Codex recorded {_in_words(turn)}")
     elif status == "done" and not any(answer(number) in (result or "") for number in work.numbers):
         verdict.untrue.append(f"{_name(work)}: its result is {result!r}")
@@ -116,7 +119,7 @@ def _claim_unknown(rollouts: Mapping[str, Path], books: Books, verdict: Verdict)
         sessions = by_number.get(work.number, [])
         if work.session_id is None and sessions:
             work.session_id = sessions[0]
-        if len(sessions) > 1 + work.failed_starts:
+        if len(sessions) > 1 + work.refused:
             verdict.doubled.append(f"{_name(work)}: {', '.join(sessions)}")
 
 

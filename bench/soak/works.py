@@ -18,8 +18,8 @@ class Work:
     """The prompts that may have reached it; the answer has to be to one of them."""
     approved: set[int] = field(default_factory=set[int])
     """The prompts for whose command somebody said yes."""
-    failed_starts: int = 0
-    """How often its client was told that it could not be started, and so tried again."""
+    refused: int = 0
+    """How often its client was told that a session or a message could not be begun."""
     told: str | None = None
     """How it ended, as its own client was told."""
     result: str | None = None
@@ -33,7 +33,9 @@ class Books:
     counts: Counter[str] = field(default_factory=Counter[str])
     """Faults and what clients did, by name."""
     errors: Counter[str] = field(default_factory=Counter[str])
-    """Errors that tools answered with, by code."""
+    """Errors that tools answered with, by tool and code."""
+    examples: dict[str, str] = field(default_factory=dict[str, str])
+    """The text of one error of each kind."""
     problems: list[str] = field(default_factory=list[str])
     """What should never happen."""
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))

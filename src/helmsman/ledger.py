@@ -20,6 +20,8 @@ from helmsman.errors import EngineStartFailed, RegistryUnavailable
 from helmsman.events import (
     EngineGone,
     ItemDelta,
+    ItemEnded,
+    ItemStarted,
     QuestionAsked,
     QuestionClosed,
     TurnEnded,
@@ -89,6 +91,8 @@ class Ledger:
         self._registry: Registry | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
+        self._not_begun: set[str] = set()
+        """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
         self._changes: dict[str, TaskChanges] = {}
         self._uncounted: dict[str, tuple[str, str | None]] = {}
         """Tasks that ended and were taken over before, with their session and turn."""
@@ -121,6 +125,7 @@ class Ledger:
             while True:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
+                    self._not_begun.add(task.id)
                     return None
                 if (begun := await self._with_session(task)) is not None:
                     return begun
@@ -160,12 +165,14 @@ class Ledger:
     async def place(self, task_id: str, engine: str | None) -> None:
         """Write down which engine will run the task, before that hears of it: others look there if we die."""
         if engine is not None:
+            self._not_begun.discard(task_id)
             self._note(task_id, {"engine": engine})
             await self.write()
 
     def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
         """The task is the running turn of this session from now on."""
         self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
+        self._not_begun.discard(task_id)
         self._note(
             task_id,
             {
@@ -183,10 +190,12 @@ class Ledger:
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
         """The task never became a turn."""
+        self._not_begun.discard(task_id)
         self._note(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None}, urgent=True)
 
     def cancel(self, task_id: str, note: str) -> None:
         """The task was taken back before it became a turn."""
+        self._not_begun.discard(task_id)
         self._note(task_id, {"status": "canceled", "note": note}, urgent=True)
 
     def remark(self, task_id: str, note: str) -> None:
@@ -218,6 +227,8 @@ class Ledger:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
             self._note(running.id, _ending(session, running.used), urgent=True)
             return
+        if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
+            return  # to be written within half a second anyway, and it would say the same
         changes: TaskChanges = {
             "turn_id": session.state.turn_id,
             "model": session.model,
@@ -275,6 +286,9 @@ class Ledger:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             for running in self._running.values():  # in an engine that goes on without us
                 self._note(running.id, {"owner": None})
+            for task_id in self._not_begun:
+                note = "Helmsman was closed before it began. Start it again if it is still wanted."
+                self._note(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
             if self._registry is not None:
                 await anyio.to_thread.run_sync(self._registry.close)

@@ -26,10 +26,10 @@ def redact(text: str) -> str:
     """The text without the secrets in it. Redacting twice changes nothing more."""
     text = _PRIVATE_KEY.sub(REDACTED, text)
     text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
+    text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
     text = _redact_assignments(text)
     text = _SIGNATURE.sub(rf"\g<name>{REDACTED}", text)
     text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
-    text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)
     return _TOKEN.sub(REDACTED, text)
 
 
@@ -153,7 +153,9 @@ def _redact_assignments(text: str) -> str:
         end = match.end()
         pieces.append(text[position:end])
         name = match["option"] or match["name"]
-        if is_secret_name(name):
+        inner = _NAME_BEFORE_VALUE.match(text, end) if match[0][-1] in " \t" else None
+        if is_secret_name(name) and (inner is None or not is_secret_name(inner["option"] or inner["name"])):
+            # else what follows is another name (`token: password: "…"`), and the secret is its value
             grammar = _ENV_VALUE if name.isupper() and match[0].endswith("=") else _VALUE
             if value := grammar.match(text, end):
                 pieces.append(_quoted_like(value[0]))
@@ -176,7 +178,10 @@ def _quoted_like(value: str) -> str:
 _HEADER: Final = re.compile(
     r"""(?:(?<![\w-])|(?<=\\[bfnrt]))
     (?P<name>(?:proxy-)?authorization(?:\\?["'])?[ \t]*+[:=][ \t]*+(?:\\?["'])?+|(?:set-)?cookie:[ \t]*+)
-    [^\s"'\\][^"'\\\r\n]*+""",
+    [^\s"'\\](?:
+        [^"'\\\r\n]
+      | (?:(?<=[=:])|(?<=[=:][ ]))\\?["'](?=[^\s"'\\,;:)}\]])[^"'\\\r\n]*+(?:\\?["'])?+  # a part in quotes: `sid="…"`
+    )*+""",
     re.VERBOSE | re.IGNORECASE,
 )
 _BEARER: Final = re.compile(

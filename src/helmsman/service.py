@@ -17,12 +17,7 @@ from helmsman import worktrees
 from helmsman.concurrency import OnceEach, background_tasks, see_through
 from helmsman.engine_holder import EngineHolder, usable
 from helmsman.engines import find_agent, session_index
-from helmsman.errors import (
-    HelmsmanError,
-    InvalidInput,
-    TaskNotOurs,
-    TooManySessions,
-)
+from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.events import (
     EngineGone,
     Notice,
@@ -293,6 +288,8 @@ class Helmsman:
         session = await self.session(session_id)
         session.limits = limits or session.limits
         require_place(session.id, session.directory)
+        if session.engine is None:
+            await self.truth.refuse_archived(session.id)
         if options:
             changed = changed_options(session.options, options)
             session.options = session_options(session.options.cwd, changed, self.allowed_roots)
@@ -463,6 +460,8 @@ class Helmsman:
         `from_turn` is the last turn it shares: its number, counted from 1, or its id.
         """
         source = await self.session(session_id)
+        require_place(source.id, source.directory)
+        await self.truth.refuse_archived(source.id)
         turn = turn_input(message) if message is not None else None
         changed = changed_options(source.options, options)
         checked = session_options(source.options.cwd, changed, self.allowed_roots) if options else source.options

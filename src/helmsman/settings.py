@@ -144,6 +144,23 @@ def ensure_state_dir(path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class SettingText:
+    """One setting as documentation shows it. `only_user`: a project's file may not set it."""
+
+    key: str
+    variable: str
+    meaning: str
+    only_user: bool
+
+
+def setting_texts() -> tuple[SettingText, ...]:
+    """Every setting there is, in words."""
+    return tuple(
+        SettingText(key, setting.variable, setting.meaning, setting.only_user) for key, setting in _SETTINGS.items()
+    )
+
+
 # --- where values come from ------------------------------------------------------------------------------------------
 
 
@@ -329,25 +346,63 @@ class _Setting:
     """`only_user`: a project's file may not set it."""
 
     variable: str
+    meaning: str
     parse: Callable[[_Given], Any]
     only_user: bool = False
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
-    "codex_path": _Setting("CODEX_CLI_PATH", _program, only_user=True),
-    "codex_home": _Setting("CODEX_HOME", _existing_directory, only_user=True),
-    "approval_timeout_ms": _Setting("APPROVAL_TIMEOUT_MS", _whole_number(1, 30 * _DAY_MS)),
-    "max_sessions": _Setting("MAX_SESSIONS", _whole_number(1, 1000)),
-    "event_buffer_size": _Setting("EVENT_BUFFER_SIZE", _whole_number(1, 1_000_000)),
-    "log_level": _Setting("LOG_LEVEL", _one_of("debug", "info", "warning", "error")),
-    "engine": _Setting("HELMSMAN_ENGINE", _one_of("auto", "app-server", "exec")),
-    "tools": _Setting("HELMSMAN_TOOLS", _toolsets),
-    "state_dir": _Setting("HELMSMAN_STATE_DIR", _path, only_user=True),
-    "allowed_roots": _Setting("HELMSMAN_ALLOWED_ROOTS", _directories, only_user=True),
-    "detach": _Setting("HELMSMAN_DETACH", _switch),
-    "engine_idle_ms": _Setting("HELMSMAN_ENGINE_IDLE_MS", _whole_number(1000, 30 * _DAY_MS)),
-    "first_event_timeout_ms": _Setting("HELMSMAN_FIRST_EVENT_TIMEOUT_MS", _whole_number(0, 30 * _DAY_MS)),
-    "inactivity_timeout_ms": _Setting("HELMSMAN_INACTIVITY_TIMEOUT_MS", _whole_number(0, 30 * _DAY_MS)),
-    "shell_snapshots": _Setting("HELMSMAN_SHELL_SNAPSHOTS", _one_of("auto", "on", "off")),
-    "expose_primitives": _Setting("HELMSMAN_EXPOSE_PRIMITIVES", _switch),
+    "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_user=True),
+    "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_user=True),
+    "approval_timeout_ms": _Setting(
+        "APPROVAL_TIMEOUT_MS", "a question without an answer is denied after this", _whole_number(1, 30 * _DAY_MS)
+    ),
+    "max_sessions": _Setting("MAX_SESSIONS", "turns running at once", _whole_number(1, 1000)),
+    "event_buffer_size": _Setting("EVENT_BUFFER_SIZE", "events kept for each session", _whole_number(1, 1_000_000)),
+    "log_level": _Setting(
+        "LOG_LEVEL", "what is logged; logs go to stderr", _one_of("debug", "info", "warning", "error")
+    ),
+    "engine": _Setting(
+        "HELMSMAN_ENGINE",
+        "what runs Codex; auto is the app-server where Codex has one",
+        _one_of("auto", "app-server", "exec"),
+    ),
+    "tools": _Setting("HELMSMAN_TOOLS", "toolsets that `helmsman serve` offers", _toolsets),
+    "state_dir": _Setting(
+        "HELMSMAN_STATE_DIR",
+        "tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token",
+        _path,
+        only_user=True,
+    ),
+    "allowed_roots": _Setting(
+        "HELMSMAN_ALLOWED_ROOTS",
+        "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
+        "`danger-full-access` is then refused",
+        _directories,
+        only_user=True,
+    ),
+    "detach": _Setting("HELMSMAN_DETACH", "engines outlive the process that started them", _switch),
+    "engine_idle_ms": _Setting(
+        "HELMSMAN_ENGINE_IDLE_MS",
+        "how long an engine waits for somebody when nothing runs in it",
+        _whole_number(1000, 30 * _DAY_MS),
+    ),
+    "first_event_timeout_ms": _Setting(
+        "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
+        "a turn whose model shows no sign of life within this is ended; 0 is never, and tasks then have 60000",
+        _whole_number(0, 30 * _DAY_MS),
+    ),
+    "inactivity_timeout_ms": _Setting(
+        "HELMSMAN_INACTIVITY_TIMEOUT_MS",
+        "the same between two signs of life, never while a question waits; 0 is never, and tasks then have 600000",
+        _whole_number(0, 30 * _DAY_MS),
+    ),
+    "shell_snapshots": _Setting(
+        "HELMSMAN_SHELL_SNAPSHOTS",
+        "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
+        _one_of("auto", "on", "off"),
+    ),
+    "expose_primitives": _Setting(
+        "HELMSMAN_EXPOSE_PRIMITIVES", "the toolset router also lists its `_codex_…` tools", _switch
+    ),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman.engines import engine_is_alive, past_turn
+from helmsman.errors import InvalidInput
 from helmsman.redaction import redact
 from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, TurnTruth, reconcile
 
@@ -48,6 +49,18 @@ class TaskTruth:
     async def find(self, session_id: str) -> SessionInfo | None:
         """A session on disk."""
         return await anyio.to_thread.run_sync(self._index.find, session_id)
+
+    async def refuse_archived(self, session_id: str) -> None:
+        """Make sure that a session is not archived. Versions of Codex differ: some say so, some find nothing, one goes on.
+
+        Raises:
+            InvalidInput: It is.
+        """
+        info = await self.find(session_id)
+        if info is not None and info.archived:
+            raise InvalidInput(
+                f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
+            )
 
     async def turn(self, session_id: str, turn_id: str | None = None) -> TurnTruth | None:
         """What Codex has written down of a turn, of the last one by default."""

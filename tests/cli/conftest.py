@@ -172,11 +172,19 @@ class LeaveBehind:
 
 
 @pytest.fixture
-def left_behind(
-    settings: Settings, codex_home: CodexHome, detached_engines: Path, model: ScriptedModel, git_repo: Path
-) -> LeaveBehind:
+def detached_cli(cli: Cli, detached_engines: Path) -> Cli:
+    """The command as people have it: with engines that outlive it. (Tests end them.)"""
     if os.name != "posix":
         pytest.skip("There are no detached engines here.")
+    cli.env["HELMSMAN_DETACH"] = "1"
+    return cli
+
+
+@pytest.fixture
+def left_behind(
+    detached_cli: Cli, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> LeaveBehind:
+    """Sessions for `cli` that another process has begun."""
     return LeaveBehind(replace(settings, detach=True), codex_home.env, model, git_repo)
 
 

@@ -61,8 +61,8 @@ def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> N
 
 
 def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
-    tools = {"read": {}, "write": {}}
-    rows = [
+    tools: dict[str, Any] = {"read": {}, "write": {}}
+    rows: list[Any] = [
         {"name": "well", "tools": tools, "serverInfo": {"name": "x"}, "authStatus": "unsupported"},
         {"name": "new", "tools": {}, "toolsError": "MCP startup failed: No such file", "serverInfo": None},
         {"name": "newer", "tools": {}, "serverInfo": None},
@@ -85,12 +85,14 @@ def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
 
 
 def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
-    rows = [{"name": name, "tools": {}, "toolsError": "no " * 200} for name in ("must", "may", "off")]
+    rows: list[Any] = [{"name": name, "tools": {}, "toolsError": "no " * 200} for name in ("must", "may", "off")]
     configured = {"must": {"required": True}, "may": {}, "off": {"enabled": False}}
-    lines = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured)
+    lines = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured, "codex")
     assert {line.name: line.status for line in lines} == {"MCP server must": "failed", "MCP server may": "warning"}
     assert all(len(line.detail) < 300 for line in lines)
-    web = codex_checks.check_mcp_servers(read_mcp_servers({"data": [{"name": "w", "authStatus": "notLoggedIn"}]}), {})
+    web = codex_checks.check_mcp_servers(
+        read_mcp_servers({"data": [{"name": "w", "authStatus": "notLoggedIn"}]}), {}, "codex"
+    )
     assert [line.fix for line in web] == ["Run `codex mcp login w`."]
 
 

@@ -26,11 +26,11 @@ class Wire:
         self._to_peer, self._from_test = anyio.create_memory_object_stream[str | Exception](100)
         self._to_test, self.sent = anyio.create_memory_object_stream[str](100)
 
-    async def messages(self) -> AsyncIterator[str]:
+    async def messages(self) -> AsyncIterator[list[str]]:
         async for message in self._from_test:
             if isinstance(message, Exception):
                 raise message
-            yield message
+            yield [message]
 
     async def send(self, message: str) -> None:
         await self._to_test.send(message)

@@ -101,7 +101,7 @@ def test_a_damaged_cache_is_not_believed(places: Places) -> None:
     good = places.cache.read_bytes()
     change_unseen(path, 10, 20)
     assert places.spent() == {"1": 10}
-    for damaged in (b"", b"\xff" * 50, good[:-5], good.replace(b"10", b"99"), good.replace(b"usage 1", b"usage 0")):
+    for damaged in (b"", b"\xff" * 50, good[:-5], good.replace(b"10", b"99"), good.replace(b"usage ", b"usage 0")):
         places.cache.write_bytes(damaged)
         assert places.spent() == {"1": 20}
         assert places.cache.read_bytes() != damaged

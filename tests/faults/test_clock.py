@@ -80,6 +80,7 @@ async def test_a_jump_in_a_turn_answers_no_question_and_ends_no_turn(
 def working(updated_at: datetime) -> Task:
     return Task(
         id=new_task_id("local"),
+        origin="local",
         alias="a-task",
         instruction="work",
         status="working",

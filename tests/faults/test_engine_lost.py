@@ -134,6 +134,7 @@ async def test_an_engine_that_hangs_in_a_turn_is_noticed_and_replaced(scene: Sce
         await scene.next_session_works(helm, after=session)
 
 
+@bound
 @pytest.mark.usefixtures("impatient")
 async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
     scene: Scene, monkeypatch: pytest.MonkeyPatch

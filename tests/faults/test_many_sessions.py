@@ -17,20 +17,28 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, bound]
 
-SESSIONS = 500
 AT_ONCE = 10
 SLOWEST = 0.3
 """No session is left alone for longer before it is stopped."""
 
 
+async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
+    await stop_at_random(scene, 100)
+
+
+@pytest.mark.matrix
 async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
-    chance = random.Random(500)
+    await stop_at_random(scene, 500)
+
+
+async def stop_at_random(scene: Scene, sessions: int) -> None:
+    chance = random.Random(sessions)
     scene.model.on("quick", always(say("Done.")))
     scene.model.on("silent", always(hang()))
     scene.model.on("talks", always(say("Some", hang())))
     scene.model.on("works", run("sleep 1000"), always(hang()))
     orders = [
-        (chance.choice(["quick", "silent", "talks", "works"]), chance.uniform(0, SLOWEST)) for _ in range(SESSIONS)
+        (chance.choice(["quick", "silent", "talks", "works"]), chance.uniform(0, SLOWEST)) for _ in range(sessions)
     ]
     ends: Counter[str] = Counter()
     tasks: list[str] = []
@@ -50,7 +58,7 @@ async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it
             for _ in range(AT_ONCE):
                 group.start_soon(work, helm)
         assert set(ends) == {"done", "interrupted"}
-        assert ends.total() == len(set(tasks)) == SESSIONS
+        assert ends.total() == len(set(tasks)) == sessions
         await helm.ledger.write()
         known = await helm.ledger.registry(lambda registry: [registry.get(task) for task in tasks])
         told = Counter(task.status for task in known if task is not None)

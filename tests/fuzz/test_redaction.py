@@ -11,73 +11,24 @@ from hypothesis import strategies as st
 from helmsman.redaction import redact, redact_value
 from tests.fuzz.effort import fuzzed
 
-PIECES = st.sampled_from(
-    [
-        "API_KEY",
-        "password",
-        "clientSecret",
-        "--token",
-        "token",
-        "Authorization",
-        "cookie:",
-        "x-auth-token",
-        "KEY",
-        "name",
-    ]
-    + [
-        "=",
-        ":",
-        "=>",
-        "==",
-        " ",
-        "\t",
-        "\n",
-        "\r",
-        ",",
-        ";",
-        "&",
-        "?sig=",
-        '"',
-        "'",
-        "\\",
-        '\\"',
-        '"""',
-        "'''",
-        "[",
-        "]",
-        "{",
-        "}",
-    ]
-    + ["Bearer ", "basic ", "https://", "user:", "@", "/", ".", "-", "_", "eyJ", "sk-", "ghp_", "AKIA", "xoxb-", "SG."]
-    + [
-        "-----BEGIN PRIVATE KEY-----",
-        "-----END PRIVATE KEY-----",
-        "[redacted]",
-        "[redac",
-        "ted]",
-        "null",
-        "true",
-        "é",
-        "\\n",
-        "\\t",
-    ]
-    + ["abcdefgh12345678", "A1" * 12, "z" * 30]
-)
+NAMES = [
+    *("API_KEY", "password", "clientSecret", "--token", "token", "KEY", "name"),
+    *("Authorization", "cookie:", "x-auth-token"),
+]
+SIGNS = ["=", ":", "=>", "==", " ", "\t", "\n", "\r", ",", ";", "&", "?sig=", "@", "/", ".", "-", "_", *"[]{}"]
+QUOTES = ['"', "'", "\\", '\\"', '"""', "'''", "\\n", "\\t"]
+BEGINNINGS = ["Bearer ", "basic ", "https://", "user:", "eyJ", "sk-", "ghp_", "AKIA", "xoxb-", "SG."]
+KEY_ENDS = ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
+VALUES = ["abcdefgh12345678", "A1" * 12, "z" * 30, "[redacted]", "[redac", "ted]", "null", "true", "é"]
+PIECES = st.sampled_from([*NAMES, *SIGNS, *QUOTES, *BEGINNINGS, *KEY_ENDS, *VALUES])
 TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=14).map("".join)
 SECRETS = st.text(string.ascii_letters + string.digits, min_size=24, max_size=40).filter(
     lambda text: any(char.isdigit() for char in text)
 )
-SHAPES = st.sampled_from(
-    ["sk-proj-1{}", "ghp_{}", "github_pat_{}", "xoxb-{}", "hf_{}", "glpat-{}", "npm_{}aaaaaa", "Bearer 1{}"]
-    + [
-        "API_KEY={}",
-        'password: "{}"',
-        "--token {}",
-        "https://user:{}@example.org/",
-        '{{"clientSecret": "{}"}}',
-        "&sig={}",
-    ]
-)
+BY_SHAPE = ["sk-proj-1{}", "ghp_{}", "github_pat_{}", "xoxb-{}", "hf_{}", "glpat-{}", "npm_{}aaaaaa", "Bearer 1{}"]
+BY_NAME = ["API_KEY={}", 'password: "{}"', "--token {}", '{{"clientSecret": "{}"}}']
+BY_PLACE = ["https://user:{}@example.org/", "https://example.org/?a=1&sig={}"]
+SHAPES = st.sampled_from([*BY_SHAPE, *BY_NAME, *BY_PLACE])
 
 
 @fuzzed(800)

@@ -32,53 +32,21 @@ BASES = [
     "git status",
     "git status -s 'a b'",
     'git status "a b" c',
-    "git status && git status -x",
+    "git status && git status -s",
     "git status | git status; git status",
     "git status >/dev/null 2>&1",
     "git status a\\ b $'c'",
     "cd . && git status",
-    "git status \\\n -x\ngit status",
+    "git status \\\n -s\ngit status",
     "git status & git status || git status y~1 z^",
 ]
-BITS = st.characters(min_codepoint=9, max_codepoint=126) | st.sampled_from(
-    [
-        "$(ls)",
-        "`ls`",
-        "${IFS}",
-        "<(ls)",
-        "|ls",
-        ";ls",
-        "\nls",
-        "&&rm",
-        "'",
-        '"',
-        "\\",
-        "\\\n",
-        "#",
-        "é",
-        "\u00a0",
-        "{ls,}",
-    ]
-    + [
-        "<<x",
-        "<<<x",
-        ">x",
-        "&>x",
-        ">&x",
-        "1>&2",
-        "!!",
-        "[[",
-        "((",
-        "ls()",
-        "A=1 ",
-        "eval ",
-        "env ",
-        "\x00",
-        "$'\\n'ls",
-        "~",
-        "*",
-    ]
-)
+COMPUTED = [
+    *("$(ls)", "`ls`", "${IFS}", "<(ls)", "{ls,}", "~", "*", "!!", "[[", "((", "ls()"),
+    *("$'\\n'ls", "eval ", "env ", "A=1 "),
+]
+JOINED = ["|ls", ";ls", "\nls", "&&rm", "<<x", "<<<x", ">x", "&>x", ">&x", "1>&2"]
+QUOTING = ["'", '"', "\\", "\\\n", "#", "é", "\u00a0", "\x00"]
+BITS = st.characters(min_codepoint=9, max_codepoint=126) | st.sampled_from([*COMPUTED, *JOINED, *QUOTING])
 
 
 @st.composite

@@ -255,3 +255,42 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
         task, said = await helm.tasks.cancel(await helm.tasks.get(session.task_ids[0]), reason="enough")
     assert task.status == "canceled"
     assert "Codex's turn" in said
+
+
+# --- when something goes wrong with the writing ----------------------------------------------------------------------
+
+
+async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
+    helm: Helmsman, settings: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("work", say("All ", gate, "done."))
+    session = await helm.start("work", cwd=git_repo)
+    await helm.ledger.write()
+    registry, aside = settings.state_dir / REGISTRY_NAME, settings.state_dir / "aside"
+    registry.rename(aside)
+    registry.mkdir()
+    gate.release()
+    await session.wait(until="end", timeout=SECONDS)
+    await helm.ledger.write()
+    registry.rmdir()
+    aside.rename(registry)
+    task = await ended(helm, session.task_ids[0])
+    assert (task.status, task.result) == ("completed", "All done.")
+
+
+@needs_detached
+async def test_a_task_whose_start_was_broken_off_does_not_stay_pending(
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", say("All done."))
+    async with Helmsman(detached, env=codex_home.env) as helm:
+        await helm.engine()
+        task_id = await helm.tasks.local.run("work", cwd=git_repo)
+        with anyio.fail_after(SECONDS):
+            while (await helm.ledger.registry(lambda registry: registry.get(task_id))).engine is None:  # type: ignore[union-attr]
+                await anyio.sleep(0)
+    async with Helmsman(detached, env=codex_home.env) as later:
+        task = await ended(later, task_id)
+        print("TASK", task.status, task.note, task.result)
+        assert not task.is_running

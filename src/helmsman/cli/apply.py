@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.on_session import changes_argument
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -23,7 +24,7 @@ Examples:
   helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2
 """,
 )
-@click.argument("session", metavar="SESSION")
+@changes_argument
 @click.option("--allow-dirty", is_flag=True, help="Go on if other files have uncommitted changes.")
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
@@ -35,7 +36,8 @@ def command(session: str, allow_dirty: bool, attempt: int | None, directory: str
     """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
     the one around the current directory: all of it, or nothing.
 
-    The changes are then uncommitted in your tree. A tree that has uncommitted changes already is left alone; so is one that
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are then
+    uncommitted in your tree. A tree that has uncommitted changes already is left alone; so is one that
     the changes do not fit. The worktree stays until `helmsman discard`.
     """
     import anyio

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -56,6 +58,11 @@ def check_version(binary: CodexBinary) -> Check:
     return Check(name="Codex", status="ok", detail=detail)
 
 
+def to_type(binary: CodexBinary) -> str:
+    """What a person types to run Codex: that of the PyPI wheel is on nobody's PATH."""
+    return "codex" if shutil.which("codex") else shlex.quote(str(binary.path))
+
+
 async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
     """The engine, or why there is none."""
     try:
@@ -106,7 +113,9 @@ async def _account(engine: AppServerEngine) -> Check:
         how = _ACCOUNTS.get(account.kind, account.kind)
         return Check(name="Account", status="ok", detail=f"logged in with {how}{who}{plan}")
     if account.requires_login:
-        return Check(name="Account", status="failed", detail="not logged in.", fix="Run `codex login`.")
+        return Check(
+            name="Account", status="failed", detail="not logged in.", fix=f"Run `{to_type(engine.binary)} login`."
+        )
     return Check(name="Account", status="ok", detail="no login needed: Codex is configured for a provider of its own")
 
 
@@ -119,15 +128,15 @@ async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
         servers = await engine.api.mcp_servers(timeout=_SERVERS_SECONDS)
     except HelmsmanError as error:
         return [Check(name="MCP servers", status="warning", detail=error.message)]
-    return check_mcp_servers(servers, configured if isinstance(configured, dict) else {})
+    return check_mcp_servers(servers, configured if isinstance(configured, dict) else {}, to_type(engine.binary))
 
 
-def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any]) -> list[Check]:
-    """One line for those that are well, and one for each that is not."""
+def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any], codex: str) -> list[Check]:
+    """One line for those that are well, and one for each that is not. `codex` is the command to type."""
     entries = {server.name: configured.get(server.name) for server in servers}
     on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
     well = [f"{server.name} ({_count(server.tools)})" for server in on if server.answers and not server.needs_login]
-    checks = [_unwell(server, required=_is(entries[server.name], "required", True)) for server in on]
+    checks = [_unwell(server, codex, required=_is(entries[server.name], "required", True)) for server in on]
     if well:
         checks.insert(0, Check(name="MCP servers", status="ok", detail=", ".join(well)))
     if not on:
@@ -135,10 +144,10 @@ def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, A
     return [check for check in checks if check is not None]
 
 
-def _unwell(server: McpServer, *, required: bool) -> Check | None:
+def _unwell(server: McpServer, codex: str, *, required: bool) -> Check | None:
     name = f"MCP server {server.name}"
     if server.needs_login:
-        fix = f"Run `codex mcp login {server.name}`."
+        fix = f"Run `{codex} mcp login {server.name}`."
         return Check(name=name, status="failed" if required else "warning", detail="needs a login.", fix=fix)
     if server.answers:
         return None
@@ -148,7 +157,7 @@ def _unwell(server: McpServer, *, required: bool) -> Check | None:
         detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
     if required:
         detail += " It is required, so no session starts either."
-    fix = f"See `codex mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
+    fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
     return Check(name=name, status="failed" if required else "warning", detail=detail, fix=fix)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.on_session import changes_argument
 
 if TYPE_CHECKING:
     from helmsman.extras.changes import SessionDiff
@@ -24,7 +25,7 @@ Examples:
   helmsman diff T-cloud-1f3a9c0b2d4e > change.patch
 """,
 )
-@click.argument("session", metavar="SESSION")
+@changes_argument
 @click.option("--stat", "only_stat", is_flag=True, help="Only which files, and how many lines.")
 @json_option
 @reports_errors

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.on_session import changes_argument
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -21,13 +22,14 @@ Example:
   helmsman diff --stat 3b2d5c8e && helmsman discard 3b2d5c8e
 """,
 )
-@click.argument("session", metavar="SESSION")
+@changes_argument
 @json_option
 @reports_errors
 def command(session: str, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and all in it that was not applied. It does not come back.
 
-    The session itself stays. Refused while it is still at work.
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
+    Refused while it is still at work.
     """
     import anyio
 

@@ -62,7 +62,14 @@ def list_engines(*, as_json: bool) -> None:
             click.echo("\t".join("" if engine[cell] is None else str(engine[cell]) for cell in cells))
 
 
-@command.command("list", short_help="List the engines that run.")
+@command.command(
+    "list",
+    short_help="List the engines that run.",
+    epilog="""\b
+Example:
+  helmsman engines list --json
+""",
+)
 @json_option
 @click.pass_obj
 def _list(json_of_group: bool, as_json: bool) -> int:
@@ -74,7 +81,15 @@ def _list(json_of_group: bool, as_json: bool) -> int:
     return list_engines(as_json=as_json or json_of_group)
 
 
-@command.command("stop", short_help="Stop an engine and all that runs in it.")
+@command.command(
+    "stop",
+    short_help="Stop an engine and all that runs in it.",
+    epilog="""\b
+Examples:
+  helmsman engines stop 3f2a9c1e
+  helmsman engines stop --all
+""",
+)
 @click.argument("engine_id", metavar="ID", required=False)
 @click.option("--all", "every", is_flag=True, help="Stop all of them.")
 @json_option

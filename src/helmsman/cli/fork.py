@@ -48,7 +48,6 @@ def command(session: str, message: str | None, from_turn: str | None, as_json: b
 
 
 async def _fork(settings: Settings, reference: str, message: str | None, from_turn: str | None, as_json: bool) -> int:
-    from dataclasses import replace
     from functools import partial
 
     from helmsman.cli.consoles import logs_wanted
@@ -60,7 +59,7 @@ async def _fork(settings: Settings, reference: str, message: str | None, from_tu
     from helmsman.service import Helmsman
     from helmsman.step import run_step
 
-    async with Helmsman(replace(settings, detach=False)) as helm:
+    async with Helmsman(settings) as helm:
         source = await full_session_id(helm, reference)
         fork = await helm.fork(source, from_turn=from_turn)
         if message is None:

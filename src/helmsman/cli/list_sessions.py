@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.paging import pager_option, print_paged
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from rich.console import Console
+    from rich.table import Table
 
     from helmsman.engine import SessionInfo
 
@@ -39,9 +41,12 @@ Examples:
     "--limit", type=click.IntRange(min=1), default=_LIMIT, show_default=True, metavar="N", help="At most so many."
 )
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
+@pager_option
 @json_option
 @reports_errors
-def command(directory: str | None, query: str | None, limit: int, include_archived: bool, as_json: bool) -> None:
+def command(
+    directory: str | None, query: str | None, limit: int, include_archived: bool, no_pager: bool, as_json: bool
+) -> None:
     """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary.
@@ -76,7 +81,7 @@ def command(directory: str | None, query: str | None, limit: int, include_archiv
     else:
         console = result_console()
         if is_terminal(console):
-            _print_table(console, sessions)
+            print_paged(console, _table(console, sessions), no_pager=no_pager)
             if cursor is not None:
                 click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
         else:
@@ -84,7 +89,7 @@ def command(directory: str | None, query: str | None, limit: int, include_archiv
                 click.echo(_row(info))
 
 
-def _print_table(console: Console, sessions: list[SessionInfo]) -> None:
+def _table(console: Console, sessions: list[SessionInfo]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -110,7 +115,7 @@ def _print_table(console: Console, sessions: list[SessionInfo]) -> None:
             what,
             one_line(_made_by(info)),
         )
-    console.print(table)
+    return table
 
 
 def _row(info: SessionInfo) -> str:

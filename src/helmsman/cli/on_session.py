@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from helmsman.cli.completing import complete_session
+from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.errors import TaskNotOurs
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ ResultT = TypeVar("ResultT")
 
 session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session)
 """A session by its id, or a part of it."""
+
+changes_argument = click.argument("session", metavar="SESSION", shell_complete=complete_session_or_task)
+"""Whose changes are meant: a session, or a task by its id (`helmsman.cli.whose_changes`)."""
 
 
 def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> ResultT:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.completing import complete_session
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 _SECONDS: Final = 3600.0
+_STOP_SECONDS: Final = 10.0
 _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 
 
@@ -38,7 +40,13 @@ Examples:
 @click.option("--instructions", metavar="TEXT", help="What to heed; with nothing else given, all there is to review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
-@click.option("--session", "session_id", metavar="ID", help="Review in this session, where it works.")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Review in this session, where it works.",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["P0", "P1", "P2", "P3"]),
@@ -109,7 +117,9 @@ async def _review(
     from helmsman.service import Helmsman
     from helmsman.terminal import ask_on_terminal
 
-    async with Helmsman(replace(settings, detach=False), on_question=ask_on_terminal) as helm:
+    if session_id is None:  # a session that goes on may be open in a detached engine, and Codex opens it nowhere else
+        settings = replace(settings, detach=False)
+    async with Helmsman(settings, on_question=ask_on_terminal) as helm:
         if session_id is not None:
             session_id = await full_session_id(helm, session_id)
         begun = await helm.extras.reviews.start(target, session_id=session_id, **wanted)
@@ -128,10 +138,17 @@ async def _review(
 
 
 async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewReport:
+    import anyio
+
     from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
-    if not await session.wait(until="end", timeout=timeout):
-        await session.interrupt()
+    try:
+        in_time = await session.wait(until="end", timeout=timeout)
+    finally:
+        if session.state.is_running:  # also on Ctrl-C: an engine that outlives us would go on
+            with anyio.move_on_after(_STOP_SECONDS, shield=True):
+                await session.interrupt()
+    if not in_time:
         raise StepTimedOut(f"The review did not end within {timeout:g} s. Give it longer with --timeout.")
     report = await helm.extras.reviews.report(session.id)
     if session.status == "interrupted":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.completing import complete_session
 from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
 
@@ -68,7 +69,13 @@ Examples:
 """,
 )
 @step_options
-@click.option("--session", "session_id", metavar="ID", help="Go on in this session (`helmsman list` shows them).")
+@click.option(
+    "--session",
+    "session_id",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Go on in this session (`helmsman list` shows them).",
+)
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
     "--timeout",
@@ -151,7 +158,9 @@ async def _run(
     from helmsman.step import run_step
 
     configure_logs(settings)
-    async with Helmsman(replace(settings, detach=False)) as helm:
+    if session_id is None:  # a session that goes on may be open in a detached engine, and Codex opens it nowhere else
+        settings = replace(settings, detach=False)
+    async with Helmsman(settings) as helm:
         if session_id is not None:
             session_id = await full_session_id(helm, session_id)
         step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **given(options))

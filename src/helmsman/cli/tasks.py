@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.completing import complete_task
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.paging import pager_option, print_paged
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from rich.console import Console
+    from rich.table import Table
 
     from helmsman.all_tasks import TaskResults
     from helmsman.codex.cloud import CloudApplied
@@ -27,15 +30,17 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 _LIMIT: Final = 20
-_LABEL_WIDTH: Final = 10
-ResultT = TypeVar("ResultT")
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+
+_task_argument: Final = click.argument("reference", metavar="TASK", shell_complete=complete_task)
 
 
 def _list_options(body: CommandT) -> CommandT:
     """What narrows a list down."""
     for option in (
         json_option,
+        pager_option,
         click.option(
             "--limit",
             type=click.IntRange(min=1),
@@ -115,6 +120,7 @@ def list_tasks(
     origin: TaskOrigin | None,
     directory: str | None,
     limit: int,
+    no_pager: bool,
     as_json: bool,
 ) -> None:
     """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
@@ -126,7 +132,7 @@ def list_tasks(
     async def find(helm: Helmsman) -> tuple[list[Task], str | None]:
         return await helm.tasks.list(status=statuses or None, origin=origin, directory=place, limit=limit)
 
-    tasks, cursor = _with_helmsman(find)
+    tasks, cursor = with_helmsman(find)
     if as_json:
         shown = {"tasks": [task_as_dict(task) for task in tasks]}
         click.echo(json_line(shown | ({} if cursor is None else {"nextCursor": cursor})))
@@ -139,7 +145,7 @@ def list_tasks(
             err=True,
         )
     elif is_terminal(console := result_console()):
-        _print_table(console, tasks)
+        print_paged(console, _table(tasks), no_pager=no_pager)
         if cursor is not None:
             click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
     else:
@@ -158,7 +164,7 @@ Example:
   helmsman tasks show fix-parser
 """,
 )
-@click.argument("reference", metavar="TASK")
+@_task_argument
 @json_option
 @click.pass_obj
 def _show(json_of_group: bool, reference: str, as_json: bool) -> int:
@@ -171,7 +177,7 @@ def show_task(reference: str, *, as_json: bool) -> None:
     async def look(helm: Helmsman) -> Task:
         return await helm.tasks.get(reference)
 
-    _tell(_with_helmsman(look), as_json=as_json)
+    _tell(with_helmsman(look), as_json=as_json)
 
 
 @command.command(
@@ -185,7 +191,7 @@ Example:
   helmsman tasks wait T-local-0f3a9c1b2d4e --timeout 600 && echo done
 """,
 )
-@click.argument("reference", metavar="TASK")
+@_task_argument
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="How long at most.  [default: as it takes]"
 )
@@ -198,16 +204,19 @@ def _wait(json_of_group: bool, reference: str, timeout: float | None, as_json: b
 
 @reports_errors
 def wait_for_task(reference: str, timeout: float | None, *, as_json: bool) -> int:
+    from helmsman.cli.session_ids import short_id
+
     async def wait(helm: Helmsman) -> Task:
         return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
 
-    task = _with_helmsman(wait)
+    task = with_helmsman(wait)
     goes_on = task.is_running and not task.input_required
     _tell(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
         click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
     if task.input_required and not as_json:
-        click.echo("It asks something. Answer where it was started, or in `helmsman dashboard`.", err=True)
+        asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "where it was started"
+        click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -219,7 +228,7 @@ Example:
   helmsman tasks cancel fix-parser --reason "takes too long"
 """,
 )
-@click.argument("reference", metavar="TASK")
+@_task_argument
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 @json_option
 @click.pass_obj
@@ -236,7 +245,7 @@ def cancel_task(reference: str, reason: str | None, *, as_json: bool) -> int:
     async def cancel(helm: Helmsman) -> tuple[Task, str]:
         return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
 
-    task, message = _with_helmsman(cancel)
+    task, message = with_helmsman(cancel)
     if as_json:
         _tell(task, as_json=True, message=message)
     else:
@@ -255,7 +264,7 @@ Examples:
   helmsman tasks results T-cloud-7be1042c9a55 --attempt 2 --diff | git apply
 """,
 )
-@click.argument("reference", metavar="TASK")
+@_task_argument
 @click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
 @click.option(
     "--attempt",
@@ -280,7 +289,7 @@ def show_results(reference: str, attempt: int, *, wants_diff: bool, as_json: boo
     async def read(helm: Helmsman) -> TaskResults:
         return await helm.tasks.results(await helm.tasks.find(reference), attempt=attempt)
 
-    results = _with_helmsman(read)
+    results = with_helmsman(read)
     task, cloud = results.task, results.cloud
     if as_json:
         attempts = {} if cloud is None else {"attempt": cloud.attempt, "attempts": cloud.attempts, "note": cloud.note}
@@ -328,12 +337,14 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
     short_help="Bring what a cloud task changed into a working tree.",
     epilog="""\b
 Example:
-  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 --directory /src/app
+  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 -C /src/app
 """,
 )
-@click.argument("reference", metavar="TASK")
+@_task_argument
 @click.option("--attempt", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help="Which attempt.")
-@click.option("--directory", default=".", metavar="DIR", help="The repository.  [default: here]")
+@click.option(
+    "-C", "--cd", "--directory", "directory", default=".", metavar="DIR", help="The repository.  [default: here]"
+)
 @click.option("--allow-dirty", is_flag=True, help="Also where there are uncommitted changes in other files.")
 @json_option
 @click.pass_obj
@@ -362,7 +373,7 @@ def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: boo
             )
         return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty)
 
-    applied = _with_helmsman(apply)
+    applied = with_helmsman(apply)
     if as_json:
         stat = applied.diff_stat
         shown = {
@@ -383,23 +394,6 @@ def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: boo
 # --- shared ----------------------------------------------------------------------------------------------------------
 
 
-def _with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]]) -> ResultT:
-    import anyio
-
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.service import Helmsman
-    from helmsman.settings import load_settings
-
-    settings = load_settings()
-    configure_logs(settings)
-
-    async def run() -> ResultT:
-        async with Helmsman(settings) as helm:
-            return await do(helm)
-
-    return anyio.run(run)
-
-
 def _exit_code(task: Task) -> ExitCode:
     if task.input_required:
         return ExitCode.ASKED
@@ -407,14 +401,14 @@ def _exit_code(task: Task) -> ExitCode:
 
 
 def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
+    from helmsman.cli.details import detail_lines
     from helmsman.rendering import json_line, task_as_dict
 
     if as_json:
         click.echo(json_line(task_as_dict(task) | {name: value for name, value in more.items() if value is not None}))
     else:
-        for label, text in _details(task).items():
-            if text:
-                click.echo(f"{label:<{_LABEL_WIDTH}} {text}")
+        for line in detail_lines(_details(task)):
+            click.echo(line)
 
 
 def _details(task: Task) -> dict[str, str | None]:
@@ -438,8 +432,8 @@ def _details(task: Task) -> dict[str, str | None]:
         "began": _time(task.created_at),
         "ended": None if task.completed_at is None else _time(task.completed_at),
         "kept until": None if task.expires_at is None else _time(task.expires_at),
-        "tokens": None if usage is None else f"{usage.input_tokens} in, {usage.output_tokens} out",
-        "result": None if result is None else result.replace("\n", "\n" + " " * (_LABEL_WIDTH + 1)),
+        "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
+        "result": result,
     }
 
 
@@ -454,7 +448,7 @@ def _time(time: datetime) -> str:
     return time.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def _print_table(console: Console, tasks: list[Task]) -> None:
+def _table(tasks: list[Task]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -473,7 +467,7 @@ def _print_table(console: Console, tasks: list[Task]) -> None:
         style = _STYLES.get(status, "")
         what = Text(one_line(task.instruction)[:500])
         table.add_row(task.id, Text(status, style), ago(now - task.updated_at), one_line(task.alias), what)
-    console.print(table)
+    return table
 
 
 _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}

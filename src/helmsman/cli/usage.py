@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.paging import pager_option, print_paged
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from helmsman.extras.usage_report import GroupBy, UsageGroup, UsageReport
     from helmsman.settings import Settings
@@ -37,9 +39,10 @@ Examples:
     "--by", "group_by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to sum up by."
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many rows; the rest is summed up.")
+@pager_option
 @json_option
 @reports_errors
-def command(since: str | None, group_by: str, limit: int | None, as_json: bool) -> None:
+def command(since: str | None, group_by: str, limit: int | None, no_pager: bool, as_json: bool) -> None:
     """Show the tokens Codex has spent on this machine, with their cost where a price is known.
 
     All sessions count, also those made in the terminal. Costs are at the API's list prices: what a subscription covers is
@@ -52,6 +55,7 @@ def command(since: str | None, group_by: str, limit: int | None, as_json: bool) 
     from helmsman.extras.usage_report import merged
     from helmsman.rendering import json_line
     from helmsman.settings import load_settings
+    from helmsman.terminal.text import one_line
 
     settings = load_settings()
     configure_logs(settings)
@@ -61,9 +65,17 @@ def command(since: str | None, group_by: str, limit: int | None, as_json: bool) 
     if as_json:
         click.echo(json_line(_as_dict(told, groups, others)))
     elif not told.groups:
-        click.echo("Nothing was spent" + (" since then." if since else " yet."), err=True)
+        click.echo(
+            "Nothing was spent since then. Leave out --since to see all."
+            if since
+            else 'Nothing was spent yet. Start something: helmsman run "…".',
+            err=True,
+        )
     elif is_terminal(console := result_console()):
-        _print_table(console, told, groups, others, len(rest))
+        print_paged(console, _table(console, told, groups, others, len(rest)), no_pager=no_pager)
+        if told.unpriced_models:
+            models = ", ".join(map(one_line, told.unpriced_models))
+            click.echo(f"Without a known price, and so not in the cost (+): {models}.", err=True)
     else:
         for group in groups:
             click.echo("\t".join(_cells(group)))
@@ -113,9 +125,9 @@ def _spent(group: UsageGroup) -> dict[str, Any]:
     return {"sessions": group.sessions, "turns": group.turns, **usage_as_dict(group.usage), **cost, **unpriced}
 
 
-def _print_table(
+def _table(
     console: Console, told: UsageReport, groups: list[UsageGroup], others: UsageGroup | None, left_out: int
-) -> None:
+) -> Table:
     from rich.table import Table
 
     from helmsman.cli.short_paths import end_of
@@ -131,10 +143,7 @@ def _print_table(
     if others is not None:
         table.add_row(f"{left_out} others", *_counts(others), style="dim")
     table.add_row("total", *_counts(told.total), style="bold")
-    console.print(table)
-    if told.unpriced_models:
-        models = ", ".join(map(one_line, told.unpriced_models))
-        click.echo(f"Without a known price, and so not in the cost (+): {models}.", err=True)
+    return table
 
 
 def _name(key: str, group_by: GroupBy) -> str:

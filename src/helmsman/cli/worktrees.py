@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.paging import pager_option, print_paged
 
 if TYPE_CHECKING:
     from helmsman.extras.changes import KnownWorktree
@@ -29,20 +30,21 @@ Examples:
   helmsman worktrees prune
 """,
 )
+@pager_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> int | None:
+def command(ctx: click.Context, no_pager: bool, as_json: bool) -> int | None:
     """List the git worktrees that sessions work in, oldest first.
 
     A process that ends leaves its worktrees, because there may be work in them that nobody has looked at. Look with
     `helmsman diff`, then `helmsman apply` or `helmsman discard`; or prune those in which nothing was changed.
     """
     ctx.obj = as_json
-    return list_worktrees(as_json=as_json) if ctx.invoked_subcommand is None else None
+    return list_worktrees(no_pager=no_pager, as_json=as_json) if ctx.invoked_subcommand is None else None
 
 
 @reports_errors
-def list_worktrees(*, as_json: bool) -> None:
+def list_worktrees(*, no_pager: bool, as_json: bool) -> None:
     """List them all."""
     import anyio
 
@@ -52,32 +54,51 @@ def list_worktrees(*, as_json: bool) -> None:
     if as_json:
         click.echo(json_line({"worktrees": [{**_as_dict(one.worktree), "use": one.use} for one in found]}))
     elif not found:
-        click.echo("There are no worktrees. A session has one if it was started with worktree.", err=True)
+        click.echo(
+            "There are no worktrees. A session gets one where an MCP client or a program starts it with `worktree`.",
+            err=True,
+        )
     else:
-        _print_table([(one.worktree, one.use) for one in found])
+        _print_table([(one.worktree, one.use) for one in found], no_pager=no_pager)
 
 
-@command.command("list", short_help="List them all.")
+@command.command(
+    "list",
+    short_help="List them all.",
+    epilog="""\b
+Example:
+  helmsman worktrees list --json
+""",
+)
+@pager_option
 @json_option
 @click.pass_obj
-def _list(json_of_group: bool, as_json: bool) -> int:
+def _list(json_of_group: bool, no_pager: bool, as_json: bool) -> int:
     """List them all.
 
     Not on a terminal, the columns are separated by tabs: session, what it is doing, time, repository, path.
     """
-    return list_worktrees(as_json=as_json or json_of_group)
+    return list_worktrees(no_pager=no_pager, as_json=as_json or json_of_group)
 
 
-@command.command("leftovers", short_help="List those that nobody needs any more.")
+@command.command(
+    "leftovers",
+    short_help="List those that nobody needs any more.",
+    epilog="""\b
+Example:
+  helmsman worktrees leftovers
+""",
+)
+@pager_option
 @json_option
 @click.pass_obj
-def _leftovers(json_of_group: bool, as_json: bool) -> int:
+def _leftovers(json_of_group: bool, no_pager: bool, as_json: bool) -> int:
     """List the worktrees whose process is gone, with what was changed in each."""
-    return list_leftovers(as_json=as_json or json_of_group)
+    return list_leftovers(no_pager=no_pager, as_json=as_json or json_of_group)
 
 
 @reports_errors
-def list_leftovers(*, as_json: bool) -> None:
+def list_leftovers(*, no_pager: bool, as_json: bool) -> None:
     """List those whose process is gone."""
     import anyio
 
@@ -93,12 +114,19 @@ def list_leftovers(*, as_json: bool) -> None:
         ]
         click.echo(json_line({"leftovers": shown}))
     elif not found:
-        click.echo("No worktree is left over.", err=True)
+        click.echo("No worktree is left over. `helmsman worktrees` lists them all.", err=True)
     else:
-        _print_table([(one.worktree, _content(one)) for one in found])
+        _print_table([(one.worktree, _content(one)) for one in found], no_pager=no_pager)
 
 
-@command.command("prune", short_help="Drop those that are left over.")
+@command.command(
+    "prune",
+    short_help="Drop those that are left over.",
+    epilog="""\b
+Example:
+  helmsman worktrees prune
+""",
+)
 @click.option("--force", is_flag=True, help="Also those in which something was changed: it is lost.")
 @json_option
 @click.pass_obj
@@ -122,7 +150,7 @@ def prune_worktrees(*, force: bool, as_json: bool) -> None:
             err=True,
         )
     elif not gone and not as_json:
-        click.echo("No worktree is left over.", err=True)
+        click.echo("No worktree is left over. `helmsman worktrees` lists them all.", err=True)
 
 
 async def _all(settings: Settings) -> tuple[KnownWorktree, ...]:
@@ -176,7 +204,7 @@ def _as_dict(tree: Worktree) -> dict[str, Any]:
     }
 
 
-def _print_table(rows: list[tuple[Worktree, str]]) -> None:
+def _print_table(rows: list[tuple[Worktree, str]], *, no_pager: bool) -> None:
     """A table on a terminal, columns separated by tabs elsewhere."""
     from helmsman.cli.consoles import is_terminal, result_console
     from helmsman.cli.list_sessions import ago
@@ -203,4 +231,4 @@ def _print_table(rows: list[tuple[Worktree, str]]) -> None:
         session = short_id(tree.session_id) if tree.session_id is not None else "none"
         repository = end_of(one_line(str(tree.repository)), console.width - _OTHER_COLUMNS)
         table.add_row(session, state, ago(now - tree.created_at), repository)
-    console.print(table)
+    print_paged(console, table, no_pager=no_pager)

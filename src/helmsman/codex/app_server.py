@@ -554,6 +554,8 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             f"Session {thread_id} is open in another Codex process, perhaps the background daemon of a terminal session "
             "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
         )
+    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
+        return EngineLost("This Codex engine is ending and takes no new work. Try again: another one takes its place.")
     if "is archived" in text:
         return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
     if any(

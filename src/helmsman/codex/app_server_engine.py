@@ -24,7 +24,7 @@ from helmsman.codex.configuration import Configuration
 from helmsman.codex.features import Feature
 from helmsman.codex.goals import goal_held
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
-from helmsman.codex.normalise import app_server_item, from_app_server, sub_agents
+from helmsman.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.codex.normalise.turns import turn_as_events
 from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, remark_on_ignored, thread_settings
 from helmsman.codex.policies import refuse_wider
@@ -104,6 +104,7 @@ class AppServerEngine:
             on_notification=self._on_notification,
             on_request=self._on_request,
             on_close=self._on_close,
+            join=join_pieces,
         )
         self._api = AppServer(self._peer, binary)
         self._configuration = Configuration(self._api, codex_home)

@@ -34,14 +34,18 @@ REQUEST_TIMEOUT: Final = 60.0
 METHOD_NOT_FOUND: Final = -32601
 _SHOWN_ERROR_CHARS: Final = 600  # an unknown method is answered with the list of all methods, about 5 kB
 
+_MANY: Final = 32
+"""So many messages at once mean that we are behind: they are parsed as one, and what says the same is joined."""
+
 RequestId = int | str
+Message = dict[str, Any]
 
 
 class Transport(Protocol):
     """Carries whole messages. Closed by whoever opened it."""
 
-    def messages(self) -> AsyncIterator[bytes | str]:
-        """Incoming messages until the other side is gone. May raise `EngineProtocolError`."""
+    def messages(self) -> AsyncIterator[list[bytes] | list[str]]:
+        """Incoming messages until the other side is gone, as they come together. May raise `EngineProtocolError`."""
         ...
 
     async def send(self, message: str) -> None:
@@ -80,7 +84,10 @@ class Peer:
         on_notification: Callable[[str, Mapping[str, Any]], None],
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
+        join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
     ) -> None:
+        """`join` may make fewer of many messages that have come at once; what they say must stay the same."""
+        self._join = join
         self._transport = transport
         self._on_notification = on_notification
         self._on_request = on_request
@@ -169,8 +176,8 @@ class Peer:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._write)
                     try:
-                        async for message in self._transport.messages():
-                            self._receive(message)
+                        async for messages in self._transport.messages():
+                            self._receive_all(messages)
                         reason = await self._transport.loss()
                     except EngineProtocolError as error:
                         reason = error
@@ -205,15 +212,27 @@ class Peer:
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
+    def _receive_all(self, raw: list[bytes] | list[str]) -> None:
+        together = _parsed_together(raw) if len(raw) >= _MANY else None
+        if together is None:
+            for one in raw:
+                self._receive(one)
+        else:
+            for message in self._join(together):
+                self._take(message)
+
     def _receive(self, raw: bytes | str) -> None:
         try:
-            message = json.loads(raw)
+            message = json.loads(raw if isinstance(raw, str) else raw.decode())
         except (ValueError, RecursionError):
             log.warning("skipped a message from Codex that is not JSON: %.200r", raw)
             return
         if not isinstance(message, dict):
             log.warning("skipped a message from Codex that is not an object: %.200r", raw)
             return
+        self._take(message)
+
+    def _take(self, message: Message) -> None:
         method = message.get("method")
         request_id = message.get("id")
         if isinstance(method, str):
@@ -249,6 +268,18 @@ class Peer:
         except Exception:
             log.exception("handling %s failed", method)
             return None
+
+
+def _parsed_together(raw: list[bytes] | list[str]) -> list[Message] | None:
+    """Many messages at the price of one; None where one of them is not an object, and each has to be looked at."""
+    try:
+        texts = [one if isinstance(one, str) else one.decode() for one in raw]
+        messages = json.loads(f"[{','.join(texts)}]")
+    except (ValueError, RecursionError):
+        return None
+    if len(messages) != len(raw) or not all(isinstance(message, dict) for message in messages):
+        return None
+    return list(messages)
 
 
 def _refusal(method: str, error: Any) -> EngineRefused:

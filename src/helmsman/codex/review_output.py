@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.normalise.reading import integer, mapping, sequence, text
-from helmsman.codex.rollout_end import lines_from_end
+from helmsman.codex.rollout_end import lines_from_end, open_to_the_end
 from helmsman.codex.rollout_head import parse_line
 from helmsman.engine import Finding, ReviewReport
 
@@ -30,7 +30,7 @@ _COMMENT: Final = re.compile(
 def read_review(path: Path) -> ReviewReport | None:
     """What the newest review in a rollout file found; None if there is none, it did not end, or it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_to_the_end(path) as file:
             for line in lines_from_end(file):
                 if _RECORDED.search(line) and (output := _recorded(parse_line(line))) is not None:
                     return from_record(output)

@@ -11,11 +11,15 @@ How a turn is recorded depends on the version:
 - 0.93: no ids, no beginnings and no ends but `turn_aborted`; a turn begins with its `user_message`, and one that ends in a
   message of the agent is complete.
 
+Up to 0.145 turns that were taken back stay in the file, and a line after them says how many (`thread_rolled_back`). Since 0.155
+the file of a fork, or of a session that was taken back, begins where it parted, and counts its tokens on from there.
+
 Nothing in a file raises: a line that is damaged, half written or unknown is passed over.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 from helmsman.codex.normalise.failures import turn_failure
 from helmsman.codex.normalise.reading import integer, mapping, optional_text
 from helmsman.codex.rollout_head import parse_line, readable
+from helmsman.codex.rollouts import read_rollout
 from helmsman.events import Failure, Usage
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ _KIND: Final = re.compile(
 _BEGINS: Final = frozenset({"task_started", "turn_started"})
 _COMPLETES: Final = frozenset({"task_complete", "turn_complete"})
 _ABORTS: Final = "turn_aborted"
+_TAKEN_BACK: Final = "thread_rolled_back"
 _NO_REASON: Final = (
     "The turn ended without an answer, and Codex did not record why. Send the session a message to go on."
 )
@@ -48,7 +54,10 @@ _NO_REASON: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTurn:
-    """A turn as its file has it. `open` is one whose end is not recorded. 0.93 records no `turn_id`."""
+    """A turn as its file has it. `open` is one whose end is not recorded. 0.93 records no `turn_id`.
+
+    `forgotten` is one that the session was taken back from.
+    """
 
     turn_id: str | None
     outcome: Literal["completed", "failed", "interrupted", "open"]
@@ -59,6 +68,7 @@ class RolloutTurn:
     began_at: datetime | None = None
     ended_at: datetime | None = None
     last_written_at: datetime | None = None
+    forgotten: bool = False
 
 
 def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None) -> RolloutTurn | None:
@@ -67,7 +77,7 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
     Args:
         path: The rollout file.
         turn_id: Which turn. Where it is None, or the file names no turns (0.93), `since` decides.
-        since: The first turn that began then or later; None means the last turn.
+        since: The first turn that began then or later; None means the last turn that the session still has.
     """
     found: RolloutTurn | None = None
     for turn in turns_of(path):
@@ -76,6 +86,8 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
                 return turn
             continue
         if since is None:
+            if turn.forgotten:
+                continue
             return turn
         if turn.began_at is None or turn.began_at < since:
             break
@@ -86,10 +98,17 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
 def turns_of(path: Path) -> Iterator[RolloutTurn]:
     """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
     try:
-        with path.open("rb") as file:
+        with open_to_the_end(path) as file:
             yield from _turns(lines_from_end(file))
     except OSError:
         return
+
+
+def open_to_the_end(path: Path) -> BinaryIO:
+    """A rollout file for `lines_from_end`. One that is compressed has no end to go to before all of it is unpacked."""
+    if path.suffix != ".zst":
+        return path.open("rb")
+    return io.BytesIO(read_rollout(str(path), lambda file: file.read()) or b"")
 
 
 def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
@@ -145,6 +164,10 @@ class _Reader:
     waiting: list[tuple[RolloutTurn, Usage | None]] = field(default_factory=list)
     """Turns that lack only what the session had spent before them, with what it had spent after them."""
     is_last: bool = True
+    taken_back: int = 0
+    """How many of the turns that are still to come were forgotten."""
+    spent_before: Usage = field(default_factory=Usage)
+    """What had been spent before the first count: nothing, but in a fork what its parent had."""
 
     def take(self, line: bytes) -> Iterator[RolloutTurn]:
         kind = _KIND.match(line)
@@ -169,18 +192,23 @@ class _Reader:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
     def finish(self) -> Iterator[RolloutTurn]:
-        yield from self._know_spent_before(Usage())
+        yield from self._know_spent_before(self.spent_before)
 
     def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RolloutTurn]:
         kind = payload.get("type")
         if kind == "token_count":
-            spent = _usage(mapping(payload.get("info")).get("total_token_usage"))
+            info = mapping(payload.get("info"))
+            spent = _usage(info.get("total_token_usage"))
             if spent is not None:
+                last = _usage(info.get("last_token_usage"))
+                self.spent_before = Usage() if last is None else _difference(spent, last)
                 yield from self._know_spent_before(spent)
                 self.stretch.spent = self.stretch.spent or spent
         elif kind == "agent_message":
             if self.stretch.ends_in_message is None:
                 self.stretch.ends_in_message, self.stretch.message = True, readable(payload.get("message"))
+        elif kind == _TAKEN_BACK:
+            self.taken_back += max(0, integer(payload.get("num_turns")) or 0)
         elif kind == _ABORTS or kind in _COMPLETES:
             self.stretch = _Stretch(end=payload, ended_at=time, last_written_at=time)
         elif kind in _BEGINS:
@@ -200,8 +228,10 @@ class _Reader:
             began_at=time,
             ended_at=None if end is None else stretch.ended_at,
             last_written_at=stretch.last_written_at,
+            forgotten=self.taken_back > 0,
         )
         self.is_last = False
+        self.taken_back = max(0, self.taken_back - 1)
         if stretch.spent is None and not self.waiting:
             yield turn
         else:

@@ -8,7 +8,8 @@ What the versions do:
 - up to 0.130 a turn begins with a count that repeats the last one, so only a difference of two counts is a spending;
 - a fork counts on from where its parent was. Up to 0.145 its file begins with a copy of the parent's lines: the turns keep
   their ids, by which a copy is known, but on 0.93 they have none, and all get the time of the copying. Since 0.155 nothing
-  is copied, and the first count already has the parent's spending in it;
+  is copied, and the first count already has the parent's spending in it; so has that of a session which was taken back to an
+  earlier turn and goes on in a second file;
 - 0.93 does not say where a turn begins; there it is at a message of the user.
 
 Nothing in a file raises: a line that is damaged or unknown is passed over.
@@ -83,7 +84,7 @@ def read_spending(file: BinaryIO) -> SessionSpending | None:
         created_at=None if head.created_at is None else head.created_at.timestamp(),
         parent_id=head.parent_id,
         forked_from=head.forked_from,
-        turns=tuple(_turns(file, is_fork=head.forked_from is not None)),
+        turns=tuple(_turns(file)),
     )
 
 
@@ -104,7 +105,7 @@ class _Turn:
     count: bytes | None = None
 
 
-def _turns(lines: Iterable[bytes], *, is_fork: bool) -> list[TurnSpending]:
+def _turns(lines: Iterable[bytes]) -> list[TurnSpending]:
     """The turns that spent something, oldest first."""
     turns: list[_Turn] = []
     first_count: bytes | None = None
@@ -127,7 +128,7 @@ def _turns(lines: Iterable[bytes], *, is_fork: bool) -> list[TurnSpending]:
             turns.append(_Turn(_turn_id(line), _seconds(kind["time"]), None))
         elif turns and turns[-1].model is None:
             turns[-1].model = _model(line)
-    return _differences(turns, _spent_before(first_count) if is_fork else _NOTHING)
+    return _differences(turns, _spent_before(first_count))
 
 
 def _differences(turns: list[_Turn], before: _Counts) -> list[TurnSpending]:
@@ -146,7 +147,7 @@ def _differences(turns: list[_Turn], before: _Counts) -> list[TurnSpending]:
 
 
 def _spent_before(first_count: bytes | None) -> _Counts:
-    """What had been spent before the first count of a file: nothing, but in a fork what its parent had."""
+    """What had been spent before the first count of a file: nothing, unless the file goes on from another one."""
     if first_count is None:
         return _NOTHING
     total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")

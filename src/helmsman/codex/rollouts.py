@@ -52,6 +52,8 @@ class RolloutIndex:
         self._open = open_file or _open_rollout
         self._lock = threading.Lock()
         self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
+        self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
+        self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
         self._names = _Names(codex_home / NAMES)
 
     def list(
@@ -116,18 +118,24 @@ class RolloutIndex:
         A session may be there twice while Codex moves or unpacks it. One that was taken back to an earlier turn goes on in
         a new file, and how it began is told by the one before.
         """
+        scanned = {root: self._trees[root].scan() for root in roots}
+        generations = tuple(self._trees[root].generation for root in roots)
+        if (last := self._found.get(roots)) is not None and last[0] == generations:
+            return last[1]
         files: dict[str, _File] = {}
         for root in roots:
-            found = {file.path: file for file in _scan(self._home / root, archived=root == ARCHIVED)}
+            found = {file.path: file for file in scanned[root]}
             known = self._heads[root]
             self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
             for file in found.values():
+                file.earlier = None
                 session_id = file.session_id or self._id_inside(file)
                 other = files.get(session_id) if session_id else None
                 if session_id and (other is None or _preference(file) > _preference(other)):
                     files[session_id], file.earlier = file, other
                 elif other is not None:
                     other.earlier, file.earlier = file, other.earlier
+        self._found[roots] = (generations, files)
         return files
 
     def _id_inside(self, file: _File) -> str | None:
@@ -222,41 +230,92 @@ def _preference(file: _File) -> tuple[bool, bool, int]:
     return (not file.archived, not file.compressed, file.changed_ns)
 
 
-def _scan(root: Path, *, archived: bool) -> Iterator[_File]:
-    """All rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not."""
-    pending: list[tuple[str, int]] = [(str(root), 0)]
-    visited: set[tuple[int, int]] = set()
-    while pending:
-        directory, depth = pending.pop()
-        try:
-            status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
-            if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(directory) as scanned:
-                entries = list(scanned)
-        except OSError:
-            continue
-        for entry in entries:
-            name = _ROLLOUT_NAME.fullmatch(entry.name)
+class _Tree:
+    """The rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not.
+
+    A file that is as it was keeps its `_File`: with thousands of them, all else would cost more than looking at them.
+    """
+
+    def __init__(self, root: Path, *, archived: bool) -> None:
+        self._root = str(root)
+        self._archived = archived
+        self._files: dict[str, dict[str, _File]] = {}
+        self.generation = 0
+        """Another one whenever a file has come, gone or changed."""
+
+    def scan(self) -> Iterator[_File]:
+        """Look at all of them; those of the last call hold no more."""
+        before, self._files = self._files, {}
+        pending: list[tuple[str, int]] = [(self._root, 0)]
+        visited: set[tuple[int, int]] = set()
+        changed = False
+        while pending:
+            directory, depth = pending.pop()
+            known = before.pop(directory, {})
             try:
-                if name is None:
-                    if entry.is_dir():
-                        pending.append((entry.path, depth + 1))
+                status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
+                if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
                     continue
-                status = entry.stat()
+                visited.add((status.st_dev, status.st_ino))
+                found, below = self._look_into(directory, known)
             except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode):
-                yield _File(
-                    path=entry.path,
-                    session_id=name["id"],
-                    archived=archived,
-                    compressed=name["compressed"] is not None,
-                    inode=status.st_ino,
-                    size=status.st_size,
-                    changed_ns=status.st_mtime_ns,
-                )
+            pending += [(f"{directory}{os.sep}{name}", depth + 1) for name in below]
+            changed = (
+                changed or len(found) != len(known) or any(known.get(name) is not file for name, file in found.items())
+            )
+            if found:
+                self._files[directory] = found
+        if changed or any(before.values()):
+            self.generation += 1
+        return (file for files in self._files.values() for file in files.values())
+
+    def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str]]:
+        """The rollout files in a directory by name, and the names of the directories in it."""
+        files: dict[str, _File] = {}
+        below: list[str] = []
+        # By its descriptor the system need not walk the whole path again for each file.
+        opened = os.open(directory, os.O_RDONLY) if os.scandir in os.supports_fd else None
+        try:
+            with os.scandir(directory if opened is None else opened) as entries:
+                for entry in entries:
+                    name = entry.name
+                    try:
+                        file = known.get(name)
+                        if file is None and not _ROLLOUT_NAME.fullmatch(name):
+                            if entry.is_dir():
+                                below.append(name)
+                            continue
+                        status = entry.stat()
+                    except OSError:
+                        continue
+                    if (
+                        file is not None
+                        and file.changed_ns == status.st_mtime_ns
+                        and file.size == status.st_size
+                        and file.inode == status.st_ino
+                    ):
+                        files[name] = file
+                    elif stat.S_ISREG(status.st_mode):
+                        files[name] = _file(f"{directory}{os.sep}{name}", name, status, archived=self._archived)
+        finally:
+            if opened is not None:
+                os.close(opened)
+        return files, below
+
+
+def _file(path: str, name: str, status: os.stat_result, *, archived: bool) -> _File:
+    parts = _ROLLOUT_NAME.fullmatch(name)
+    assert parts is not None
+    return _File(
+        path=path,
+        session_id=parts["id"],
+        archived=archived,
+        compressed=parts["compressed"] is not None,
+        inode=status.st_ino,
+        size=status.st_size,
+        changed_ns=status.st_mtime_ns,
+    )
 
 
 def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
@@ -265,7 +324,7 @@ def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
     A session may be there twice while Codex moves or unpacks it.
     """
     for root in (SESSIONS, ARCHIVED):
-        for file in _scan(codex_home / root, archived=root == ARCHIVED):
+        for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
             yield file.path, file.size, file.changed_ns
 
 

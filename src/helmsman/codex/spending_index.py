@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CACHE_NAME: Final = "usage-{home}.json"
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class SpendingIndex:

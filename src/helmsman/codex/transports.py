@@ -45,11 +45,10 @@ class StdioTransport:
     def child(self) -> Child:
         return self._child
 
-    async def messages(self) -> AsyncIterator[bytes]:
+    async def messages(self) -> AsyncIterator[list[bytes]]:
         try:
             async for chunk in self._child.stdout:
-                for line in self._framer.feed(chunk):
-                    yield line
+                yield self._framer.feed(chunk)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
 
@@ -100,12 +99,12 @@ class WebSocketTransport:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
 
-    async def messages(self) -> AsyncIterator[bytes | str]:
+    async def messages(self) -> AsyncIterator[list[bytes] | list[str]]:
         from websockets.exceptions import ConnectionClosed
 
         try:
             async for message in self._connection:
-                yield message
+                yield [message] if isinstance(message, str) else [message]
         except ConnectionClosed as error:
             if error.sent is not None and error.sent.code == 1009:  # we refused it: "message too big"
                 raise EngineProtocolError(

@@ -2,12 +2,14 @@
 
 Two know: Codex, whose files tell of every session it still has, also those Helmsman never ran; and the registry of tasks,
 which tells of turns whose files are gone or not written yet. A turn of which both tell counts once, by its id. So does a
-turn that stands in several files because a fork begins with a copy of its parent's.
+turn that stands in several files: a fork may begin with a copy of its parent's, and a session is there twice while Codex
+moves or unpacks it. One that was taken back to an earlier turn has a second file, with other turns.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.events import Usage
@@ -52,9 +54,8 @@ def all_spendings(
     """
     files: dict[str, SessionSpending] = {}
     for session in sessions:
-        other = files.get(session.session_id)  # there twice, while Codex moves or unpacks it
-        if other is None or len(session.turns) > len(other.turns):
-            files[session.session_id] = session
+        other = files.get(session.session_id)
+        files[session.session_id] = session if other is None else _together(other, session)
     counted: set[str] = set()
     spendings: list[Spending] = []
     for session in files.values():
@@ -72,6 +73,14 @@ def all_spendings(
             counts = [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens]
             spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *counts))
     return spendings
+
+
+def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
+    """Two files of one session. Where turns have no ids (0.93) nobody takes a session back: then one is a copy."""
+    turns = (*one.turns, *other.turns)
+    if any(turn.turn_id is None for turn in turns):
+        return max(one, other, key=lambda session: len(session.turns))
+    return replace(one, turns=tuple({turn.turn_id: turn for turn in reversed(turns)}.values())[::-1])
 
 
 def _is_in_files(task: TurnUsage, files: Mapping[str, SessionSpending], counted: set[str]) -> bool:

@@ -52,7 +52,7 @@ class Upkeep:
         """
         if turns < 1:
             raise InvalidInput(f"turns cannot be {turns}. Use a number from 1 on.", parameter="turns")
-        await self._not_archived(session_id)
+        await self._helm.truth.refuse_archived(session_id)
         session, engine = await self._helm.load(session_id)
         past = await engine.history(session.id)
         if turns > len(past):
@@ -88,7 +88,7 @@ class Upkeep:
             raise InvalidInput(
                 f"A name is one line of 1 to {MAX_NAME_CHARS} characters. Choose another one.", parameter="name"
             )
-        await self._not_archived(session_id)
+        await self._helm.truth.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         engine = await self._helm.engine()
         extras = engine_extras(engine, doing="name a session")
@@ -111,7 +111,7 @@ class Upkeep:
             SessionBusy: A turn is running in it.
         """
         session = await self._helm.session(session_id)
-        await self._not_archived(session.id)
+        await self._helm.truth.refuse_archived(session.id)
         if session.state.is_running:
             raise busy(session.id)
         await engine_extras(await self._helm.engine(), doing="archive a session").archive(session.id)
@@ -197,7 +197,7 @@ class Upkeep:
 
     async def _run(self, session_id: str, what: str, ask: Callable[[EngineExtras], Awaitable[object]]) -> Session:
         """A turn whose request names no turn: it has begun when its events say so."""
-        await self._not_archived(session_id)
+        await self._helm.truth.refuse_archived(session_id)
         session = await self._helm.session(session_id)
 
         async def begin(engine: Engine) -> str | None:
@@ -211,16 +211,6 @@ class Upkeep:
             )
 
         return await self._helm.run_other_turn(session.id, what, begin)
-
-    async def _is_archived(self, session_id: str) -> bool:
-        info = await self._helm.truth.find(session_id)
-        return info is not None and info.archived
-
-    async def _not_archived(self, session_id: str) -> None:
-        if await self._is_archived(session_id):
-            raise InvalidInput(
-                f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
-            )
 
 
 def _final_message(turn: PastTurn) -> str | None:

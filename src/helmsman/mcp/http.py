@@ -120,10 +120,23 @@ def http_token(state_dir: Path) -> str:
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise InvalidSetting(f"Others can read {path}. Remove the file; a new token is made then.") from None
         return known
+    except OSError as error:
+        raise _no_place(path, error) from error
     token = secrets.token_urlsafe(32)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(token + "\n")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+    except OSError as error:  # a full disk: half a token would be in the way of the next start
+        path.unlink(missing_ok=True)
+        raise _no_place(path, error) from error
     return token
+
+
+def _no_place(path: Path, error: OSError) -> InvalidSetting:
+    return InvalidSetting(
+        f"The token for clients cannot be kept in {path}: {error.strerror}. Make room and make the directory writable, or "
+        "set HELMSMAN_STATE_DIR to one that is."
+    )
 
 
 class Guard:

@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 64 * 1024
 
 _BACKLOG_BYTES: Final = 1024 * 1024
-"""So much may wait for a client that does not read; whoever has more to say waits with it."""
+"""So much may wait for a client that does not read. Whoever has more to say waits with it, and it is not read from."""
+
+_LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether such a client has gone."""
 
 _LAST_WORDS_SECONDS: Final = 2.0
 """How long a client may take to read what was said before the end."""
@@ -63,7 +66,7 @@ async def _pipes() -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
         outgoing = _Outgoing(stdout, on_gone=serving.cancel)
         async with background_tasks() as tasks:
             tasks.start_soon(outgoing.write)
-            yield _Incoming(stdin), outgoing
+            yield _Incoming(stdin, outgoing), outgoing
             with anyio.move_on_after(_LAST_WORDS_SECONDS):
                 await outgoing.written()
 
@@ -121,13 +124,21 @@ class _Outgoing(_Stream):
         self._progress = anyio.Event()
         self._gone = False
 
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) > _BACKLOG_BYTES and not self._gone
+
+    async def progress(self) -> None:
+        """Wait until the client has read something, or reads no more."""
+        await self._progress.wait()
+
     async def send(self, message: SessionMessage) -> None:
+        while self.is_full:
+            await self.progress()
         if self._gone:
             raise anyio.BrokenResourceError
         self._waiting += message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         self._news.set()
-        while len(self._waiting) > _BACKLOG_BYTES and not self._gone:
-            await self._progress.wait()
 
     async def write(self) -> None:
         """Write what comes, until cancelled or until nobody reads any more."""
@@ -149,7 +160,7 @@ class _Outgoing(_Stream):
     async def written(self) -> None:
         """Wait until all is written, or nobody reads any more."""
         while self._waiting and not self._gone:
-            await self._progress.wait()
+            await self.progress()
 
     def _tell_progress(self) -> None:
         self._progress.set()
@@ -164,8 +175,9 @@ class _Outgoing(_Stream):
 class _Incoming(_Stream):
     """The messages from a descriptor; a line that is none comes as the exception it caused, as the SDK wants it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, outgoing: _Outgoing) -> None:
         self._descriptor = descriptor
+        self._outgoing = outgoing
         self._messages = self._read_messages()
 
     def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
@@ -183,9 +195,16 @@ class _Incoming(_Stream):
             *ended, rest = chunk.split(b"\n")
             for end in ended:
                 line += end
+                await self._until_heard()
                 yield _parsed(line.decode("utf-8", "replace"))
                 line.clear()
             line += rest
+
+    async def _until_heard(self) -> None:
+        """A client that does not read gets no more done: what it asks for would wait here, ever more of it."""
+        while self._outgoing.is_full and not _hung_up(self._descriptor):
+            with anyio.move_on_after(_LOOK_SECONDS):
+                await self._outgoing.progress()
 
     async def _read(self) -> bytes:
         try:
@@ -193,6 +212,13 @@ class _Incoming(_Stream):
         except OSError:
             await anyio.lowlevel.checkpoint()  # a file or /dev/null: nothing to wait for, reading does not block
         return os.read(self._descriptor, _CHUNK_BYTES)
+
+
+def _hung_up(descriptor: int) -> bool:
+    """Whether the other end is closed, though there may still be something to read."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _parsed(line: str) -> SessionMessage | Exception:

@@ -37,7 +37,8 @@ class Feed:
         self._ring: deque[Event] = deque(maxlen=size)
         self._cursor = 0
         self._readers: set[Reader] = set()
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None
+        """Made by whoever waits: most events come while nobody does."""
         self.closed = False
         """Nobody will publish here any more: whoever waits goes on."""
 
@@ -52,8 +53,7 @@ class Feed:
             self._cursor += 1
         for reader in self._readers:
             reader.put(event)
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._wake()
 
     def since(self, cursor: int) -> Page:
         first = self._cursor - len(self._ring)
@@ -64,15 +64,22 @@ class Feed:
         """Wait for the next event, or for the end of the feed."""
         if self.closed:
             await anyio.lowlevel.checkpoint()
-        else:
-            await self._changed.wait()
+            return
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
 
     def close(self) -> None:
         """What happens from now on is not seen here any more, though it may go on."""
         self.closed = True
-        self._changed.set()
+        self._wake()
         for reader in self._readers:
             reader.wake()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def read(self, *, since: int | None = None) -> Reader:
         """A live reader; `since` gives it the stored events from that cursor first. Close it when done."""

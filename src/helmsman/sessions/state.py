@@ -157,7 +157,7 @@ class SessionState:
     def _turn_started(self, event: TurnStarted) -> None:
         if not self.is_running:
             # A turn that somebody else began (another client of the same engine). One that has ended already is not it.
-            if event.turn_id != self._ended_turn_id:
+            if event.turn_id is None or event.turn_id != self._ended_turn_id:
                 self._begin(event.turn_id, None)
         elif self.turn_id is None:
             self.turn_id = event.turn_id

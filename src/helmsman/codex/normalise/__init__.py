@@ -12,6 +12,7 @@ from helmsman.codex.normalise.diffs import file_change_diff
 from helmsman.codex.normalise.exec import from_exec
 from helmsman.codex.normalise.failures import turn_failure
 from helmsman.codex.normalise.items import app_server_item, sub_agents
+from helmsman.codex.normalise.pieces import join_pieces
 
 __all__ = [
     "PLAN_ITEM_ID",
@@ -19,6 +20,7 @@ __all__ = [
     "file_change_diff",
     "from_app_server",
     "from_exec",
+    "join_pieces",
     "sub_agents",
     "turn_failure",
 ]

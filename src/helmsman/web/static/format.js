@@ -73,12 +73,12 @@ export function pathIn(directory, path) {
   return directory && path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path;
 }
 
-const SHELL = /^(?:\/\S*\/)?(?:ba|z)?sh -l?c (?:'([^']*)'|"([^"\\$`!]*)")$/;
+const SHELL = /^(?:\/\S*\/)?(?:ba|z)?sh -l?c (?:'([^']*)'|"((?:[^"\\$`]|\\[\\"$`])*)"|(\w+))$/;
 
-/** What a shell was told to run, where the quotes around it change nothing. */
+/** What a shell was told to run, without the shell and the quotes that Codex put around it. */
 export function shellWords(command) {
   const told = SHELL.exec(command);
-  return told ? (told[1] ?? told[2]) : command;
+  return told ? (told[1] ?? told[2]?.replace(/\\([\\"$`])/g, "$1") ?? told[3]) : command;
 }
 
 function ago(then) {

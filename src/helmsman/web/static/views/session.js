@@ -54,6 +54,7 @@ export class SessionView {
     live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
     live.addEventListener("anew", () => this.#everything(), { signal });
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
+    store.addEventListener("sessions", () => this.#showTitle(), { signal });
   }
 
   async open() {
@@ -160,9 +161,7 @@ export class SessionView {
     const before = this.#session;
     this.#session = session;
     this.transcript.directory = session.workingDirectory;
-    const first = store.summary(this.id) ?? session.prompt?.trim().split("\n", 1)[0];
-    this.heading.textContent = session.name ?? first ?? session.sessionId;
-    setPlace(this.heading.textContent.slice(0, 60));
+    this.#showTitle();
     this.state.replaceChildren(statusPill(session.status));
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status);
     this.facts.replaceChildren(...facts(session));
@@ -173,6 +172,15 @@ export class SessionView {
     this.composer.show(session);
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();
+  }
+
+  #showTitle() {
+    if (!this.#session) return;
+    const { name, prompt, sessionId } = this.#session;
+    const title = name ?? store.summary(this.id) ?? prompt?.trim().split("\n", 1)[0] ?? sessionId;
+    if (title === this.heading.textContent) return;
+    this.heading.textContent = title;
+    setPlace(title.slice(0, 60));
   }
 
   #showQuestions() {

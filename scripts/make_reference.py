@@ -1,0 +1,201 @@
+"""Writes docs/reference.md from the code: every tool with its parameters, every setting, every error and exit code.
+
+    python scripts/make_reference.py            write it
+    python scripts/make_reference.py --check    only say whether it is up to date
+
+What is in the page is what the code tells its users anyway: a tool's own schema, an error's own docstring, and for what a
+setting may be, the sentence with which a wrong value is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helmsman import errors
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.errors import HelmsmanError, InvalidSetting
+from helmsman.mcp.compat_tools import compat_tools
+from helmsman.mcp.extras_tools import extras_tools
+from helmsman.mcp.router_tool import router_tools
+from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.settings import TOOLSETS, load_settings, setting_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helmsman.mcp.toolset import Offered
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+
+INTRODUCTION = """\
+# Reference
+
+Made by `scripts/make_reference.py` from the code, and checked against it by the tests. Change the code, then run
+`make reference`.
+
+[Tools](#tools) · [Settings](#settings) · [Errors](#errors) · [Exit codes](#exit-codes)
+"""
+
+TOOLSET_TEXTS = {
+    "sessions": "The default, explained in [mcp.md](mcp.md).",
+    "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
+    "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
+    "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
+    "whose names begin with `_` are listed with `--expose-primitives` only.",
+}
+DEFAULTS_ELSEWHERE = {
+    "codex_path": "found: on PATH, else the wheel `openai-codex-cli-bin`",
+    "codex_home": "`~/.codex`",
+    "state_dir": "the platform's state directory",
+    "allowed_roots": "anywhere",
+}
+"""Defaults that depend on the machine, or are the absence of a value."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    text = reference()
+    if "--check" not in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        print(f"{PAGE.name} is not what the code says. Run `make reference`.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def reference() -> str:
+    """The page as it has to be."""
+    return "\n".join([INTRODUCTION, *_tools(), *_settings(), *_errors(), *_exit_codes()]) + "\n"
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def _tools() -> Iterator[str]:
+    offered: dict[str, Sequence[Offered]] = {
+        "sessions": SESSION_TOOLS,
+        "extras": extras_tools(),
+        "compat": compat_tools(),
+        "router": router_tools(expose_primitives=True),
+    }
+    yield (
+        "## Tools\n\n`helmsman serve --tools …` (`HELMSMAN_TOOLS`) chooses the toolsets. "
+        "A parameter with a star must be given.\n"
+    )
+    for toolset in TOOLSETS:
+        yield f"### Toolset `{toolset}`\n\n{TOOLSET_TEXTS[toolset]}\n"
+        for tool in offered[toolset]:
+            yield from _tool(tool)
+
+
+def _tool(tool: Offered) -> Iterator[str]:
+    listed = tool.listed()
+    yield f"#### `{listed.name}`\n\n{_escaped(' '.join((listed.description or '').split()), bar=False)}\n"
+    schema = listed.input_schema
+    if schema.get("properties"):
+        required = set(schema.get("required", ()))
+        yield "| parameter | type | meaning |\n| --- | --- | --- |"
+        for name, field in schema["properties"].items():
+            star = "*" if name in required else ""
+            yield f"| `{name}`{star} | {_type(field, schema)} | {_escaped(_meaning(field))} |"
+        yield ""
+    else:
+        yield "Takes no parameters.\n"
+    fields = (listed.output_schema or {}).get("properties")
+    if fields:
+        yield f"Returns {', '.join(f'`{name}`' for name in fields)}.\n"
+
+
+def _meaning(field: Mapping[str, Any]) -> str:
+    text = str(field.get("description", ""))
+    default = field.get("default")
+    if default is None or default is False or default == "" or "Default" in text:
+        return text
+    return f"{text} Default: {default}."
+
+
+def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """A type in a few words; the schema itself has every detail."""
+    if "$ref" in field:
+        return _type(schema.get("$defs", {}).get(str(field["$ref"]).rsplit("/", 1)[-1], {}), schema)
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in field:
+            parts = (_type(part, schema) for part in field[key] if part.get("type") != "null")
+            return " or ".join(dict.fromkeys(parts))
+    if field.get("type") == "array":
+        return f"list of {_type(field.get('items', {}), schema)}"
+    if field.get("type") == "object" and field.get("properties"):
+        return f"object: {', '.join(f'`{name}`' for name in field['properties'])}"
+    named = field.get("type", "any")
+    return " or ".join(map(str, named)) if isinstance(named, list) else str(named)
+
+
+# --- settings, errors, exit codes ------------------------------------------------------------------------------------
+
+
+def _settings() -> Iterator[str]:
+    yield (
+        "## Settings\n\nFlags win, then the environment, then the project's `helmsman.toml`, then your own; "
+        "[configuration.md](configuration.md) has the rest of that file. Those with † a project's file may not set.\n"
+    )
+    yield "| variable | key in `helmsman.toml` | default | may be | meaning |\n| --- | --- | --- | --- | --- |"
+    with tempfile.TemporaryDirectory() as nowhere:
+        place = Path(nowhere)
+        chosen = load_settings({}, {"HOME": nowhere}, place, user_file=place / "none.toml")
+        for setting in setting_texts():
+            default = DEFAULTS_ELSEWHERE.get(setting.key) or _default(chosen, setting.key)
+            only = "†" if setting.only_user else ""
+            allowed = _escaped(_allowed(setting.variable, place))
+            yield f"| `{setting.variable}` | `{setting.key}`{only} | {default} | {allowed} | {_escaped(setting.meaning)} |"
+    yield ""
+
+
+def _default(settings: object, key: str) -> str:
+    if key.endswith("_ms"):
+        return f"{getattr(settings, key.removesuffix('_ms')) * 1000:.0f}"
+    value = getattr(settings, key)
+    if isinstance(value, bool):
+        return str(int(value))
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _allowed(variable: str, place: Path) -> str:
+    """What a setting may be, as a person is told who set it to nonsense."""
+    try:
+        load_settings({}, {"HOME": str(place), variable: "\x01"}, place, user_file=place / "none.toml")
+    except InvalidSetting as error:
+        return error.message.partition("Set it to ")[2].rstrip(".")
+    raise AssertionError(f"{variable} takes anything")
+
+
+def _errors() -> Iterator[str]:
+    yield (
+        "## Errors\n\nThe library raises the class; MCP tools and `--json` give the code. Retryable: the same call may work "
+        "later with nothing changed.\n"
+    )
+    yield "| code | class | meaning | retryable |\n| --- | --- | --- | --- |"
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, HelmsmanError):
+            meaning = " ".join(_escaped((value.__doc__ or "").partition("\n\n")[0]).split())
+            yield f"| `{value.code}` | `{value.__name__}` | {meaning} | {'yes' if value.retryable else ''} |"
+    yield ""
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n\n| code | meaning |\n| --- | --- |"
+    for code in ExitCode:
+        yield f"| {code.value} | {code.text} |"
+
+
+def _escaped(text: str, *, bar: bool = True) -> str:
+    """Text that Markdown shows as it is."""
+    text = text.replace("<", "&lt;").replace("\n", " ")
+    return text.replace("|", "\\|") if bar else text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

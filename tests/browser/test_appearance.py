@@ -1,0 +1,146 @@
+"""How the page looks and to whom: both themes, a narrow window, and nothing serious for axe-core to find."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import add, patch, run, say, think
+from tests.browser.chromium import SECONDS
+from tests.clients.node import CACHE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+AXE = CACHE / "node_modules" / "axe-core" / "axe.min.js"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(244, 246, 248)", "rgb(15, 21, 27)"
+
+
+@pytest.fixture
+async def asking(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+    """A session with something of everything, that waits for an answer."""
+    look = [think("**Looking**\n\naround"), run("echo out; exit 3")]
+    ask = run("touch made.txt", escalate="it is needed")
+    model.on("touch", look, patch(add("made.txt", "one\n")), ask, say("done, see `made.txt`"))
+    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    with anyio.fail_after(SECONDS):
+        while session.status != "awaiting_approval":
+            await session.feed.changed()
+    return session
+
+
+# --- themes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_theme_is_the_systems_until_one_is_chosen(page: Page) -> None:
+    await page.prefer("light")
+    assert await page.get(BACKGROUND) == LIGHT
+    await page.prefer("dark")
+    assert await page.get(BACKGROUND) == DARK
+    await page.click("#theme")
+    assert (await page.get(BACKGROUND), await page.get("document.querySelector('#theme').title")) == (
+        LIGHT,
+        "Theme: light",
+    )
+    await page.call("Page.reload")
+    await page.until("document.querySelector('#theme')?.title === 'Theme: light'")
+    assert await page.get(BACKGROUND) == LIGHT
+    await page.click("#theme")
+    await page.prefer("light")
+    assert await page.get(BACKGROUND) == DARK
+    await page.click("#theme")
+    assert await page.get(BACKGROUND) == LIGHT
+
+
+# --- a narrow window -------------------------------------------------------------------------------------------------
+
+TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
+TOO_SMALL = """
+    [...document.querySelectorAll('button, .row, .places a, textarea, input[type=search]')]
+        .filter((one) => one.checkVisibility() && !one.matches('.link'))
+        .map((one) => [one.innerText || one.tagName, one.getBoundingClientRect()])
+        .filter(([, box]) => box.height < 43.5 || box.right > innerWidth + 1)
+        .map(([name]) => name)
+"""
+
+
+async def test_a_phone_shows_one_thing_at_a_time_and_everything_can_be_touched(page: Page, asking: Session) -> None:
+    await page.resize(360, 720)
+    await page.until_text(".home .question", "touch made.txt")
+    assert not await page.get(TOO_WIDE)
+    assert await page.get(TOO_SMALL) == []
+    await page.click(".row")
+    await page.until_text(".session .question", "touch made.txt")
+    await page.until_text(".command_execution", "out")
+    assert not await page.get("document.querySelector('.list-pane').checkVisibility()")
+    assert not await page.get(TOO_WIDE)
+    assert [name for name in await page.get(TOO_SMALL) if "Newest" not in name] == []
+    bottom = await page.get("document.querySelector('.composer').getBoundingClientRect().bottom")
+    assert bottom <= 720
+    await page.click("[data-answer=approve]")
+    await page.until_text(".state", "Done")
+    await page.click(".back")
+    await page.until("document.querySelector('.row').checkVisibility()")
+    assert asking.status == "done"
+    for place in ("tasks", "usage", "engines"):
+        await page.get(f"location.hash = '#/{place}'")
+        await page.until(f"document.body.dataset.view === '{place}' && !document.querySelector('main .empty')")
+        assert not await page.get(TOO_WIDE), place
+
+
+# --- axe-core --------------------------------------------------------------------------------------------------------
+
+
+async def findings(page: Page) -> list[str]:
+    """What axe-core finds that is serious or worse."""
+    script = AXE.read_text(encoding="utf-8")
+    await page.get(f"if (!window.axe) {{ {script} }}; true")
+    found = await page.get(
+        """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations
+            .filter(({impact}) => ["serious", "critical"].includes(impact))
+            .flatMap(({id, nodes}) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)} ${node.failureSummary}`)))"""
+    )
+    return list(found)
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there: run scripts/fetch_clients.py, which needs npm.")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_core_finds_nothing_serious(page: Page, asking: Session, theme: str) -> None:
+    await page.prefer(theme)
+    await page.until_text(".home .question", "touch made.txt")
+    seen = {"home": await findings(page)}
+    await page.click(".row")
+    await page.until_text(".session .question", "touch made.txt")
+    await page.until_text(".file_change", "made.txt")
+    seen["session"] = await findings(page)
+    await page.press("d")
+    seen["reason"] = await findings(page)
+    for number, tab in ((2, "changes"), (3, "turns")):
+        await page.click(f"[role=tab]:nth-child({number})")
+        await page.until(f"document.querySelector('.{tab}').childElementCount > 0")
+        seen[tab] = await findings(page)
+    for place in ("tasks", "usage", "engines"):
+        await page.get(f"location.hash = '#/{place}'")
+        await page.until(f"document.body.dataset.view === '{place}' && !main.innerText.includes('Reading…')")
+        seen[place] = await findings(page)
+    for button, name in (("#new", "new session"), ("#help", "help")):
+        await page.click(button)
+        seen[name] = await findings(page)
+        await page.press("Escape")
+    await page.resize(360, 720)
+    await page.get("location.hash = '#/'")
+    await page.until_text(".home .question", "touch made.txt")
+    seen["narrow"] = await findings(page)
+    assert {place: found for place, found in seen.items() if found} == {}, json.dumps(seen, indent=1)
+    assert asking.status == "awaiting_approval"

@@ -1,0 +1,128 @@
+"""The other pages: tasks, usage, engines, the way in and out, and a server that goes away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import run, say, usage
+from tests.browser.chromium import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.testing import ScriptedModel
+    from helmsman.web.login import Logins
+    from tests.browser.chromium import Chromium, Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+
+async def settled(session: Session) -> Session:
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    return session
+
+
+async def test_tasks_are_listed_filtered_and_canceled(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("quick", say("ok"))
+    model.on("endless", say("at it ", gate))
+    await settled(await helm.start("quick work", cwd=git_repo))
+    endless = await helm.start("endless work", cwd=git_repo)
+    await page.click(".places a[href='#/tasks']")
+    await page.until("document.querySelectorAll('.tasks > li').length === 2")
+    await page.until_text(".tasks .pill", "Done")
+    await page.click(".segments [data-status='pending,working']")
+    await page.until("document.querySelectorAll('.tasks > li').length === 1")
+    await page.click(".tasks button")
+    await page.until_text(".toast", "")
+    await page.until_text("main .empty", "No such tasks")
+    assert endless.status == "interrupted"
+    await page.click(".segments [data-status='']")
+    await page.until_text(".tasks .pill", "Canceled")
+    await page.press("j")
+    await page.press("Enter")
+    await page.until_text("h1", "endless work")
+
+
+async def test_usage_is_drawn_and_told_in_words_and_numbers(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    await page.click(".places a[href='#/usage']")
+    await page.until_text("main .empty", "No tokens were spent")
+    model.on("", [say("ok"), usage(12_000, 4_000, 700, 100)])
+    await settled(await helm.start("spend", cwd=git_repo))
+    await page.click(".segments [data-since=all]")
+    await page.until("document.querySelectorAll('.chart svg').length === 3")
+    assert "12.7k" in await page.text(".tiles")
+    label = await page.get("document.querySelector('.chart svg').getAttribute('aria-label')")
+    assert label.startswith("Tokens per day. The most: 20")
+    assert await page.get("document.querySelectorAll('.chart rect.output').length") == 3
+    await page.click("figure details summary")
+    assert "12,000" in await page.text("figure table")
+
+
+async def test_engines_are_shown_and_another_device_gets_a_link(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, chromium: Chromium
+) -> None:
+    await page.click(".places a[href='#/engines']")
+    await page.until_text("main .empty", "No engine runs")
+    model.on("", say("ok"))
+    await settled(await helm.start("work", cwd=git_repo))
+    await page.until_text(".card", "app-server")
+    await page.until_text(".card .pill", "in use")
+    await page.click("main .buttons button:first-child")
+    await page.until_text(".device-link", "/login?code=")
+    async with chromium.page() as other:
+        await other.goto(await page.get("document.querySelector('.device-link code').textContent"))
+        await other.until_text("h1", "Nothing waits for you")
+
+
+async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
+    await page.get("location.hash = '#/engines'")
+    await page.click("main .buttons button:nth-child(2)")
+    await page.until_text("h1", "Log in")
+    await page.click(".login input")
+    await page.write("wrong")
+    await page.press("Enter")
+    await page.until_text(".login .note", "not one")
+    await page.get("document.querySelector('.login input').value = ''")
+    await page.write(logins.new_code().value)
+    await page.press("Enter")
+    await page.until("document.body.dataset.view === 'engines'")
+    await page.until("document.querySelector('#live').dataset.state === 'live'")
+
+
+async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: str) -> None:
+    async with chromium.page() as page:
+        await page.goto(f"{server}/login?code=wrong")
+        await page.until_text("h1", "Log in")
+        await page.until_text(".login .note", "used or is too old")
+        assert await page.get("document.querySelector('#new').checkVisibility()") is False
+
+
+async def test_the_keys_are_explained(page: Page) -> None:
+    await page.press("?")
+    await page.until_text("dialog", "deny it, with a reason")
+    await page.press("Escape")
+    await page.until("document.querySelector('dialog') === null")
+
+
+async def test_what_a_turn_changed_is_one_diff(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    from helmsman.testing import add, patch
+
+    model.on("", patch(add("one.txt", "first\n"), add("two.txt", "second\n")), run("true"), say("ok"))
+    await settled(await helm.start("write", cwd=git_repo, full_auto=True))
+    await page.click(".row")
+    await page.click("[role=tab]:nth-child(2)")
+    await page.until("document.querySelectorAll('.changes details').length === 2")
+    await page.until_text(".changes .diff", "+second")

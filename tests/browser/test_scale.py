@@ -1,0 +1,98 @@
+"""500 sessions and a transcript of 10,000 events: the page shows a part, and every part can be reached."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.events import CommandExecution, ItemEnded
+from helmsman.testing import say
+from tests.browser.chromium import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+EVENTS = 10_000
+MOST_IN_THE_PAGE = 500
+
+
+async def test_500_sessions_are_scrolled_through(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("", say("ok"))
+    session = await helm.start("one of many", cwd=git_repo)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    info = await helm.truth.find(session.id)
+    assert info is not None
+    assert info.path is not None
+    content = info.path.read_text(encoding="utf-8")
+    for _ in range(499):
+        copy = str(uuid.uuid4())
+        path = info.path.with_name(info.path.name.replace(session.id, copy))
+        path.write_text(content.replace(session.id, copy), encoding="utf-8")
+    await page.call("Page.reload")
+    await page.until("document.querySelectorAll('.row').length >= 100")
+    await page.until(
+        """(() => {
+            const scroller = document.querySelector('.list-pane .scroller');
+            scroller.scrollTop = scroller.scrollHeight;
+            return document.querySelectorAll('.row').length === 500;
+        })()"""
+    )
+    assert len(set(await page.get("[...document.querySelectorAll('.row')].map((one) => one.href)"))) == 500
+    await page.get("document.querySelectorAll('.row')[499].focus()")
+    await page.press("k")
+    await page.press("Enter")
+    await page.until_text(".agent_message", "ok")
+
+
+async def test_a_transcript_of_10000_events_is_read_from_both_ends(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("work", say("almost", gate, " done"))
+    session = await helm.start("work", cwd=git_repo)
+    with anyio.fail_after(SECONDS):
+        await gate.reached()
+
+    def done(number: int) -> None:
+        item = CommandExecution(id=f"call-{number}", command=f"echo {number}", exit_code=0, output=f"line {number}\n")
+        session.apply(ItemEnded(session_id=session.id, turn_id=session.state.turn_id, item=item))
+
+    for number in range(EVENTS):
+        done(number)
+    await page.click(".row")
+    await page.until_text(".command_execution", f"echo {EVENTS - 1}")
+    await page.until_text(".position", "10,00")
+    assert await page.count(".entry") <= MOST_IN_THE_PAGE
+    await page.until("document.querySelector('.entries').lastElementChild.getBoundingClientRect().top < innerHeight")
+
+    done(EVENTS)  # the reader is at the end, so what is new comes into view
+    await page.until_text(".command_execution", f"echo {EVENTS}")
+    await page.until("document.querySelector('.entries').lastElementChild.getBoundingClientRect().top < innerHeight")
+
+    scroll = "document.querySelector('.transcript .scroller').scrollTop"
+    await page.until(f"{scroll} = 0; document.querySelector('.entry').dataset.index <= {EVENTS - 1000}")
+    assert await page.count(".entry") <= MOST_IN_THE_PAGE
+    await page.click(".jumps button:first-of-type")
+    await page.until_text(".user_message", "work")
+    await page.until("document.querySelector('.entry').dataset.index === '0'")
+    await page.until(f"{scroll} = 1e9; [...document.querySelectorAll('.entry')].at(-1).dataset.index > 600")
+    shown = await page.get("[...document.querySelectorAll('.entry')].map((one) => Number(one.dataset.index))")
+    assert shown == list(range(shown[0], shown[-1] + 1))
+    assert len(shown) <= MOST_IN_THE_PAGE
+    await page.click(".jumps button:last-of-type")
+    await page.until_text(".command_execution", f"echo {EVENTS}")
+    gate.release()
+    await page.until_text(".state", "Done")
+    await page.until_text(".command_execution", f"echo {EVENTS}")

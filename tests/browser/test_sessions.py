@@ -1,0 +1,182 @@
+"""Sessions in the browser: listed, followed live, started, steered, interrupted, searched."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman.testing import add, patch, run, say
+from tests.browser.chromium import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+
+async def settled(session: Session) -> Session:
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    return session
+
+
+async def test_sessions_are_listed_and_opened_with_keys(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("", say("It is done."))
+    for prompt in ("older work", "newer work"):
+        await settled(await helm.start(prompt, cwd=git_repo))
+    await page.until("document.querySelectorAll('.row').length === 2")
+    shown = await page.get("[...document.querySelectorAll('.row .summary')].map((one) => one.textContent)")
+    assert shown == ["newer work", "older work"]
+    for key in ("j", "j", "k", "j"):
+        await page.press(key)
+    assert "older work" in await page.get("document.activeElement.innerText")
+    await page.press("Enter")
+    await page.until_text("h1", "older work")
+    await page.until_text(".agent_message", "It is done.")
+    assert await page.text(".row[aria-current=page] .summary") == "older work"
+    assert await page.get("document.title") == "older work · Helmsman"
+    await page.press("Escape")
+    await page.until_text("h1", "Nothing waits for you")
+
+
+async def test_a_turn_is_followed_as_it_happens(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate, last = model.gate(), model.gate()
+    steps = [run("echo first output"), patch(add("made.txt", "one\ntwo\n"))]
+    model.on("work", *steps, say("Half of it, ", gate, "and the rest", last, "."))
+    session = await helm.start("work on it", cwd=git_repo, full_auto=True)
+    await page.click(".row")
+    await page.until_text(".command_execution", "first output")
+    await page.until_text(".file_change .diff", "+two")
+    await page.until_text(".agent_message", "Half of it,")
+    assert "and the rest" not in await page.text(".entries")
+    assert await page.text(".state") == "Running"
+    gate.release()
+    await page.until_text(".agent_message", "and the rest")
+    last.release()
+    await settled(session)
+    await page.until_text(".state", "Done")
+    await page.until("document.querySelector('.row .mark').matches('.good')")
+
+
+async def test_a_session_is_started_from_the_page(page: Page, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("write a poem", say("Roses are red."))
+    await page.press("n")
+    await page.until("document.activeElement.name === 'prompt'")
+    await page.write("write a poem")
+    await page.get(f"document.querySelector('dialog [name=workingDirectory]').value = {json.dumps(str(git_repo))}")
+    await page.click("dialog [type=submit]")
+    await page.until_text(".agent_message", "Roses are red.")
+    assert await page.count("dialog") == 0
+    await page.until_text(".row .summary", "write a poem")
+
+
+async def test_what_cannot_be_started_is_said_in_the_dialog(page: Page, tmp_path: Path) -> None:
+    await page.click("#new")
+    await page.write("do something")
+    nowhere = json.dumps(str(tmp_path / "nowhere"))
+    await page.get(f"document.querySelector('dialog [name=workingDirectory]').value = {nowhere}")
+    await page.click("dialog [type=submit]")
+    await page.until_text("dialog .note", "nowhere")
+    await page.press("Escape")
+    await page.until("document.querySelector('dialog') === null")
+
+
+async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("begin", say("thinking ", gate, "about it"))
+    model.on("be brief", say("brief"))
+    model.on("and now the tests", say("tests written"))
+    session = await helm.start("begin", cwd=git_repo)
+    await page.click(".row")
+    await page.until_text(".agent_message", "thinking")
+    await page.press("m")
+    await page.write("be brief")
+    await page.press("Enter")
+    await page.until("document.querySelector('.composer textarea').value === ''")
+    gate.release()
+    await settled(session)
+    await page.until_text(".user_message", "be brief")
+    await page.until_text(".composer [type=submit]", "Send")
+    await page.click(".composer textarea")
+    await page.write("and now the tests")
+    await page.press("Enter")
+    await page.until_text(".agent_message", "tests written")
+    assert session.turn_count == 2
+    await page.click("[role=tab]:nth-child(3)")
+    await page.until("document.querySelectorAll('.turn-row').length === 2")
+    await page.click(".turns li:nth-child(2) .turn-row")
+    await page.until("document.querySelector('[role=tab]').ariaSelected === 'true'")
+    await page.until_text(".agent_message", "tests written")
+
+
+async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    gate = model.gate()
+    model.on("work", say("at it ", gate))
+    session = await helm.start("work for ever", cwd=git_repo)
+    await page.click(".row")
+    await page.until_text(".agent_message", "at it")
+    await page.click(".actions .danger")
+    await page.until_text(".state", "Interrupted")
+    assert session.status == "interrupted"
+    assert not await page.get("document.querySelector('.actions .danger').checkVisibility()")
+
+
+async def test_a_search_finds_sessions_and_tasks(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("", say("ok"))
+    for prompt in ("paint the boat", "mend the sail"):
+        await settled(await helm.start(prompt, cwd=git_repo))
+    await page.until("document.querySelectorAll('.row').length === 2")
+    await page.press("/")
+    await page.until("document.activeElement.type === 'search'")
+    await page.write("sail")
+    await page.until_text(".rows h2", "Tasks")
+    found = await page.get("[...document.querySelectorAll('.row .summary')].map((one) => one.textContent)")
+    assert found == ["mend the sail", "mend the sail"]
+    await page.press("Enter")
+    await page.press("Enter")
+    await page.until_text("h1", "mend the sail")
+    await page.press("/")
+    await page.write("no such words")
+    await page.until_text(".rows", "Nothing found")
+    await page.press("Escape")
+    await page.until("document.querySelectorAll('.row').length === 2")
+
+
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'><b>bold</b>"
+
+
+async def test_what_codex_prints_stays_text(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+) -> None:
+    (git_repo / "hostile.txt").write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n", encoding="utf-8")
+    made = patch(add("page.html", HOSTILE))
+    message = f"{HOSTILE}\n\n```html\n{HOSTILE}\n```\n`{HOSTILE}` **{HOSTILE}**"
+    asking = run(f"echo {json.dumps(HOSTILE)}", escalate=HOSTILE)
+    model.on("<img", run("cat hostile.txt"), made, asking, say(message))
+    await helm.start(f"Show {HOSTILE}", cwd=git_repo, full_auto=True)
+    await page.until_text(".home .question", HOSTILE)
+    await page.click(".row")
+    await page.until_text("h1", HOSTILE)
+    await page.until_text(".command_execution .output", f"{HOSTILE}\nred")
+    await page.until_text(".file_change .diff", HOSTILE)
+    await page.click("[data-answer=approve]")
+    await page.until_text(".agent_message pre", HOSTILE)
+    await page.until_text(".agent_message code", HOSTILE)
+    assert await page.get("window.hacked === undefined")
+    assert await page.count("main img, main script, main b, .list-pane img, .list-pane b") == 0

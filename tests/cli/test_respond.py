@@ -1,0 +1,68 @@
+"""`helmsman respond`, `steer` and `interrupt`: what is said to a turn that is running."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import Gate, say
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli, LeaveBehind
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: LeaveBehind) -> None:
+    session_id = await left_behind.asking()
+    shown = await cli.run("respond", session_id[-8:])
+    assert shown.exit_code == 5
+    assert "$ touch made.txt" in shown.stdout
+    command = shown.stdout.rpartition("Answer it: helmsman ")[2].split()
+    assert command[-1] == "approve"
+    assert (await cli.run("respond", session_id, command[2], "perhaps")).exit_code == 2
+    assert (await cli.run("respond", session_id, "q_other", "approve")).exit_code == 2
+    answered = await cli.run(*command)
+    assert (answered.exit_code, answered.stdout) == (0, "")
+    assert f"Answered. Session {session_id} is active" in answered.stderr
+    assert (await cli.run("watch", session_id)).stdout == "Made.\n"
+    assert (cli.directory / "made.txt").exists()
+    again = await cli.run(*command, "--json")
+    assert (again.exit_code, again.json[0]["error"]["code"]) == (2, "question_not_open")
+    nothing = await cli.run("respond", session_id)
+    assert nothing.exit_code == 0
+    assert "asks nothing" in nothing.stderr
+
+
+async def test_the_reason_of_a_denial_reaches_the_model(
+    cli: Cli, left_behind: LeaveBehind, model: ScriptedModel
+) -> None:
+    session_id = await left_behind.asking()
+    (shown,) = (await cli.run("respond", session_id, "--json")).json
+    denied = await cli.run("respond", session_id, shown["questions"][0]["id"], "deny: not on a Friday", "--json")
+    assert denied.json[0]["sessionId"] == session_id
+    assert (await cli.run("watch", session_id)).exit_code == 0
+    assert "not on a Friday" in json.dumps(model.requests[-1].body["input"])
+    assert not (cli.directory / "made.txt").exists()
+
+
+async def test_a_turn_is_steered_and_then_stopped(cli: Cli, left_behind: LeaveBehind, model: ScriptedModel) -> None:
+    gate, second = Gate(), Gate()
+    session_id = await left_behind.working(gate)
+    model.on("parser", say(second, "never"))
+    steered = await cli.run("steer", session_id[-8:], "-", "--json", stdin=b"only the parser")
+    assert steered.json == [{"sessionId": session_id, "steered": True}]
+    gate.release()
+    await second.reached()
+    stopped = await cli.run("interrupt", session_id)
+    assert (stopped.exit_code, stopped.stdout) == (0, "")
+    assert f"Session {session_id} is interrupted" in stopped.stderr
+    second.release()
+    assert (await cli.run("interrupt", session_id, "--json")).json == [
+        {"sessionId": session_id, "status": "interrupted"}
+    ]
+    idle = await cli.run("steer", session_id, "too late", "--json")
+    assert (idle.exit_code, idle.json[0]["error"]["code"]) == (1, "session_idle")

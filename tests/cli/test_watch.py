@@ -1,0 +1,139 @@
+"""`helmsman watch`: a turn that somebody else began, followed live; its questions at the prompt; Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.codex.engine_records import read_records
+from helmsman.testing import Gate, response_failed, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli, LeaveBehind
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_turn_in_a_detached_engine_is_followed_to_its_end(cli: Cli, left_behind: LeaveBehind) -> None:
+    gate = Gate()
+    session_id = await left_behind.working(gate)
+    async with cli.on_terminal("watch", session_id[-8:]) as program:
+        await program.shows("nothing finished yet")
+        gate.release()
+        await program.shows("• At last.")
+        await program.shows("✓ Done in")
+        assert await program.exit_code() == 0
+
+
+async def test_a_question_is_answered_at_the_prompt(cli: Cli, left_behind: LeaveBehind) -> None:
+    session_id = await left_behind.asking()
+    async with cli.on_terminal("watch", session_id) as program:
+        await program.shows("? Codex asks to run a command")
+        await program.shows("$ touch made.txt")
+        await program.shows("deny and stop the turn")
+        program.press("y")
+        await program.shows("→ approve")
+        await program.shows("• Made.")
+        assert await program.exit_code() == 0
+    assert (cli.directory / "made.txt").exists()
+    assert program.screen.count("Codex asks to run a command") == 1
+
+
+async def test_without_a_terminal_a_question_is_left_to_others(cli: Cli, left_behind: LeaveBehind) -> None:
+    session_id = await left_behind.asking()
+    async with anyio.create_task_group() as tasks:
+
+        async def answer() -> None:
+            (shown,) = (await cli.run("respond", session_id, "--json")).json
+            done = await cli.run("respond", session_id, shown["questions"][0]["id"], "approve")
+            assert done.exit_code == 0, done.stderr
+
+        tasks.start_soon(answer)
+        watched = await cli.run("watch", session_id, "--json")
+    assert watched.exit_code == 0
+    closed = [event for event in watched.json if event["type"] == "question_closed"]
+    assert [event.get("by") for event in closed] != ["handler"]
+    assert watched.json[-1]["result"] == "Made."
+
+
+async def test_ctrl_c_stops_the_turn_first(cli: Cli, left_behind: LeaveBehind) -> None:
+    gate = Gate()
+    session_id = await left_behind.working(gate)
+    async with cli.on_terminal("watch", session_id) as program:
+        await program.shows("nothing finished yet")
+        program.press("\x03")
+        await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+        await program.shows("■ Interrupted")
+        assert await program.exit_code() == 130
+    gate.release()
+    assert "status     interrupted\n" in (await cli.run("status", session_id)).stdout
+
+
+async def test_a_second_ctrl_c_leaves_at_once(cli: Cli, left_behind: LeaveBehind, detached_engines: Path) -> None:
+    gate = Gate()
+    session_id = await left_behind.working(gate)
+    (engine,) = read_records(detached_engines)
+    async with cli.on_terminal("watch", session_id) as program:
+        await program.shows("nothing finished yet")
+        os.kill(engine.codex.pid, signal.SIGSTOP)  # so that the turn cannot end
+        try:
+            program.press("\x03")
+            await program.shows("Interrupting the turn. Press Ctrl-C again to leave at once.")
+            program.press("\x03")
+            await program.shows("You left before the turn had ended.")
+            assert await program.exit_code() == 130
+        finally:
+            os.kill(engine.codex.pid, signal.SIGCONT)
+    gate.release()
+
+
+async def test_a_turn_of_another_process_is_waited_for_and_cannot_be_stopped(
+    cli: Cli, bound_elsewhere: tuple[str, Gate]
+) -> None:
+    session_id, gate = bound_elsewhere
+    async with cli.on_terminal("watch", session_id) as program:
+        await program.shows("only it can follow and stop it")
+        program.press("\x03")
+        await program.shows("is run by another process")
+        assert await program.exit_code() == 130
+    async with cli.on_terminal("watch", session_id) as program:
+        await program.shows("only it can follow and stop it")
+        gate.release()
+        await program.shows("Bound and done.")
+        await program.shows("✓ Done in")
+        assert await program.exit_code() == 0
+
+
+async def test_a_turn_whose_process_is_killed_is_over(cli: Cli, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("slow", say(gate, "never"))
+    async with cli.started("run", "A slow job") as process:
+        with anyio.fail_after(30):
+            await gate.reached()
+        (listed,) = (await cli.run("list", "--json")).json
+        async with cli.on_terminal("watch", listed["sessions"][0]["sessionId"]) as program:
+            await program.shows("only it can follow and stop it")
+            process.kill()
+            await process.wait()
+            await program.shows("■ Interrupted")
+            assert await program.exit_code() == 130
+    gate.release()
+
+
+async def test_what_has_ended_is_shown_with_its_exit_code(cli: Cli, model: ScriptedModel) -> None:
+    model.on("alpha", say("First."))
+    model.on("beta", response_failed("insufficient_quota", "No quota left."))
+    session_id = (await cli.run("run", "--json", "alpha")).json[-1]["sessionId"]
+    done = await cli.run("watch", session_id)
+    assert (done.exit_code, done.stdout) == (0, "First.\n")
+    await cli.run("run", "--session", session_id, "--attempts", "1", "beta")
+    failed = await cli.run("watch", session_id, "--json")
+    assert failed.exit_code == 1
+    assert failed.json[-1]["error"]["code"] == "step_failed"

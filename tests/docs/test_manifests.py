@@ -1,0 +1,63 @@
+"""The manifests for the MCP registry and for desktop bundles fit their schemas, and say what the code says."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from helmsman._version import __version__
+from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.settings import setting_texts
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = Path(__file__).parent / "schemas"
+BUNDLE = ROOT / "packaging" / "mcpb"
+
+
+def load(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_server_json_fits_the_schema_of_the_registry() -> None:
+    jsonschema.validate(load(ROOT / "server.json"), load(SCHEMAS / "registry-server.json"))
+
+
+def test_the_manifest_of_the_bundle_fits_its_schema() -> None:
+    jsonschema.validate(load(BUNDLE / "manifest.json"), load(SCHEMAS / "mcpb-manifest-0.4.json"))
+
+
+def test_all_manifests_have_the_version_of_the_code() -> None:
+    server, manifest = load(ROOT / "server.json"), load(BUNDLE / "manifest.json")
+    project = tomllib.loads((BUNDLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {server["version"], server["packages"][0]["version"], manifest["version"], project["version"]} == {
+        __version__
+    }
+    assert project["dependencies"] == [f"codex-helmsman[codex]=={__version__}"]
+
+
+def test_the_readme_proves_whose_the_name_in_the_registry_is() -> None:
+    name = load(ROOT / "server.json")["name"]
+    assert f"mcp-name: {name} " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_package_has_a_console_script_of_its_own_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == load(ROOT / "server.json")["packages"][0]["identifier"]
+    assert project["scripts"][project["name"]] == project["scripts"]["helmsman"]
+
+
+def test_manifests_name_variables_and_tools_that_exist() -> None:
+    known = {setting.variable for setting in setting_texts()}
+    server, manifest = load(ROOT / "server.json"), load(BUNDLE / "manifest.json")
+    assert {variable["name"] for variable in server["packages"][0]["environmentVariables"]} <= known
+    assert set(manifest["server"]["mcp_config"]["env"]) <= known
+    assert [tool["name"] for tool in manifest["tools"]] == [tool.name for tool in SESSION_TOOLS]
+
+
+def test_what_the_bundle_starts_is_in_it() -> None:
+    entry = load(BUNDLE / "manifest.json")["server"]["entry_point"]
+    compile((BUNDLE / entry).read_text(encoding="utf-8"), entry, "exec")
