@@ -7,7 +7,7 @@ WORKERS ?= 2
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix bench lint types audit format goldens images reference constraints clean
+.PHONY: help setup demo test cover matrix bench fuzz soak lint types audit format goldens images reference constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ bench: $(VENV)/.dev ## Measure what Helmsman costs, against what it replaces
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench
 
+fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)
+	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),120)
+
+soak: $(VENV)/.dev ## Ten minutes of work with faults at random (MINUTES=2, SEED=…), and write docs/reliability.md
+	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
+
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -67,6 +73,7 @@ goldens: $(VENV)/.dev ## Record the transcripts of every Codex version again
 
 images: $(VENV)/.dev ## Make the pictures of the documentation again
 	$(BIN)/python scripts/make_images.py
+	$(BIN)/python -m scripts.make_screenshots
 
 reference: $(VENV)/.dev ## Write docs/reference.md from the code
 	$(BIN)/python scripts/make_reference.py

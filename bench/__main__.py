@@ -1,18 +1,112 @@
-"""`python -m bench`: every measurement, one after the other. `python -m bench.NAME` runs one."""
+"""`python -m bench`: every measurement, one after the other, and the table of them in `docs/performance.md`.
+
+`python -m bench NAME …` runs only those, and writes nothing. `python -m bench --check` is the quick comparison for CI: the few
+ratios that matter most, beside the bounds in `bench/bounds.toml`.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
+import platform
 import sys
+import time
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
 
 import anyio
 
-from bench import compat_turn, run_request
+from bench import answering, compat_turn, crowd, intake, listing, routing, run_request, startup, turns, usage
+from bench.figures import Row, as_table
+from bench.peers import NPM_SERVER, PYTHON_SDK
+from bench.place import LAST_WITH_SERVER, NothingToMeasure
+from helmsman._version import __version__
+from helmsman.testing.binaries import codex_version, installed_codex
 
-MEASUREMENTS = (compat_turn, run_request)
+TABLED = (startup, turns, crowd, intake, answering, listing)
+"""Each gives rows for the table."""
+
+TOLD = (routing, run_request, usage, compat_turn)
+"""Each prints what it found, and says whether its goal was met."""
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+BOUNDS = Path(__file__).resolve().parent / "bounds.toml"
+BEGIN, END = "<!-- measured -->\n", "<!-- end of what is measured -->\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[_name(module) for module in (*TABLED, *TOLD)], metavar="NAME")
+    parser.add_argument("--check", action="store_true", help="only compare a few ratios with bench/bounds.toml")
+    given = parser.parse_args()
+    if given.check:
+        return int(not check())
+    wanted = [module for module in (*TABLED, *TOLD) if not given.names or _name(module) in given.names]
+    before = os.getloadavg() if hasattr(os, "getloadavg") else (0.0,)
+    began, rows, met = time.monotonic(), list[Row](), True
+    for module in wanted:
+        print(f"== {_name(module)}: {(module.__doc__ or '').partition('.')[0]}.", flush=True)
+        try:
+            found = anyio.run(module.measure)
+        except NothingToMeasure as problem:
+            print(problem)
+            met = False
+            continue
+        if isinstance(found, bool):
+            met = met and found
+            continue
+        rows += found
+        for row in found:
+            print(row, flush=True)
+    if not given.names:
+        _write(rows, time.monotonic() - began, before[0])
+    return int(not met or not all(row.met for row in rows))
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+def _write(rows: list[Row], seconds: float, load: float) -> None:
+    """Put the table into the page, between the marks."""
+    binary = installed_codex()
+    installed = ".".join(map(str, codex_version(binary))) if binary is not None else "none"
+    told = f"""
+{as_table(rows)}
+
+Measured on {datetime.now(UTC):%Y-%m-%d} in {seconds / 60:.0f} minutes: Helmsman {__version__}, Python {platform.python_version()},
+{platform.system()} {platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before it began. Turns on Codex {LAST_WITH_SERVER},
+all else on Codex {installed}; peers {NPM_SERVER} and {PYTHON_SDK}. Medians, quartiles in parentheses.
+
+"""
+    page = PAGE.read_text(encoding="utf-8")
+    head, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}{told}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    print(f"The table is in {PAGE}.")
+
+
+def check() -> bool:
+    """Compare the ratios that matter most with their bounds; whether none is clearly worse."""
+    bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
+    ratios = anyio.run(_ratios)
+    fine = True
+    for name, bound in bounds.items():
+        ratio = ratios[name]
+        worse = ratio > bound["at_most"]
+        fine = fine and not worse
+        print(f"{name:24} {ratio:5.2f}  (at most {bound['at_most']:g}){'  WORSE' if worse else ''}")
+    return fine
+
+
+async def _ratios() -> dict[str, float]:
+    return {
+        "startup": await startup.quick_ratio(),
+        "turn_beside_bare": await turns.quick_ratio(),
+        "sdk_cpu_per_event": await intake.quick_ratio(),
+    }
+
 
 if __name__ == "__main__":
-    failed = False
-    for measurement in MEASUREMENTS:
-        print(f"== {measurement.__name__.partition('.')[2]}: {(measurement.__doc__ or '').partition('.')[0]}.")
-        failed |= not anyio.run(measurement.measure)
-    sys.exit(int(failed))
+    sys.exit(main())

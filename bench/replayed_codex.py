@@ -1,7 +1,8 @@
 """A stand-in for `codex app-server` that plays the same long turn to whoever asks, as fast as it is read.
 
 Started as `codex app-server` would be. A turn whose prompt is `stream N` is made of N events, in the mix of a real one: a
-message of some fifty tokens, a command that prints a few lines, and so on. It says nothing of its own and keeps nothing, so a thousand threads are cheap.
+message of some fifty tokens, a command that prints a few lines, and so on. It keeps nothing, so a thousand threads are
+cheap.
 """
 
 from __future__ import annotations

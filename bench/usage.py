@@ -57,7 +57,10 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
         "id": session_id,
         "timestamp": stamp,
         "cwd": f"/src/project-{number % 20}",
+        "originator": "bench",
+        "cli_version": "0.163.0",
         "source": "vscode",
+        "model_provider": "scripted",
         "base_instructions": {"text": INSTRUCTIONS},
     }
     lines = [line("session_meta", head)]

@@ -161,8 +161,10 @@ async def play(folder: Path, stack: AsyncExitStack) -> tuple[Stage, Gate]:
     await settled(await helm.say(fixed.id, "Also accept fathoms, the old charts use them"))
     await helm.start("Speed up the tide tables, they take eight seconds", cwd=places[0], full_auto=True)
     published = await settled(await helm.start("Publish release 2.4", cwd=places[0], full_auto=True))
-    asking = {"sandbox": "read-only", "approval_policy": "on-request"}
-    await settled(await helm.start("Write the changelog of release 2.4", cwd=places[0], **asking))
+    changelog = await helm.start(
+        "Write the changelog of release 2.4", cwd=places[0], sandbox="read-only", approval_policy="on-request"
+    )
+    await settled(changelog)
 
     logins = Logins(http_token(settings.state_dir), secure=False)
     tasks = await stack.enter_async_context(background_tasks())

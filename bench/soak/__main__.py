@@ -6,6 +6,7 @@ Prints its seed first: the same seed makes the same choices (though not the same
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import tempfile
@@ -24,6 +25,9 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, help="an empty folder to work in and to leave with all logs")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    logging.getLogger("asyncio").setLevel(
+        logging.ERROR
+    )  # it warns of every Codex that is killed while the model speaks
     with tempfile.TemporaryDirectory(prefix="helmsman-soak-", ignore_cleanup_errors=True) as temporary:
         folder = options.folder or Path(temporary)
         outcome = anyio.run(soak, options.minutes * 60, options.seed, folder.resolve())

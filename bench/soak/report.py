@@ -14,6 +14,7 @@ from bench.soak.gauges import WARM_UP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
     from bench.soak.run import Outcome
 
 _SHOWN: Final = 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -18,10 +18,10 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CodexUnsupported,
-    HelmsmanError,
 )
 from helmsman.inputs import turn_input
 from helmsman.tasks.model import Owner, TaskDraft, new_task_id
+from helmsman.turn_failures import known_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
+
+_BROKEN_OFF: Final = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."
 
 
 class CloudTasks:
@@ -99,7 +101,7 @@ class CloudTasks:
             return task.id
 
         async def send() -> None:
-            changes: TaskChanges
+            changes: TaskChanges = {"status": "unknown", "note": _BROKEN_OFF}  # if we are closed meanwhile
             try:
                 client = await self.client()
                 sent = await client.submit(
@@ -107,11 +109,12 @@ class CloudTasks:
                 )
             except CloudSubmitUncertain as error:
                 changes = {"status": "unknown", "note": error.message}
-            except HelmsmanError as error:
-                changes = {"status": "failed", "error": error.as_dict(), "idempotency_key": None}
+            except Exception as error:  # noqa: BLE001 - it is told with the task; one task's trouble ends no other
+                changes = {"status": "failed", "error": known_error(error).as_dict(), "idempotency_key": None}
             else:
                 changes = {"status": "working", "external_id": sent.external_id, "metadata": {"url": sent.url}}
-            await self._tell(task_id, changes)
+            finally:
+                self._helm.ledger.tell(task_id, changes)
 
         self._helm.in_background(send)
         return task_id
@@ -128,8 +131,7 @@ class CloudTasks:
             return task
         if task.external_id is None:
             if task.status == "pending" and not (task.owner is not None and task.owner.is_alive()):
-                note = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."
-                return await self._tell(task.id, {"status": "unknown", "note": note}) or task
+                return await self._tell(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
             return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
         try:
             status = await (await self.client()).status(task.external_id)

@@ -48,6 +48,10 @@ log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 0.5
 """Between two writes of what is not urgent."""
+_AGAIN_SECONDS: Final = 5.0
+"""Until what could not be written is tried again, if nothing else is to be written before."""
+_MOST_KEPT: Final = 1000
+"""So many tasks' changes are kept for a registry that cannot be written."""
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
@@ -93,6 +97,8 @@ class Ledger:
         self._running: dict[str, _Running] = {}
         self._not_begun: set[str] = set()
         """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
+        self._placed: set[str] = set()
+        """Tasks of which such an engine may have heard, and that are not known to have begun."""
         self._changes: dict[str, TaskChanges] = {}
         self._uncounted: dict[str, tuple[str, str | None]] = {}
         """Tasks that ended and were taken over before, with their session and turn."""
@@ -166,13 +172,14 @@ class Ledger:
         """Write down which engine will run the task, before that hears of it: others look there if we die."""
         if engine is not None:
             self._not_begun.discard(task_id)
+            self._placed.add(task_id)
             self._note(task_id, {"engine": engine})
             await self.write()
 
     def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
         """The task is the running turn of this session from now on."""
         self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
-        self._not_begun.discard(task_id)
+        self._no_longer_starts(task_id)
         self._note(
             task_id,
             {
@@ -190,13 +197,21 @@ class Ledger:
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
         """The task never became a turn."""
-        self._not_begun.discard(task_id)
+        self._no_longer_starts(task_id)
         self._note(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None}, urgent=True)
 
     def cancel(self, task_id: str, note: str) -> None:
         """The task was taken back before it became a turn."""
-        self._not_begun.discard(task_id)
+        self._no_longer_starts(task_id)
         self._note(task_id, {"status": "canceled", "note": note}, urgent=True)
+
+    def _no_longer_starts(self, task_id: str) -> None:
+        self._not_begun.discard(task_id)
+        self._placed.discard(task_id)
+
+    def tell(self, task_id: str, changes: TaskChanges) -> None:
+        """Write this down of a task that is no turn here, as soon as that can be done."""
+        self._note(task_id, changes, urgent=True)
 
     def remark(self, task_id: str, note: str) -> None:
         """Say why a task is as it is."""
@@ -250,7 +265,8 @@ class Ledger:
     async def run(self) -> None:
         """Write what comes, until cancelled."""
         while True:
-            await self._wake.wait()
+            with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
+                await self._wake.wait()
             await self.write()
             with anyio.move_on_after(_INTERVAL):
                 await self._urgent.wait()
@@ -273,7 +289,14 @@ class Ledger:
                 await self._count_whole_turns(changes)
                 await self.registry(lambda registry: _write_all(registry, changes))
         except RegistryUnavailable as error:
-            log.warning("the state of %d task(s) is not registered: %s", len(changes), error)
+            log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
+            self._keep_for_later(changes)
+
+    def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
+        """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""
+        for task_id, change in changes.items():
+            if task_id in self._changes or len(self._changes) < _MOST_KEPT:
+                self._changes[task_id] = {**change, **self._changes.get(task_id, {})}
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():
@@ -284,8 +307,8 @@ class Ledger:
     async def close(self) -> None:
         """Write what is left, and let go of the file."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            for running in self._running.values():  # in an engine that goes on without us
-                self._note(running.id, {"owner": None})
+            for task_id in (*(running.id for running in self._running.values()), *self._placed):
+                self._note(task_id, {"owner": None})  # in an engine that goes on without us
             for task_id in self._not_begun:
                 note = "Helmsman was closed before it began. Start it again if it is still wanted."
                 self._note(task_id, {"status": "canceled", "note": note, "idempotency_key": None})

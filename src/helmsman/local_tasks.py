@@ -83,6 +83,7 @@ class LocalTasks:
 
         Raises:
             InvalidInput: An argument is wrong; nothing was begun.
+            RegistryUnavailable: It could not be registered; nothing was begun.
             TooManySessions: As many turns are running as are allowed.
         """
         return await self._begin(
@@ -123,6 +124,7 @@ class LocalTasks:
         )
 
     async def _begin(self, begin: Callable[[_Start], Awaitable[Session]], max_cost_usd: float | None) -> str:
+        await self._registry_version()  # nobody could follow or stop a task that cannot be registered
         start = _Start()
 
         async def run() -> None:

@@ -215,16 +215,19 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def click(self, selector: str) -> None:
-        """Click in the middle of an element, once it is there and nothing covers it."""
+        """Click in the middle of an element, once it is there, rests and is covered by nothing."""
         found = json.dumps(selector)
         place = await self.until(
-            f"""(() => {{
+            f"""(async () => {{
                 const one = [...document.querySelectorAll({found})].find((each) => each.checkVisibility() && !each.disabled);
                 if (!one) return null;
                 one.scrollIntoView({{block: "nearest"}});
+                const before = one.getBoundingClientRect();
+                await new Promise(requestAnimationFrame);
                 const box = one.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                return one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+                const rests = box.x === before.x && box.y === before.y;
+                return rests && one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
             }})()"""
         )
         for kind in ("mousePressed", "mouseReleased"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.testing import run, say, usage
+from helmsman.testing import add, patch, run, say, usage
 from tests.browser.chromium import SECONDS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
     await page.click(".segments [data-status='pending,working']")
     await page.until("document.querySelectorAll('.tasks > li').length === 1")
     await page.click(".tasks button")
-    await page.until_text(".toast", "")
+    await page.until("document.querySelector('.toast') !== null")
     await page.until_text("main .empty", "No such tasks")
     assert endless.status == "interrupted"
     await page.click(".segments [data-status='']")
@@ -87,6 +87,7 @@ async def test_engines_are_shown_and_another_device_gets_a_link(
 
 async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
     await page.get("location.hash = '#/engines'")
+    await page.until("document.querySelector('main > *').dataset.ready")
     await page.click("main .buttons button:nth-child(2)")
     await page.until_text("h1", "Log in")
     await page.click(".login input")
@@ -118,8 +119,6 @@ async def test_the_keys_are_explained(page: Page) -> None:
 async def test_what_a_turn_changed_is_one_diff(
     page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
-    from helmsman.testing import add, patch
-
     model.on("", patch(add("one.txt", "first\n"), add("two.txt", "second\n")), run("true"), say("ok"))
     await settled(await helm.start("write", cwd=git_repo, full_auto=True))
     await page.click(".row")

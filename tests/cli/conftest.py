@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
 
 SECONDS = 60
-_ON_ITS_TERMINAL = (
+ON_ITS_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 """A new session gets the terminal as its own, so that Ctrl-C becomes a signal."""
@@ -108,7 +108,7 @@ class Cli:
         terminal = PseudoTerminal(columns=columns)
         try:
             process = await anyio.open_process(
-                [sys.executable, "-c", _ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", *arguments],
+                [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", *arguments],
                 stdin=terminal.program_side,
                 stdout=terminal.program_side if stdout is None else stdout,
                 stderr=terminal.program_side,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from helmsman.codex.features import Version
 from helmsman.codex.mcp_servers import read_mcp_servers
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import load_settings
+from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -46,6 +49,13 @@ def test_an_old_codex_is_a_warning() -> None:
     assert codex_checks.check_version(_binary("0.93.0")).status == "ok"
 
 
+def test_a_codex_that_is_not_on_the_path_is_named_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert codex_checks.to_type(_binary("0.163.0")) == "/x/codex"
+    (tmp_path / "codex").touch(mode=0o700)
+    assert codex_checks.to_type(_binary("0.163.0")) == "codex"
+
+
 def test_a_codex_that_does_not_start_is_quoted_without_its_backtrace() -> None:
     stderr = "WARNING: x\nError: no such home.\nStack backtrace:\n   6: <unknown>"
     failed = codex_checks.no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
@@ -58,6 +68,47 @@ def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> N
     home = place_checks.check_codex_home(settings)
     assert home.status == "failed"
     assert home.fix.startswith(f"Make it (`mkdir {tmp_path / 'none'}`)")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_codex_home_one_cannot_write_to_is_a_failed_check(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    home = place_checks.check_codex_home(replace(_settings(tmp_path), codex_home=locked))
+    assert home.status == "failed"
+    assert "permissions" in home.fix
+
+
+def test_a_state_directory_of_everybody_is_a_failed_check(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (state,) = place_checks.check_state(_settings(tmp_path, HELMSMAN_STATE_DIR=str(shared)))
+    assert state.status == "failed"
+    assert "HELMSMAN_STATE_DIR" in state.detail
+
+
+def test_a_registry_is_looked_into(tmp_path: Path) -> None:
+    assert place_checks.check_tasks(tmp_path).detail == "none yet"
+    registry = Registry(tmp_path / REGISTRY_NAME)
+    registry.add(TaskDraft(instruction="Fix it"))
+    registry.close()
+    tasks = place_checks.check_tasks(tmp_path)
+    assert (tasks.status, tasks.detail) == ("ok", "the registry is whole; 1 running")
+
+
+def test_a_damaged_registry_is_a_failed_check_and_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / REGISTRY_NAME).write_text("not a database, and long enough to be taken for one" * 20, encoding="utf-8")
+    tasks = place_checks.check_tasks(tmp_path)
+    assert tasks.status == "failed"
+    assert "helmsman tasks" in tasks.fix
+    assert [file.name for file in tmp_path.iterdir()] == [REGISTRY_NAME]
+
+
+def test_without_git_there_is_a_warning_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    git = place_checks.check_git()
+    assert (git.status, git.fix) == ("warning", "Install git.")
 
 
 def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
@@ -90,6 +141,17 @@ def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
     lines = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured, "codex")
     assert {line.name: line.status for line in lines} == {"MCP server must": "failed", "MCP server may": "warning"}
     assert all(len(line.detail) < 300 for line in lines)
+
+
+def test_what_an_mcp_server_fails_with_is_told_without_codexs_own_types() -> None:
+    step = "Send message error Transport [codex_rmcp_client::a<b<c>>] error: Broken pipe (os error 32)"
+    error = f"MCP startup failed: handshaking with MCP server failed: {step}, when send initialize request: {step}"
+    rows = [{"name": "quits", "tools": {}, "toolsError": error}]
+    (line,) = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), {}, "codex")
+    assert line.detail == "does not start: handshaking with MCP server failed: Broken pipe (os error 32)."
+
+
+def test_an_mcp_server_that_wants_a_login_says_how() -> None:
     web = codex_checks.check_mcp_servers(
         read_mcp_servers({"data": [{"name": "w", "authStatus": "notLoggedIn"}]}), {}, "codex"
     )

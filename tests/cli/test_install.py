@@ -142,6 +142,6 @@ async def test_the_doctor_sees_what_was_installed(bare_cli: Cli) -> None:
     assert before["Clients"]["status"] == "ok"
     await bare_cli.run("install", "cursor", "--yes")
     after = {check["name"]: check for check in (await bare_cli.run("doctor", "--json")).json[0]["checks"]}
-    assert after["Cursor"]["status"] == "ok"
-    assert "helmsman (user scope) points here" in after["Cursor"]["detail"]
+    assert after["Client Cursor"]["status"] == "ok"
+    assert "helmsman (user scope) points here" in after["Client Cursor"]["detail"]
     assert "Clients" not in after

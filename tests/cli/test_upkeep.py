@@ -89,13 +89,3 @@ async def test_a_session_is_named_put_away_and_brought_back(cli: Cli, session_id
     back = await cli.run("unarchive", session_id[-8:], "--json")
     assert back.json == [{"sessionId": session_id, "archived": False}]
     assert len((await cli.run("list", "--json")).json[0]["sessions"]) == 1
-
-
-@pytest.mark.parametrize(
-    "command", [["fork"], ["rollback"], ["compact"], ["rename", "x"], ["archive"], ["unarchive"], ["goal"]]
-)
-async def test_a_session_that_is_not_there_is_a_usage_error(cli: Cli, command: list[str]) -> None:
-    name, *rest = command
-    done = await cli.run(name, "abcd1234", *rest)
-    assert done.exit_code == ExitCode.USAGE
-    assert "There is no session abcd1234" in done.stderr

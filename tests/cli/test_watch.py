@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,6 +13,7 @@ import pytest
 
 from helmsman.codex.engine_records import read_records
 from helmsman.testing import Gate, response_failed, say
+from tests.cli.conftest import ON_ITS_TERMINAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +31,7 @@ async def test_a_turn_in_a_detached_engine_is_followed_to_its_end(cli: Cli, left
         await program.shows("nothing finished yet")
         gate.release()
         await program.shows("• At last.")
-        await program.shows("✓ Done in")
+        await program.shows("✓ Done\n")
         assert await program.exit_code() == 0
 
 
@@ -44,6 +47,29 @@ async def test_a_question_is_answered_at_the_prompt(cli: Cli, left_behind: Leave
         assert await program.exit_code() == 0
     assert (cli.directory / "made.txt").exists()
     assert program.screen.count("Codex asks to run a command") == 1
+
+
+async def test_a_terminal_that_is_closed_over_a_question_answers_nothing(cli: Cli, left_behind: LeaveBehind) -> None:
+    session_id = await left_behind.asking()
+    person, program_side = pty.openpty()
+    process = await anyio.open_process(
+        [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", "watch", session_id],
+        stdin=program_side,
+        stdout=program_side,
+        stderr=program_side,
+        env=cli.env,
+        start_new_session=True,
+    )
+    os.close(program_side)
+    async with process:
+        with anyio.fail_after(30):
+            shown = b""
+            while b"deny and stop the turn" not in shown:
+                await anyio.wait_readable(person)
+                shown += os.read(person, 4096)
+            os.close(person)
+            await process.wait()
+    assert (await cli.run("respond", session_id)).exit_code == 5
 
 
 async def test_without_a_terminal_a_question_is_left_to_others(cli: Cli, left_behind: LeaveBehind) -> None:
@@ -107,7 +133,7 @@ async def test_a_turn_of_another_process_is_waited_for_and_cannot_be_stopped(
         await program.shows("only it can follow and stop it")
         gate.release()
         await program.shows("Bound and done.")
-        await program.shows("✓ Done in")
+        await program.shows("✓ Done\n")
         assert await program.exit_code() == 0
 
 

@@ -5,11 +5,13 @@ Each recorded file has four turns: one that completes, one that fails, one that 
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
 import signal
 import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,6 +263,47 @@ def test_tokens_are_those_of_the_turn_alone_also_when_counting_began_anew(tmp_pa
     )
     tokens = [None if turn.usage is None else turn.usage.input_tokens for turn in turns_of(path)]
     assert tokens[::-1] == [100, None, 30, 7]
+
+
+def test_turns_that_were_taken_back_are_still_told_of_but_are_not_the_last(tmp_path: Path) -> None:
+    def turn(name: str) -> list[tuple[str, dict[str, Any]]]:
+        return [event("task_started", turn_id=name), event("task_complete", turn_id=name, last_agent_message=name)]
+
+    back = [event("thread_rolled_back", num_turns=number) for number in range(3)]
+    path = write(tmp_path / "r.jsonl", *turn("a"), *turn("b"), *turn("c"), back[1], *turn("d"), back[2])
+    assert [(turn.turn_id, turn.forgotten) for turn in turns_of(path)] == [
+        ("d", True),
+        ("c", True),
+        ("b", True),
+        ("a", False),
+    ]
+    last, third = read_turn(path, None), read_turn(path, "c")
+    assert last is not None
+    assert third is not None
+    assert (last.message, third.message) == ("a", "c")
+
+
+def test_a_file_that_goes_on_from_another_counts_only_what_was_spent_in_it(tmp_path: Path) -> None:
+    total, last = {"input_tokens": 1100, "output_tokens": 11}, {"input_tokens": 100, "output_tokens": 1}
+    path = write(
+        tmp_path / "r.jsonl",
+        event("task_started", turn_id="a"),
+        event("token_count", info={"total_token_usage": total, "last_token_usage": last}),
+        event("task_complete", turn_id="a", last_agent_message="x"),
+    )
+    turn = read_turn(path, "a")
+    assert turn is not None
+    assert turn.usage == Usage(100, 0, 1, 0)
+
+
+def test_a_compressed_file_is_unpacked(tmp_path: Path) -> None:
+    zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    plain = RECORDED[-1]
+    packed = tmp_path / f"{plain.name}.zst"
+    packed.write_bytes(zstd.compress(plain.read_bytes()))
+    assert list(turns_of(packed)) == list(turns_of(plain))
+    packed.write_bytes(b"not zstd at all")
+    assert list(turns_of(packed)) == []
 
 
 class Counted(io.BytesIO):

@@ -77,6 +77,19 @@ def test_every_page_is_in_the_index() -> None:
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
 
 
+def test_the_page_on_architecture_names_every_part_and_no_other() -> None:
+    page = read(ROOT / "docs" / "architecture.md")
+    source = ROOT / "src" / "helmsman"
+    parts = {f"{path.name}/" for path in source.iterdir() if (path / "__init__.py").exists()}
+    parts |= {path.name for path in source.glob("*.py") if not path.name.startswith("_")}
+    assert {part for part in parts if f"`{part}`" not in page} == set()
+    everywhere = {
+        path.name for path in (*source.rglob("*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("scripts/*.py"))
+    }
+    named = {name.rsplit("/", 1)[-1] for name in re.findall(r"`([\w/]+\.py)`", page)}
+    assert named <= everywhere
+
+
 def _problem(words: list[str]) -> str | None:
     """What is wrong with a command; None if it would be understood."""
     if words[0] == "make":

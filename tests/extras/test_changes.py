@@ -12,6 +12,7 @@ from helmsman import Helmsman
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, SessionBusy, SessionNotFound, WorktreeError
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
+from helmsman.worktrees.records import release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,6 +198,9 @@ async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
         await helm.extras.changes.apply(session.id)
     with pytest.raises(WorktreeError, match="is gone"):
         await helm.extras.changes.diff(session.id)
+    for goes_on in (helm.say, helm.fork):
+        with pytest.raises(InvalidInput, match="does not exist any more"):
+            await goes_on(session.id, "look")
 
 
 async def test_commands_left_running_end_before_their_worktree_goes(
@@ -250,6 +254,26 @@ async def test_a_session_that_another_process_runs_is_busy(
         await session.interrupt()
 
 
+async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as first, Helmsman(settings, env=codex_home.env) as second:
+        session = await work(first, "write", git_repo)
+        await first.ledger.write()
+        fork = await second.fork(session.id, "hang")
+        await second.ledger.write()
+        for call in (first.extras.changes.apply, first.extras.changes.discard):
+            with pytest.raises(SessionBusy, match=fork.id):
+                await call(session.id)
+        assert session.worktree is not None
+        release(session.worktree)  # what the end of the process would do
+        (known,) = await second.extras.changes.worktrees()
+        assert known.use == "running"
+        assert await second.extras.changes.leftovers() == ()
+        await fork.interrupt()
+        assert len(await second.extras.changes.leftovers()) == 1
+
+
 async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
@@ -275,10 +299,7 @@ async def test_what_a_process_left_is_found_and_pruned(
         assert (known.use, known.worktree.session_id) == ("in use", session.id)
         assert await helm.extras.changes.leftovers() == ()
         tree = known.worktree
-    # What the end of the process does: the lock on the worktree is given back.
-    from helmsman.worktrees.records import release
-
-    release(tree)
+    release(tree)  # what the end of the process does
     async with Helmsman(settings, env=codex_home.env) as helm:
         (left,) = await helm.extras.changes.leftovers()
         assert left.worktree.session_id == session.id

@@ -185,10 +185,12 @@ async def test_instructions_alone_need_no_repository(helm: Helmsman, model: Scri
     [
         (ReviewTarget(kind="base", value="no-such-branch"), "no-such-branch"),
         (ReviewTarget(kind="commit", value="--output=x"), "--output=x"),
+        (ReviewTarget(kind="base", value="\ud800"), "no branch"),
+        (ReviewTarget(kind="commit", value="HEAD\0"), "no commit"),
         (ReviewTarget(kind="commit"), "needs the commit"),
         (ReviewTarget(kind="custom"), "needs the instructions"),
     ],
-    ids=["branch", "option", "no commit", "no instructions"],
+    ids=["branch", "option", "no text", "nul", "no commit", "no instructions"],
 )
 async def test_a_wrong_target_is_refused_before_anything_starts(
     helm: Helmsman, model: ScriptedModel, changed: Path, target: ReviewTarget, words: str

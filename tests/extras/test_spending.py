@@ -91,6 +91,12 @@ def test_a_session_that_is_there_twice_counts_once() -> None:
     assert spent(all_spendings([newer, older], [])) == [("s", 10), ("s", 5)]
 
 
+def test_a_session_that_was_taken_back_counts_with_both_its_files() -> None:
+    begun, taken_back = session("s", turn(T1, 10), turn(T2, 5)), session("s", turn("T3", 7))
+    assert spent(all_spendings([begun, taken_back], [])) == [("s", 10), ("s", 5), ("s", 7)]
+    assert spent(all_spendings([begun, begun, taken_back], [])) == [("s", 10), ("s", 5), ("s", 7)]
+
+
 def test_work_counts_for_the_place_it_belongs_to() -> None:
     (spending,) = all_spendings([session("s", turn(T1, 1))], [], lambda directory: f"home of {directory}")
     assert spending.directory == "home of /src"

@@ -70,6 +70,22 @@ async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted:
     assert told == {session.id: Usage(100, 40, 20, 10), fork.id: Usage(1000, 400, 200, 100)}
 
 
+@pytest.mark.matrix
+async def test_turns_that_were_forgotten_were_spent_all_the_same(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
+        await ended(await session.say("two"))
+        await helm.extras.upkeep.roll_back(session.id)
+        await ended(await session.say("fork"))
+        assert await total(helm) == Usage(1111, 444, 223, 111)
+    for file in settings.state_dir.glob("registry*"):
+        file.unlink()
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert await total(helm) == Usage(1111, 444, 223, 111)
+
+
 async def test_sub_agents_count_for_the_session_that_began_them(
     helm: Helmsman, scripted: ScriptedModel, git_repo: Path
 ) -> None:

@@ -35,6 +35,14 @@ class Told(NamedTuple):
     message: str | None
 
 
+class Read(NamedTuple):
+    """A turn as it was read."""
+
+    turn_id: str | None
+    outcome: str
+    message: str | None
+
+
 TURNS = st.lists(
     st.builds(Told, st.sampled_from(["completed", "failed", "interrupted"]), st.text(min_size=1, max_size=10)),
     max_size=6,
@@ -75,17 +83,19 @@ def with_garbage(draw: st.DrawFn, lines: list[bytes]) -> bytes:
     return b"\n".join(mixed) + b"\n"
 
 
-def read_back(content: bytes) -> list[tuple[str | None, str, str | None]]:
+def read_back(content: bytes) -> list[Read]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "rollout.jsonl")
         path.write_bytes(content)
         turns = list(turns_of(path))
-    return [(turn.turn_id, turn.outcome, turn.error.message if turn.error else turn.message) for turn in turns][::-1]
+    return [Read(turn.turn_id, turn.outcome, turn.error.message if turn.error else turn.message) for turn in turns][
+        ::-1
+    ]
 
 
-def expected(turns: list[Told]) -> list[tuple[str | None, str, str | None]]:
+def expected(turns: list[Told]) -> list[Read]:
     return [
-        (f"turn-{number}", turn.outcome, None if turn.outcome == "interrupted" else turn.message)
+        Read(f"turn-{number}", turn.outcome, None if turn.outcome == "interrupted" else turn.message)
         for number, turn in enumerate(turns)
     ]
 

@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -20,9 +19,6 @@ from helmsman.questions import Prompt, Question
 from helmsman.sessions.policy import Rule, RuleSet, Workspace, decide
 from tests.fuzz.effort import fuzzed
 from tests.fuzz.shell_laboratory import ShellLaboratory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no POSIX shells here.")
 
@@ -66,7 +62,7 @@ def changed_commands(draw: st.DrawFn) -> str:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShellLaboratory]:
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> ShellLaboratory:
     return ShellLaboratory(tmp_path_factory.mktemp("laboratory"))
 
 

@@ -288,9 +288,8 @@ async def test_a_task_whose_start_was_broken_off_does_not_stay_pending(
         await helm.engine()
         task_id = await helm.tasks.local.run("work", cwd=git_repo)
         with anyio.fail_after(SECONDS):
-            while (await helm.ledger.registry(lambda registry: registry.get(task_id))).engine is None:  # type: ignore[union-attr]
-                await anyio.sleep(0)
+            while (await helm.tasks.find(task_id)).engine is None:
+                continue
     async with Helmsman(detached, env=codex_home.env) as later:
         task = await ended(later, task_id)
-        print("TASK", task.status, task.note, task.result)
         assert not task.is_running

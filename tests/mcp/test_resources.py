@@ -66,6 +66,17 @@ async def test_a_session_is_a_transcript_and_a_diff(
     ]
 
 
+@pytest.mark.needs_git
+async def test_the_diff_of_a_worktree_session_is_all_that_it_changed(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, mode: Any
+) -> None:
+    model.on("write", run("echo hello > new.txt"), say("done"))
+    session = await helm.start("write", cwd=git_repo, worktree=True, sandbox="workspace-write", approval_policy="never")
+    assert await session.wait(until="end", timeout=30)
+    async with Client(build_server(helm), mode=mode) as client:
+        assert "+hello" in await text_of(client, f"codex://sessions/{session.id}/diff")
+
+
 @pytest.mark.parametrize(
     "uri", ["codex://sessions/nope", "codex://nonsense", "codex://sessions/nope/else", "codex://tasks/nope"]
 )

@@ -10,6 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.mcp.server import build_server
+from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -170,3 +171,36 @@ async def test_the_answer_does_not_wait_for_codex(
             ended = await codex("codex", request="wait for it")
         assert ended["task"]["status"] == "failed"
         assert ended["resultSummary"]["error"]["code"] in ("engine_start_failed", "codex_not_found")
+
+
+async def test_nothing_is_begun_that_cannot_be_registered(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
+    settings.state_dir.chmod(0o700)
+    model.otherwise(say("done"))
+    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        answer = await Caller(client).error("codex", request="fix the parser", **at(git_repo))
+        assert answer["error"]["code"] == "registry_unavailable"
+        other = await helm.start("something else", cwd=git_repo)
+        await other.wait(until="end", timeout=60)
+        assert list(helm.sessions) == [other.id]
+
+
+async def test_a_number_means_the_choices_that_this_client_was_offered(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    """Over HTTP many clients share one server."""
+    model.on("hang", hang())
+    server = build_server(helm)
+    async with Client(server) as one_client, Client(server) as other_client:
+        one, other = Caller(one_client), Caller(other_client)
+        this, that, third = [
+            (await one("codex", request=f"hang on {thing}", **at(git_repo)))["task"]["id"]
+            for thing in ("this", "that", "the third")
+        ]
+        assert len((await one("codex", request="cancel my task"))["choices"]) == 3
+        asked = await other("codex", request=f"check {this} and {that}")
+        assert [choice["id"] for choice in asked["choices"]] == [that, this]
+        cancelled = await one("codex", request="cancel number 1")
+        assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (third, "canceled")

@@ -11,6 +11,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.mcp.server import build_server
 from helmsman.settings import ConfigFile
+from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, codex_versions, git
 from helmsman.testing.binaries import parse_version
 from mcp import Client
@@ -405,3 +406,36 @@ async def test_a_task_that_failed_there_has_failed_here(codex: Caller, cloud: Sc
     assert answer["task"]["status"] == "failed"
     assert answer["resultSummary"]["error"]["code"] == "cloud_task_failed"
     assert task.id in answer["userMessage"]
+
+
+# --- when it cannot be written down ----------------------------------------------------------------------------------
+
+
+async def test_a_submit_that_could_not_be_written_down_at_once_is_written_down_later(
+    codex: Caller, cloud: ScriptedCloud, settings: Settings
+) -> None:
+    begun = await codex("_codex_cloud_submit", task="Add rate limiting")
+    registry, aside = settings.state_dir / REGISTRY_NAME, settings.state_dir / "aside"
+    registry.rename(aside)
+    registry.mkdir()
+    with anyio.fail_after(30):
+        await cloud.wait_for_task()
+        while (await codex("_codex_cloud_list_environments"))["environments"] == []:
+            await anyio.sleep(0.05)
+    registry.rmdir()
+    aside.rename(registry)
+    with anyio.fail_after(30):
+        while "url" not in (await codex("_codex_cloud_status", task_id=begun["task_id"])):
+            await anyio.sleep(0.05)
+
+
+async def test_a_submit_that_was_broken_off_by_the_end_of_its_helmsman_is_unknown(
+    settings: Settings, home: CodexHome, cloud: ScriptedCloud
+) -> None:
+    async with Helmsman(settings, env=cloud.env(home)) as helm:
+        task_id = await helm.tasks.cloud.submit("Add rate limiting")
+    async with Helmsman(settings, env=cloud.env(home)) as later:
+        task = await later.tasks.get(task_id)
+    assert task.status == "unknown"
+    assert task.note is not None
+    assert "it may be in the cloud or not" in task.note

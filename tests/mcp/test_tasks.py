@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -11,6 +13,7 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
+from helmsman import Helmsman
 from helmsman.mcp.server import build_server
 from helmsman.mcp.tasks import EXTENSION
 from helmsman.testing import hang, run, say
@@ -20,8 +23,8 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
-    from helmsman.testing import ScriptedModel
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +83,14 @@ class Tasks(ClientExtension):
             await anyio.sleep(0.02)
 
 
+class Handles(Tasks):
+    """A client that keeps the handle of a task and does not follow it."""
+
+    async def _follow(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
+        self.seen.append(handle.task_id)
+        return types.CallToolResult(content=[types.TextContent(type="text", text="later")], structured_content={})
+
+
 async def unused(context: Any, params: Any) -> types.ElicitResult:
     """That the client has this says that it can show forms; a task's forms go another way."""
     return types.ElicitResult(action="cancel")
@@ -133,3 +144,32 @@ async def test_a_client_that_did_not_declare_it_gets_no_task(
         request: Any = TaskRequest(method="tasks/get", params={"taskId": started["taskId"]})
         with pytest.raises(MCPError, match="Declare the extension"):
             await client.session.send_request(request, RawResult)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
+async def test_a_task_goes_on_through_a_restart_of_the_server(
+    settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("work", say("All ", gate, "done."))
+    detached = replace(settings, detach=True, state_dir=detached_engines)
+    handles = Handles()
+    options: Any = {"extensions": [handles], "elicitation_callback": unused}
+    async with Helmsman(detached, env=codex_home.env) as helm, Client(build_server(helm), **options) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="work", workingDirectory=str(git_repo)))["sessionId"]
+        await codex("codex_wait", sessionId=session_id)
+    (task_id,) = handles.seen
+    async with Helmsman(detached, env=codex_home.env) as helm, Client(build_server(helm), **options) as client:
+        request: Any = TaskRequest(method="tasks/get", params={"taskId": task_id})
+        working = (await client.session.send_request(request, RawResult)).model_dump(by_alias=True)
+        assert working["status"] == "working"
+        gate.release()
+        with anyio.fail_after(60):
+            while True:
+                now = (await client.session.send_request(request, RawResult)).model_dump(by_alias=True)
+                if now["status"] != "working":
+                    break
+                await anyio.sleep(0.02)
+    assert now["status"] == "completed"
+    assert now["result"]["structuredContent"]["result"] == "All done."

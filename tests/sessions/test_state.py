@@ -155,6 +155,13 @@ def test_a_start_that_arrives_after_its_turns_end_does_not_revive_it() -> None:
     assert state_after(requested(), started(), ended(), started()).status == "done"
 
 
+def test_a_turn_without_an_id_is_taken_in_too() -> None:
+    """Codex 0.93 writes down no ids."""
+    began = TurnStarted(session_id="s", turn_id=None)
+    said = ItemEnded(session_id="s", turn_id=None, item=message("done"))
+    assert state_after(began, said, ended(None)).result == "done"
+
+
 def test_a_turn_begun_by_somebody_else_is_taken_in() -> None:
     state = state_after(started("foreign"))
     assert (state.status, state.turn_id, state.turn_count) == ("active", "foreign", 1)

@@ -296,3 +296,18 @@ def test_the_file_is_made_at_the_first_need(path: Path) -> None:
     registry.close()
     assert registry.running() == (), "it opens again"
     registry.close()
+
+
+def test_a_name_that_is_no_text_is_that_of_no_task(registry: Registry) -> None:
+    """A command line and a file name may have bytes that are no UTF-8; Python spells them as halves of surrogate pairs."""
+    add(registry)
+    assert registry.find("fix-\udcff") is None
+    assert registry.get("\ud800") is None
+    assert registry.tasks_of_session("\ud800") == ()
+    assert registry.by_turn("\ud800", "\ud800") is None
+    assert registry.list(directory="/src/\udcff") == ((), None)
+
+
+def test_a_list_may_ask_for_more_than_there_can_be(registry: Registry) -> None:
+    task = add(registry)
+    assert registry.list(limit=10**30) == ((task,), None)

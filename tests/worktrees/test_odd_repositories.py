@@ -68,6 +68,13 @@ def test_a_worktree_of_a_worktree_of_ours(tree: Worktree, main: Path, state_dir:
     worktrees.discard(inner)
 
 
+def test_a_worktree_of_a_worktree_that_is_gone_leaves_no_branch(tree: Worktree, main: Path, state_dir: Path) -> None:
+    inner = worktrees.create(tree.directory, state_dir)
+    worktrees.discard(tree)
+    assert not worktrees.discard(inner).branch_kept
+    assert git(main, "branch", "--format=%(refname:short)").split() == ["main"]
+
+
 def with_submodule(main: Path, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library")
     git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")

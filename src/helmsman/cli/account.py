@@ -29,7 +29,7 @@ def command(as_json: bool) -> None:
     from helmsman.rendering import json_line
     from helmsman.terminal.text import one_line
 
-    report = with_helmsman(lambda helm: helm.extras.account.read())
+    report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:
         click.echo(json_line(_as_dict(report)))
         return

@@ -74,7 +74,6 @@ _HEADINGS: Final = {
 
 _COMMANDS: Final = {name: module for commands in _HEADINGS.values() for name, module in commands.items()}
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
-_EXIT_CODES: Final = "\n".join(f"  {code.value:<4} {code.text}" for code in ExitCode)
 
 
 class _Commands(click.Group):
@@ -97,6 +96,11 @@ class _Commands(click.Group):
                     [(f"{name:<{_NAME_WIDTH}}", command.short_help or "") for name, command in commands if command]
                 )
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), code.text) for code in ExitCode])
+
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
@@ -107,13 +111,9 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=f"""\b
+    epilog="""\b
 Try it without an account:
   helmsman demo
-
-\b
-Exit codes:
-{_EXIT_CODES}
 
 Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, …), then helmsman.toml.
 """,

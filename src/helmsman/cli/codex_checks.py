@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from typing import TYPE_CHECKING, Final
@@ -32,7 +33,8 @@ _SERVERS_SECONDS: Final = 60.0
 """Codex waits for each MCP server, all at once, up to the server's own limit: usually 10 to 30 seconds."""
 
 _ERROR_LENGTH: Final = 160
-"""Codex's errors about MCP servers say everything several times."""
+_TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error: ")
+"""Codex's errors about MCP servers name the types inside it, and say everything several times."""
 
 
 async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
@@ -151,13 +153,13 @@ def _unwell(server: McpServer, codex: str, *, required: bool) -> Check | None:
         return Check(name=name, status="failed" if required else "warning", detail="needs a login.", fix=fix)
     if server.answers:
         return None
+    fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
     if server.answers is None:
         detail = "shows no tools; this Codex does not say whether it has none or does not start."
-    else:
-        detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
+        return Check(name=name, status="warning", detail=detail, fix=fix)
+    detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
     if required:
         detail += " It is required, so no session starts either."
-    fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
     return Check(name=name, status="failed" if required else "warning", detail=detail, fix=fix)
 
 
@@ -170,7 +172,8 @@ def _count(tools: int) -> str:
 
 
 def _short(error: str) -> str:
-    said = " ".join(error.removeprefix("MCP startup failed: ").split()).rstrip(".")
+    said = _TYPE_NAMES.sub("", error.removeprefix("MCP startup failed: ")).partition(", when send")[0]
+    said = " ".join(said.split()).rstrip(".")
     return said if len(said) <= _ERROR_LENGTH else f"{said[:_ERROR_LENGTH]}…"
 
 
@@ -192,13 +195,13 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
         detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
         return Check(name="Detaching", status="ok", detail=detail)
     if not can_detach(binary):
-        fix = f"Get a newer one ({Feature.UNIX_SOCKET.versions}), or set HELMSMAN_DETACH=0 if that is all right."
+        fix = f"Get Codex {Feature.UNIX_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 if that is all right."
         return Check(name="Detaching", status="warning", detail=why_bound(binary) or "", fix=fix)
     if not binary.can(Feature.GUARDED_SOCKET):
         detail = (
             f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
             "reach the engine's socket."
         )
-        fix = f"Get a newer one ({Feature.GUARDED_SOCKET.versions}), or set HELMSMAN_DETACH=0 for such sessions."
+        fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
         return Check(name="Detaching", status="warning", detail=detail, fix=fix)
     return Check(name="Detaching", status="ok", detail="work and open questions survive the process that started them")

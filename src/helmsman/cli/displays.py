@@ -28,7 +28,7 @@ from helmsman.terminal.layout import fold
 from helmsman.terminal.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from helmsman.errors import HelmsmanError
     from helmsman.events import Event, Usage
@@ -42,12 +42,15 @@ _IN_STEP_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a step ended: with a result or an error, in a session or before there was one."""
+    """How a step ended: with a result or an error, in a session or before there was one.
+
+    `seconds` is None where it was joined midway, and nobody here knows how long it took.
+    """
 
     result: StepResult | None
     error: HelmsmanError | None
     session: Session | None
-    seconds: float
+    seconds: float | None
     exit_code: int = ExitCode.OK
 
     @property
@@ -93,6 +96,23 @@ async def approve(_session: Session, question: Question, /) -> Sequence[str] | N
     """The answer of a demonstration to itself: yes to an approval, nothing to anything else."""
     options = question.prompts[0].options if len(question.prompts) == 1 else ()
     return next(([option] for option in (APPROVE, ACCEPT) if option in options), None)
+
+
+async def _ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
+    return await _unless_gone(ask_on_terminal(session, question))
+
+
+async def _unless_gone(asking: Awaitable[Sequence[str] | None]) -> Sequence[str] | None:
+    """The person's answer; None, which leaves the question to others, where the terminal is closed over it.
+
+    Everything fails on a terminal that is gone, and a handler that fails is a refusal. Nobody has refused, though.
+    """
+    try:
+        return await asking
+    except Exception:
+        if has_terminal():
+            raise
+        return None
 
 
 class HumanDisplay:
@@ -144,6 +164,9 @@ class HumanDisplay:
     async def _ask(self, session: Session, question: Question, /) -> Sequence[str] | str | None:
         with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
             await self._shown.setdefault(question.id, anyio.Event()).wait()
+        return await _unless_gone(self._ask_now(session, question))
+
+    async def _ask_now(self, session: Session, question: Question) -> Sequence[str] | None:
         with self._screen.paused():
             return await ask_on_terminal(session, question)
 
@@ -179,7 +202,8 @@ class HumanDisplay:
         elif error is not None:
             lines += self._error_lines(error, outcome.session)
         else:
-            lines += [Text(), Text(f"✓ Done in {duration(outcome.seconds)}", "green")]
+            took = "" if outcome.seconds is None else f" in {duration(outcome.seconds)}"
+            lines += [Text(), Text(f"✓ Done{took}", "green")]
         if outcome.session is not None:
             lines += self._closing(outcome.session)
         self._screen.print(lines)
@@ -205,7 +229,7 @@ class JsonDisplay:
     """One JSON object a line: each event as it comes, and the result at the end."""
 
     def __init__(self, *, answer: QuestionHandler | None = None) -> None:
-        self._answer: QuestionHandler = answer or (ask_on_terminal if has_terminal() else refuse)
+        self._answer: QuestionHandler = answer or (_ask_on_terminal if has_terminal() else refuse)
 
     def __enter__(self) -> Self:
         return self
@@ -255,7 +279,11 @@ def tokens(usage: Usage) -> str:
 
 
 def outcome_of(
-    result: StepResult | None, error: HelmsmanError | None, session: Session | None, seconds: float, code: int | None
+    result: StepResult | None,
+    error: HelmsmanError | None,
+    session: Session | None,
+    seconds: float | None,
+    code: int | None,
 ) -> Outcome:
     """An outcome with the exit code that belongs to it; `code` overrides it."""
     if code is None:

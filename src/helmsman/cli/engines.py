@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.settings import Settings
-
-_OTHER_COLUMNS: Final = 70
-_LEAST_HOME: Final = 12
 
 
 @click.group(
@@ -133,24 +130,25 @@ def _settings() -> Settings:
 
 
 def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     from helmsman.cli.list_sessions import ago
+    from helmsman.cli.tables import Column, fitting_table
     from helmsman.terminal.text import one_line
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("ID", style="cyan", no_wrap=True)
-    for name in ("CODEX", "STATUS", "TURNS", "STARTED"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("HOME", no_wrap=True, style="dim")
     now = datetime.now(UTC)
-    room = max(_LEAST_HOME, console.width - _OTHER_COLUMNS)
+    rows: list[tuple[str, ...]] = []
     for engine in engines:
         age: timedelta = now - datetime.fromisoformat(engine["startedAt"])
-        home = one_line(engine["codexHome"])
-        shown = home if len(home) <= room else f"…{home[1 - room :]}"
-        table.add_row(engine["id"], engine["codexVersion"], engine["status"], _turns(engine), ago(age), shown)
-    console.print(table)
+        known = (engine["id"], engine["codexVersion"], engine["status"], _turns(engine), ago(age))
+        rows.append((*known, one_line(engine["codexHome"])))
+    columns = (
+        Column("ID", "cyan"),
+        Column("CODEX"),
+        Column("STATUS"),
+        Column("TURNS"),
+        Column("STARTED", left_out=2),
+        Column("HOME", "dim", gives_way="at its beginning", left_out=1),
+    )
+    console.print(fitting_table(console, columns, rows))
 
 
 def _turns(engine: dict[str, Any]) -> str:

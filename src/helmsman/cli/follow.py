@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
@@ -63,7 +64,8 @@ async def follow(step: Step, display: Display, *, session: Session | None = None
                     error = raised
         if scope.cancelled_caught:
             error = watch.problem or StepInterrupted(left)
-        outcome = outcome_of(result, error, watch.session, anyio.current_time() - began, watch.exit_code)
+        seconds = anyio.current_time() - began if session is None else None
+        outcome = outcome_of(result, error, watch.session, seconds, watch.exit_code)
         display.finish(outcome)
     return outcome
 
@@ -108,7 +110,8 @@ class _Watch:
             self._leave(scope)
 
     def _leave(self, scope: anyio.CancelScope) -> None:
-        self._display.close()
+        with suppress(OSError):  # a terminal that was closed cannot be put back
+            self._display.close()
         scope.cancel()
         end = threading.Timer(LEAVE_SECONDS, os._exit, (self.exit_code,))
         end.daemon = True

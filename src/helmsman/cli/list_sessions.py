@@ -90,32 +90,36 @@ def command(
 
 
 def _table(console: Console, sessions: list[SessionInfo]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
     from helmsman.cli.session_ids import short_id
+    from helmsman.cli.tables import Column, fitting_table
     from helmsman.terminal.text import one_line
 
     wide = console.width >= _WIDE
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("ID", style="cyan", no_wrap=True)
-    table.add_column("WHEN", no_wrap=True)
-    table.add_column("DIRECTORY", no_wrap=True)
-    table.add_column("WHAT", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column("SOURCE", no_wrap=True, style="dim")
     now = datetime.now(UTC)
+    rows: list[tuple[str | Text, ...]] = []
     for info in sessions:
         what = Text(one_line(info.name or info.first_prompt or "")[:500])
         if info.archived:
             what = Text("(archived) ", "dim").append_text(what)
-        table.add_row(
-            one_line(info.session_id) if wide else short_id(one_line(info.session_id)),
-            ago(now - info.updated_at),
-            _short_path(one_line(info.directory or ""), console.width // 4),
-            what,
-            one_line(_made_by(info)),
+        rows.append(
+            (
+                one_line(info.session_id) if wide else short_id(one_line(info.session_id)),
+                ago(now - info.updated_at),
+                _short_path(one_line(info.directory or ""), console.width // 4),
+                what,
+                one_line(_made_by(info)),
+            )
         )
-    return table
+    columns = (
+        Column("ID", "cyan"),
+        Column("WHEN", left_out=2),
+        Column("DIRECTORY", left_out=3),
+        Column("WHAT", gives_way="at its end"),
+        Column("SOURCE", "dim", left_out=1),
+    )
+    return fitting_table(console, columns, rows)
 
 
 def _row(info: SessionInfo) -> str:

@@ -37,7 +37,7 @@ def command(as_json: bool) -> None:
     from helmsman.cli.consoles import is_terminal, result_console
     from helmsman.rendering import json_line
 
-    models = with_helmsman(lambda helm: helm.extras.account.models())
+    models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
     if as_json:
         click.echo(json_line({"models": [_as_dict(model) for model in models]}))
     elif is_terminal(console := result_console()):
@@ -62,14 +62,13 @@ def _cells(model: Model) -> list[str]:
 
 
 def _print_table(console: Console, models: Sequence[Model]) -> None:
-    from rich.table import Table
+    from helmsman.cli.tables import Column, fitting_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("MODEL", style="cyan", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("EFFORTS")
-    table.add_column("DEFAULT", no_wrap=True)
-    table.add_column("WHAT", style="dim", ratio=1)
-    for model in models:
-        table.add_row(*_cells(model))
-    console.print(table)
+    columns = (
+        Column("MODEL", "cyan"),
+        Column(""),
+        Column("EFFORTS"),
+        Column("DEFAULT"),
+        Column("WHAT", "dim", gives_way="at its end", left_out=1),
+    )
+    console.print(fitting_table(console, columns, [_cells(model) for model in models]))

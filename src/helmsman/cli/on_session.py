@@ -34,8 +34,10 @@ def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]
     return with_helmsman(found)
 
 
-def with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]]) -> ResultT:
-    """Do something with a Helmsman that has the person's settings."""
+def with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]], *, detach: bool = True) -> ResultT:
+    """Do something with a Helmsman that has the person's settings; without `detach` no engine of it outlives it."""
+    from dataclasses import replace
+
     import anyio
 
     from helmsman.cli.consoles import configure_logs
@@ -46,7 +48,7 @@ def with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]]) -> ResultT:
     configure_logs(settings)
 
     async def run() -> ResultT:
-        async with Helmsman(settings) as helm:
+        async with Helmsman(settings if detach else replace(settings, detach=False)) as helm:
             return await do(helm)
 
     return anyio.run(run)

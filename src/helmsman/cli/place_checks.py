@@ -172,7 +172,7 @@ def check_clients(settings: Settings) -> list[Check]:
         return [Check(name="Clients", status="ok", detail="none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
     return [
         Check(
-            name=finding.client.title,
+            name=f"Client {finding.client.title}",
             status="warning" if finding.fix else "ok",
             detail=finding.detail,
             fix=finding.fix,

@@ -54,7 +54,7 @@ def command(session: str, lines: int, as_json: bool) -> int:
 
 def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.cli.consoles import result_console
-    from helmsman.cli.details import detail_lines
+    from helmsman.cli.details import print_details
     from helmsman.cli.question_text import open_question_lines
     from helmsman.terminal.text import one_line, visible
 
@@ -71,8 +71,7 @@ def _print(session: Session, status: StatusOutput) -> None:
         "model": status.model,
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
-    for line in detail_lines({label: one_line(text or "") for label, text in details.items()}):
-        click.echo(line)
+    print_details({label: one_line(text or "") for label, text in details.items()})
     if status.recent_output:
         click.echo("\n" + visible("\n".join(status.recent_output)))
     console = result_console()

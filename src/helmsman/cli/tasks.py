@@ -22,6 +22,7 @@ from helmsman.tasks.model import TaskOrigin, TaskStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import Console
     from rich.table import Table
 
     from helmsman.all_tasks import TaskResults
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 _LIMIT: Final = 20
+_ALIAS_WIDTH: Final = 24
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 
@@ -145,7 +147,7 @@ def list_tasks(
             err=True,
         )
     elif is_terminal(console := result_console()):
-        print_paged(console, _table(tasks), no_pager=no_pager)
+        print_paged(console, _table(console, tasks), no_pager=no_pager)
         if cursor is not None:
             click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
     else:
@@ -401,14 +403,13 @@ def _exit_code(task: Task) -> ExitCode:
 
 
 def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
-    from helmsman.cli.details import detail_lines
+    from helmsman.cli.details import print_details
     from helmsman.rendering import json_line, task_as_dict
 
     if as_json:
         click.echo(json_line(task_as_dict(task) | {name: value for name, value in more.items() if value is not None}))
     else:
-        for line in detail_lines(_details(task)):
-            click.echo(line)
+        print_details(_details(task))
 
 
 def _details(task: Task) -> dict[str, str | None]:
@@ -448,26 +449,29 @@ def _time(time: datetime) -> str:
     return time.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def _table(tasks: list[Task]) -> Table:
-    from rich.table import Table
+def _table(console: Console, tasks: list[Task]) -> Table:
     from rich.text import Text
 
     from helmsman.cli.list_sessions import ago
+    from helmsman.cli.tables import Column, fitting_table
     from helmsman.terminal.text import one_line
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("ID", style="cyan", no_wrap=True)
-    table.add_column("STATUS", no_wrap=True)
-    table.add_column("WHEN", no_wrap=True)
-    table.add_column("ALIAS", no_wrap=True, overflow="ellipsis", max_width=24)
-    table.add_column("WHAT", no_wrap=True, overflow="ellipsis", ratio=1)
     now = datetime.now(UTC)
+    rows: list[tuple[str | Text, ...]] = []
     for task in tasks:
         status = "asks" if task.input_required else task.status
-        style = _STYLES.get(status, "")
-        what = Text(one_line(task.instruction)[:500])
-        table.add_row(task.id, Text(status, style), ago(now - task.updated_at), one_line(task.alias), what)
-    return table
+        alias = Text(one_line(task.alias))
+        alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
+        what = one_line(task.instruction)[:500]
+        rows.append((task.id, Text(status, _STYLES.get(status, "")), ago(now - task.updated_at), alias, what))
+    columns = (
+        Column("ID", "cyan"),
+        Column("STATUS"),
+        Column("WHEN", left_out=1),
+        Column("ALIAS"),
+        Column("WHAT", gives_way="at its end", left_out=2),
+    )
+    return fitting_table(console, columns, rows)
 
 
 _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 100
 """Directories whose answers are kept; the oldest goes first."""
 
-_SECONDS: Final = 60.0
+_SECONDS: Final = 300.0
 """However still its files are, an answer is asked for again after this time."""
 
 _FILE_LAYERS: Final = frozenset({"project", "user", "system", "sessionFlags"})
@@ -46,14 +48,24 @@ class Configuration:
         self._api = api
         self._homes = {codex_home, codex_home.resolve()}
         self._answers: dict[str, _Remembered] = {}
+        self._asking = anyio.Lock()
 
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
         """The effective configuration for a directory: the keys of config.toml."""
-        key = str(cwd)
-        known = self._answers.get(key)
-        if known is not None and time.monotonic() < known.until and _state(known.files) == known.state:
-            return known.config
-        self._answers.pop(key, None)
+        if (known := self._known(cwd)) is not None:
+            return known
+        async with self._asking:  # of many who ask at once, the first asks Codex
+            known = self._known(cwd)
+            return known if known is not None else await self._ask(cwd)
+
+    def _known(self, cwd: Path | None) -> Mapping[str, Any] | None:
+        known = self._answers.get(str(cwd))
+        if known is None or time.monotonic() > known.until or _state(known.files) != known.state:
+            return None
+        return known.config
+
+    async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
+        self._answers.pop(str(cwd), None)
         at_home = (str(home / name) for home in self._homes for name in _HOME_FILES)
         watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
         before = _state(watched)  # a file that changes while Codex reads it is then seen to have changed
@@ -61,7 +73,7 @@ class Configuration:
         if cwd is not None and _comes_from(answer, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]
-            self._answers[key] = _Remembered(answer.config, watched, before, time.monotonic() + _SECONDS)
+            self._answers[str(cwd)] = _Remembered(answer.config, watched, before, time.monotonic() + _SECONDS)
         return answer.config
 
 

@@ -272,9 +272,10 @@ class Peer:
 
 def _parsed_together(raw: list[bytes] | list[str]) -> list[Message] | None:
     """Many messages at the price of one; None where one of them is not an object, and each has to be looked at."""
+    from pydantic_core import from_json  # the MCP SDK brings it; with much to read it is twice as fast as `json`
+
     try:
-        texts = [one if isinstance(one, str) else one.decode() for one in raw]
-        messages = json.loads(f"[{','.join(texts)}]")
+        messages = from_json(b"[%s]" % b",".join(one.encode() if isinstance(one, str) else one for one in raw))
     except (ValueError, RecursionError):
         return None
     if len(messages) != len(raw) or not all(isinstance(message, dict) for message in messages):

@@ -11,8 +11,8 @@ How a turn is recorded depends on the version:
 - 0.93: no ids, no beginnings and no ends but `turn_aborted`; a turn begins with its `user_message`, and one that ends in a
   message of the agent is complete.
 
-Up to 0.145 turns that were taken back stay in the file, and a line after them says how many (`thread_rolled_back`). Since 0.155
-the file of a fork, or of a session that was taken back, begins where it parted, and counts its tokens on from there.
+Up to 0.145 turns that were taken back stay in the file, and a line after them says how many (`thread_rolled_back`). Since
+0.155 the file of a fork, or of a session that was taken back, begins where it parted, and counts its tokens on from there.
 
 Nothing in a file raises: a line that is damaged, half written or unknown is passed over.
 """

@@ -44,8 +44,8 @@ SLOWEST: Final = 10.0
 _PATIENCE: Final = 0.1
 """How long the start of an engine may wait for the first measurement."""
 
-_RUNS: Final = 2
-"""The first run also reads the files from disk; the best counts."""
+_RUNS: Final = 3
+"""The first run also reads the files from disk, and the machine may be busy; the best counts."""
 
 _CACHE_NAME: Final = "shell-profile.json"
 _SYSTEM_FILES: Final = (
@@ -118,7 +118,7 @@ def _is_configured(codex_home: Path) -> bool:
 def profile_seconds(env: Mapping[str, str], state_dir: Path) -> float | None:
     """How long the login shell takes, remembered from before or measured now; None if it cannot be run or does not end.
 
-    Blocks for as long as the profile takes, twice.
+    Blocks for as long as the profile takes, a few times if it is quick.
     """
     shell = login_shell(env)
     if shell is None:

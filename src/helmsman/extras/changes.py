@@ -7,6 +7,7 @@ answer is, it says.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,18 +15,24 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
 from helmsman.extras.patch_stat import files_of, stat_of
 from helmsman.extras.worktree_places import remember_place
 from helmsman.inputs import session_options
+from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.records import is_owned, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Worktree
+
+log = logging.getLogger(__name__)
+
+_MANY_TASKS: Final = 1000
+"""More than ever run at once on one machine."""
 
 DiffScope = Literal["worktree", "turn", "uncommitted"]
 WorktreeUse = Literal["running", "in use", "left over"]
@@ -104,7 +111,7 @@ class Changes:
             WorktreeError: Git cannot do it. Nothing was touched.
         """
         tree = await self._own_tree(session_id)
-        await self._check_idle(session_id, tree)
+        await self._check_idle(tree)
         session_options(tree.repository, {}, self._helm.settings.allowed_roots)  # which may be narrower than they were
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty))
         return AppliedSession(session_id=session_id, repository=tree.repository, files=applied.files, how=applied.how)
@@ -118,7 +125,7 @@ class Changes:
             WorktreeError: Something cannot be removed.
         """
         tree = await self._own_tree(session_id)
-        await self._check_idle(session_id, tree)
+        await self._check_idle(tree)
         session = self._helm.sessions.get(session_id)
         if session is not None and session.engine is not None:
             await self._helm.interrupt(session_id)  # ends commands that its turns have left running in there
@@ -132,10 +139,10 @@ class Changes:
     async def worktrees(self) -> tuple[KnownWorktree, ...]:
         """Every worktree of a session there is, oldest first."""
         trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(self._helm.settings.state_dir)))
-        running = await self._running(trees)
+        at_work = await self._at_work()
 
         def used(tree: Worktree) -> WorktreeUse:
-            if tree.session_id in running:
+            if at_work.in_tree(tree):
                 return "running"
             return "in use" if is_owned(tree) else "left over"
 
@@ -147,7 +154,8 @@ class Changes:
         """The worktrees that no process and no running turn needs any more, with what was changed in them."""
         state_dir = self._helm.settings.state_dir
         trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
-        running = await self._running(trees)
+        at_work = await self._at_work()
+        running = {tree.session_id for tree in trees if tree.session_id is not None and at_work.in_tree(tree)}
         return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
 
     async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
@@ -158,10 +166,19 @@ class Changes:
         """
         return await anyio.to_thread.run_sync(_prune, found)
 
-    async def _running(self, trees: Sequence[Worktree]) -> Collection[str]:
-        """Those of the worktrees' sessions in which a turn is running, in whichever process or engine."""
-        tasks = await self._helm.tasks.of_sessions([tree.session_id for tree in trees if tree.session_id is not None])
-        return {session_id for session_id, of_it in tasks.items() if any(task.is_running for task in of_it)}
+    async def _at_work(self) -> _AtWork:
+        """The sessions that are at work or about to be, in whichever process or engine."""
+        places = {
+            session.id: session.directory
+            for session in self._helm.sessions.values()
+            if session.state.is_running or session.queue
+        }
+        try:
+            tasks, _ = await self._helm.tasks.list(status=RUNNING, origin="local", limit=_MANY_TASKS)
+        except RegistryUnavailable as error:
+            log.warning("which sessions other processes run is not known: %s", error)
+            tasks = []
+        return _AtWork(places | {task.session_id: task.directory for task in tasks if task.session_id is not None})
 
     # --- which session and which tree --------------------------------------------------------------------------------
 
@@ -186,20 +203,14 @@ class Changes:
             )
         return tree
 
-    async def _check_idle(self, session_id: str, tree: Worktree) -> None:
+    async def _check_idle(self, tree: Worktree) -> None:
         """Nobody may be at work in a worktree that is brought over or dropped: the session, a fork, a reviewer."""
-        busy = {
-            session.id
-            for session in self._helm.sessions.values()
-            if (session.state.is_running or session.queue) and (session.id == session_id or _is_inside(session, tree))
-        }
-        tasks = await self._helm.tasks.of_sessions([session_id])
-        busy |= {session_id} if any(task.is_running for task in tasks[session_id]) else set()
+        busy = (await self._at_work()).in_tree(tree)
         if busy:
             raise SessionBusy(
-                f"Session {', '.join(sorted(busy))} is still at work in {tree.path}. Nothing was touched. Wait for it, or "
+                f"Session {', '.join(busy)} is still at work in {tree.path}. Nothing was touched. Wait for it, or "
                 "interrupt it, then try again.",
-                running=sorted(busy),
+                running=busy,
             )
 
 
@@ -214,8 +225,20 @@ def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
     return worktrees.prune(found)
 
 
-def _is_inside(session: Session, tree: Worktree) -> bool:
-    return session.directory is not None and Path(session.directory).is_relative_to(tree.path)
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """Sessions that are at work, with the directory each works in."""
+
+    places: Mapping[str, str | None]
+
+    def in_tree(self, tree: Worktree) -> list[str]:
+        """Those whose place this worktree is: the session it was made for, a fork, a reviewer."""
+        roots = (tree.path, tree.path.resolve())
+        return sorted(
+            session_id
+            for session_id, place in self.places.items()
+            if session_id == tree.session_id or (place is not None and any(map(Path(place).is_relative_to, roots)))
+        )
 
 
 def _as_tree_diff(diff: str) -> TreeDiff:

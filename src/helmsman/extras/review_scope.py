@@ -88,13 +88,14 @@ def with_instructions(directory: Path, target: ReviewTarget, instructions: str) 
 
 
 def _commit(git: Git, name: str, parameter: str) -> str:
-    answer = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", accept=(0, 1, 128))
-    if answer.code:
+    commit = git.commit(name)
+    if commit is None:
         raise InvalidInput(
-            f"{git.work_tree} has no {parameter} {name!r}. Name one that exists, as `git log` or `git branch --all` shows.",
+            f"{git.work_tree} has no {parameter} {name!r:.200}. Name one that exists, as `git log` or `git branch --all` "
+            "shows.",
             parameter=parameter,
         )
-    return answer.output.decode("ascii").strip()
+    return commit
 
 
 def _comparison(git: Git, branch: str) -> str:

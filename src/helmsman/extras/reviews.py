@@ -97,6 +97,7 @@ class Reviews:
                 approval_policy="never",
             )
         else:
+            await self._helm.truth.refuse_archived(session.id)
             session.on_question = on_question or session.on_question
             session = await self._in_session(session, text, settled, on_task)
         return BegunReview(session=session)

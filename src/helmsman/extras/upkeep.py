@@ -41,6 +41,7 @@ class Upkeep:
         self._helm = helm
         self._goals: dict[str, str] = {}
         """What the sessions work towards by themselves that were given a goal here."""
+        helm.listen(self._on_event)
 
     async def roll_back(self, session_id: str, turns: int = 1) -> Session:
         """Forget the last turns of a session. Files stay as the turns left them.
@@ -108,11 +109,11 @@ class Upkeep:
         """Put a session away: lists show it only on request, and it has to be brought back before it can go on.
 
         Raises:
-            SessionBusy: A turn is running in it.
+            SessionBusy: A turn is running in it, or a message waits for its turn.
         """
         session = await self._helm.session(session_id)
         await self._helm.truth.refuse_archived(session.id)
-        if session.state.is_running:
+        if session.state.is_running or session.queue:
             raise busy(session.id)
         await engine_extras(await self._helm.engine(), doing="archive a session").archive(session.id)
         self._helm.forget(session.id)
@@ -124,7 +125,8 @@ class Upkeep:
             InvalidInput: It is not archived.
         """
         session = await self._helm.session(session_id)
-        if not await self._is_archived(session.id):
+        info = await self._helm.truth.find(session.id)
+        if info is None or not info.archived:
             raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
         await engine_extras(await self._helm.engine(), doing="bring back an archived session").unarchive(session.id)
         return session
@@ -137,8 +139,8 @@ class Upkeep:
         Raises:
             CodexUnsupported: This Codex keeps no goals.
         """
-        session = await self._helm.session(session_id)
-        return await engine_extras(await self._helm.engine(), doing="keep a goal").goal(session.id)
+        extras = await self._goal_keeper(session_id)
+        return await extras.goal(session_id)
 
     async def set_goal(self, session_id: str, objective: str) -> Goal | None:
         """Give a session a goal. Codex sets to work on it at once and goes on by itself, turn after turn.
@@ -158,8 +160,6 @@ class Upkeep:
         async def begin(extras: EngineExtras) -> None:
             goals.append(await extras.set_goal(session_id, objective))
 
-        if not self._goals:
-            self._helm.listen(self._on_event)
         session = await self._run(session_id, f"Work towards the goal: {objective}", begin)
         self._goals[session.id] = objective
         return goals[0]
@@ -170,9 +170,15 @@ class Upkeep:
         Raises:
             CodexUnsupported: This Codex keeps no goals.
         """
-        session = await self._helm.session(session_id)
-        await engine_extras(await self._helm.engine(), doing="keep a goal").set_goal(session.id, None)
-        self._goals.pop(session.id, None)
+        extras = await self._goal_keeper(session_id)
+        await extras.set_goal(session_id, None)
+        self._goals.pop(session_id, None)
+
+    async def _goal_keeper(self, session_id: str) -> EngineExtras:
+        """Who keeps the goal of a session that is there and not archived."""
+        await self._helm.session(session_id)
+        await self._helm.truth.refuse_archived(session_id)
+        return engine_extras(await self._helm.engine(), doing="keep a goal")
 
     def _on_event(self, session: Session, event: Event) -> None:
         """Codex has begun a turn by itself, towards the goal: that is a task like any other."""

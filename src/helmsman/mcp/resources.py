@@ -1,7 +1,7 @@
 """Sessions as MCP resources, with update notifications in both eras of the protocol.
 
-`codex://sessions` lists them, `codex://sessions/{id}` is a transcript in Markdown, `codex://sessions/{id}/diff` what the
-current or last turn changed, `codex://tasks/{id}` the state of one turn. A client of the handshake era subscribes with
+`codex://sessions` lists them, `codex://sessions/{id}` is a transcript in Markdown, `codex://sessions/{id}/diff` what it
+changed, as `codex_diff` tells it, `codex://tasks/{id}` the state of one turn. A client of the handshake era subscribes with
 `resources/subscribe`; one of 2026-07-28 listens with `subscriptions/listen`, which the subscription bus serves.
 """
 
@@ -83,7 +83,7 @@ class Resources:
                 types.ResourceTemplate(
                     uri_template=f"{SESSIONS}/{{id}}/diff",
                     name="diff",
-                    title="What its last turn changed",
+                    title="What a session changed",
                     mime_type=_DIFF,
                 ),
                 types.ResourceTemplate(
@@ -112,9 +112,9 @@ class Resources:
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
-        session = await self._helm.session(session_id)
         if part == "diff":
-            return _DIFF, session.state.diff or ""
+            return _DIFF, (await self._helm.extras.changes.diff(session_id)).diff.text
+        session = await self._helm.session(session_id)
         return _MARKDOWN, transcript(session, await self._helm.history(session.id))
 
     # --- subscriptions -----------------------------------------------------------------------------------------------

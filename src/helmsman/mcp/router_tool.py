@@ -8,6 +8,9 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from mcp.server.session import ServerSession
 
 from helmsman.errors import HelmsmanError
 from helmsman.inputs import directory
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 WAIT_SECONDS: Final = 25.0
+_LONGEST_WAIT_SECONDS: Final = 3600.0
+"""As long as a hint may say; plain words may say anything ("wait 500 hours")."""
 _CANDIDATES: Final = 50
 _RETRY_MS: Final = 5000
 
@@ -51,10 +56,10 @@ what you want, dryRun to see what would be done, explain to see why."""
 
 
 class Router:
-    """Keeps what the next request may refer to: the choices offered last, and the key of confirmations."""
+    """Keeps what the next request may refer to: the choices each client was offered last, and the key of confirmations."""
 
     def __init__(self) -> None:
-        self._offered: tuple[str, ...] = ()
+        self._offered = WeakKeyDictionary[ServerSession, tuple[str, ...]]()
         self._key = secrets.token_bytes(32)
 
     async def called(self, call: Call, args: CodexInput) -> CodexOutput | Instead:
@@ -75,7 +80,7 @@ class Router:
             repository=repository_root(place) is not None,
             cloud_environment=call.helm.tasks.cloud.settings.reference(),
         )
-        planned = route(intent, tasks, datetime.now(UTC), found, offered=self._offered)
+        planned = route(intent, tasks, datetime.now(UTC), found, offered=self._offered.get(call.context.session, ()))
         done = await self._done(call, args, planned, place)
         if isinstance(done, CodexOutput):
             if args.explain:
@@ -87,7 +92,7 @@ class Router:
         if planned.error is not None:
             return _failed(planned, planned.error.code, planned.error.message, choices=_choices(planned.choices))
         if planned.choices:
-            self._offered = tuple(choice.id for choice in planned.choices)
+            self._offered[call.context.session] = tuple(choice.id for choice in planned.choices)
             return _choose(planned)
         if planned.action == "none":
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
@@ -143,7 +148,8 @@ async def _do(call: Call, args: CodexInput, planned: Route, place: Path) -> Code
         case "check":
             return _told(call, planned, await tasks.get(task.id))
         case "wait":
-            seconds = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
+            asked = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
+            seconds = min(asked, _LONGEST_WAIT_SECONDS)
             every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
             waited = await wait_for_task(call, task, seconds=seconds, **every)
             if not isinstance(waited, WaitAnswer):

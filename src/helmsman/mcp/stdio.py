@@ -37,9 +37,6 @@ _CHUNK_BYTES: Final = 64 * 1024
 _BACKLOG_BYTES: Final = 1024 * 1024
 """So much may wait for a client that does not read. Whoever has more to say waits with it, and it is not read from."""
 
-_LOOK_SECONDS: Final = 1.0
-"""How often it is looked whether such a client has gone."""
-
 _LAST_WORDS_SECONDS: Final = 2.0
 """How long a client may take to read what was said before the end."""
 
@@ -195,16 +192,20 @@ class _Incoming(_Stream):
             *ended, rest = chunk.split(b"\n")
             for end in ended:
                 line += end
-                await self._until_heard()
+                if not await self._is_heard():
+                    return
                 yield _parsed(line.decode("utf-8", "replace"))
                 line.clear()
             line += rest
 
-    async def _until_heard(self) -> None:
-        """A client that does not read gets no more done: what it asks for would wait here, ever more of it."""
-        while self._outgoing.is_full and not _hung_up(self._descriptor):
-            with anyio.move_on_after(_LOOK_SECONDS):
+    async def _is_heard(self) -> bool:
+        """Wait for a client that does not read: what it asks for would gather here. False if it has closed its end too."""
+        while self._outgoing.is_full:
+            with anyio.move_on_after(_LAST_WORDS_SECONDS) as waiting:
                 await self._outgoing.progress()
+            if waiting.cancelled_caught and _hung_up(self._descriptor):
+                return False
+        return True
 
     async def _read(self) -> bytes:
         try:

@@ -34,7 +34,7 @@ class HintsInput(Input):
     operation: Operation | None = Field(None, description="What to do, if you know: then the words are not parsed.")
     mode: Literal["auto", "local", "cloud"] | None = Field(None, description="Where to run, e.g. local.")
     task_id: str | None = Field(None, description="Which task is meant: its id or alias, e.g. T-local-0f3a9c1b2d4e.")
-    timeout_ms: int | None = Field(None, ge=0, le=3_600_000, description="How long a wait may take, e.g. 25000.")
+    timeout_ms: int | None = Field(None, ge=1, le=3_600_000, description="How long a wait may take, e.g. 25000.")
     poll_frequency_ms: int | None = Field(
         None, ge=100, le=600_000, description="How often to tell of progress while waiting, e.g. 5000."
     )

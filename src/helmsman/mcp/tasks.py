@@ -8,6 +8,7 @@ Clients without the extension lose nothing: they wait.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,8 @@ from helmsman.rendering import task_as_dict
 from helmsman.tasks.model import mcp_status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mcp.server.context import ServerRequestContext
 
     from helmsman.mcp.doors import Doors
@@ -75,7 +78,9 @@ class TaskMethods:
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }
         elif state["status"] == "completed":
-            state["result"] = (await self._result(task)).model_dump(by_alias=True, mode="json", exclude_none=True)
+            with _protocol_errors(types.INVALID_PARAMS):
+                result = await self._result(task)
+            state["result"] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return state
 
     async def _result(self, task: Task) -> types.CallToolResult:
@@ -97,10 +102,8 @@ class TaskMethods:
 
     async def cancel(self, context: ServerRequestContext[Any, Any], params: CancelTaskParams) -> dict[str, Any]:
         task, _ = await self._task(context, params.task_id)
-        try:
+        with _protocol_errors(types.INTERNAL_ERROR):
             await self._helm.tasks.cancel(task)
-        except HelmsmanError as error:
-            raise MCPError(types.INTERNAL_ERROR, error.message, error.as_dict()) from error
         return dict(_DONE)
 
     async def _task(self, context: ServerRequestContext[Any, Any], task_id: str) -> tuple[Task, Session | None]:
@@ -111,12 +114,19 @@ class TaskMethods:
                 f"Declare the extension {EXTENSION} to use tasks.",
                 {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
             )
-        try:
+        with _protocol_errors(types.INVALID_PARAMS):
             task = await self._helm.tasks.get(task_id)
             session = await self._helm.tasks.local.follow(task) if task.origin == "local" and task.is_running else None
             return (task if session is None else await self._helm.tasks.get(task_id)), session
-        except HelmsmanError as error:
-            raise MCPError(types.INVALID_PARAMS, error.message, error.as_dict()) from error
+
+
+@contextmanager
+def _protocol_errors(code: int) -> Iterator[None]:
+    """These methods have no result to tell an error in, as tools have."""
+    try:
+        yield
+    except HelmsmanError as error:
+        raise MCPError(code, error.message, error.as_dict()) from error
 
 
 def _declared(context: ServerRequestContext[Any, Any]) -> bool:

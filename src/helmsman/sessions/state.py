@@ -96,6 +96,8 @@ class SessionState:
     def apply(self, event: Event) -> None:
         """Take in what happened. Never raises."""
         match event:
+            case ItemDelta() | ItemStarted() | ItemEnded() if event.agent_id is None:  # by far the most
+                self._apply_to_turn(event)
             case QuestionAsked():
                 self._ask(event.question)
             case QuestionClosed():

@@ -19,7 +19,7 @@ from helmsman.redaction import REDACTED
 from helmsman.tasks.aliases import alias_stem, make_alias
 from helmsman.tasks.database import Database, transaction
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
-from helmsman.tasks.rows import clean, clean_key, columns_of, microseconds, task_of
+from helmsman.tasks.rows import clean, clean_key, columns_of, encodable, microseconds, task_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 REGISTRY_NAME: Final = "registry.sqlite3"
 LIST_LIMIT: Final = 50
+_MOST: Final = 2**62
+"""More than there ever are, and a number that SQLite can take."""
 
 _ROWS_KEPT: Final = timedelta(days=365)
 """How long the row of a task outlives its result: it still counts for the usage of the year."""
@@ -235,7 +237,7 @@ class Registry:
         if origin is not None:
             conditions["origin = ?"] = (origin,)
         if directory is not None:
-            conditions["directory = ?"] = (str(directory),)
+            conditions["directory = ?"] = (encodable(str(directory)),)
         if since is not None:
             conditions["created_at >= ?"] = (microseconds(since),)
         if cursor is not None:
@@ -243,7 +245,8 @@ class Registry:
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         values = [value for condition in conditions.values() for value in condition]
         sql = f"SELECT * FROM tasks {where} ORDER BY number DESC LIMIT ?"
-        rows = self._database.read(lambda connection: connection.execute(sql, (*values, limit + 1)).fetchall())
+        most = min(limit, _MOST) + 1
+        rows = self._database.read(lambda connection: connection.execute(sql, (*values, most)).fetchall())
         page = tuple(task_of(row) for row in rows[:limit])
         return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
 
@@ -257,7 +260,7 @@ class Registry:
 
     def tasks_of_session(self, session_id: str) -> Tasks:
         """The turns of a session, newest first."""
-        return self._many("WHERE session_id = ?", session_id)
+        return self._many("WHERE session_id = ?", encodable(session_id))
 
     def by_turn(self, session_id: str, turn_id: str) -> Task | None:
         """The task that is this turn of a session; the newest, as old versions of Codex number turns anew."""
@@ -306,8 +309,8 @@ class Registry:
             for row in rows
         )
 
-    def _one(self, condition: str, *values: Any) -> Task | None:
-        sql = f"SELECT * FROM tasks {condition}"
+    def _one(self, condition: str, *texts: str) -> Task | None:
+        sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))
         return self._database.read(lambda connection: _one(connection.execute(sql, values)))
 
     def _many(self, condition: str, *values: Any) -> Tasks:

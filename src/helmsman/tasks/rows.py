@@ -49,14 +49,14 @@ def _clean(name: str, value: Any) -> Any:
     if name == "idempotency_key":
         return clean_key(value)
     if isinstance(value, str):
-        return _encodable(_redacted(value, _LIMITS[name]) if name in _LIMITS else value)
+        return encodable(_redacted(value, _LIMITS[name]) if name in _LIMITS else value)
     return value
 
 
 def clean_key(key: str) -> str:
     """A key that would be redacted is stored as its digest: it stays as good for telling keys apart."""
     if redact(key) == key and len(key) <= _SHORT_LIMIT:
-        return _encodable(key)
+        return encodable(key)
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -68,8 +68,8 @@ def _redacted(text: str, limit: int) -> str:
     return begin[: min(limit, len(begin) - _LONGEST_SECRET)] + "…"
 
 
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell, cannot be stored as text."""
+def encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON and odd file names can spell, can be neither stored as text nor looked up."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

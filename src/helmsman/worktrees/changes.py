@@ -150,10 +150,10 @@ def check_present(tree: Worktree) -> None:
 def _since(git: Git, since: str | None) -> str:
     if since is None:
         return "HEAD" if git.has("HEAD^{commit}") else git.text("mktree")
-    answer = git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}", accept=(0, 1, 128))
-    if answer.code:
-        raise InvalidInput(f"There is no commit {since!r} in {git.work_tree}. Name one that `git log` shows.")
-    return answer.output.decode().strip()
+    commit = git.commit(since)
+    if commit is None:
+        raise InvalidInput(f"There is no commit {since!r:.200} in {git.work_tree}. Name one that `git log` shows.")
+    return commit
 
 
 def _file_stats(raw: bytes, numstat: bytes) -> Iterator[FileStat]:

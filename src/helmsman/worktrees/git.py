@@ -70,6 +70,15 @@ class Git:
     def has(self, revision: str) -> bool:
         return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0
 
+    def commit(self, name: str) -> str | None:
+        """The id of the commit that a person calls this; None if there is none."""
+        sought = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        try:
+            answer = self.run(*sought, accept=(0, 1, 128))
+        except ValueError:  # half of a surrogate pair or a NUL cannot even be asked for
+            return None
+        return None if answer.code else one_value(answer.output)
+
     @property
     def common_dir(self) -> Path:
         """The git directory that all worktrees of the repository share."""

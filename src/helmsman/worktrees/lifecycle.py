@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.changes import diff
-from helmsman.worktrees.git import find_git, is_bare
+from helmsman.worktrees.git import Git, find_git, is_bare
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
     WORKTREES,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from helmsman.worktrees.changes import FileStat
-    from helmsman.worktrees.git import Git
 
 log = logging.getLogger(__name__)
 
@@ -207,9 +206,10 @@ def _remove_folder(folder: Path) -> None:
 
 def _remove_branch(tree: Worktree) -> bool:
     """Remove the branch; whether it had to stay."""
-    if not tree.repository_git_dir.is_dir():
+    shared = tree.git_dir.parent.parent  # the main tree may be gone, and if that was a worktree too, its git directory
+    if not shared.is_dir():
         return False  # the whole repository is gone
-    git = replace(tree.main_git, work_tree=tree.repository_git_dir)  # the main tree itself may be gone
+    git = Git(work_tree=shared, git_dir=shared)
     reference = f"refs/heads/{tree.branch}"
     if not git.has(reference):
         return False

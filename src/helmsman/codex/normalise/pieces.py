@@ -12,31 +12,26 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PIECES: Final = frozenset(
-    {"item/agentMessage/delta", "item/commandExecution/outputDelta", "item/reasoning/textDelta", "item/plan/delta"}
-)
+_PIECES: Final = ("item/agentMessage/delta", "item/commandExecution/outputDelta", "item/reasoning/textDelta")
 
 
 def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same messages, with the pieces of an item in one that have nothing of their session between them."""
     joined: list[dict[str, Any]] = []
-    last: dict[Any, dict[str, Any]] = {}
+    last: dict[str, dict[str, Any]] = {}
     for message in messages:
         params = message.get("params")
-        if not isinstance(params, dict):
-            last.clear()
-            joined.append(message)
-            continue
-        thread_id = params.get("threadId")
-        if message.get("method") not in _PIECES or not isinstance(params.get("delta"), str):
-            # A message about no session may be about any; one with a text for an id is about nothing we know.
-            last.pop(thread_id, None) if isinstance(thread_id, str) else last.clear()
-        elif isinstance(thread_id, str):
+        thread_id = params.get("threadId") if isinstance(params, dict) else None
+        if not isinstance(params, dict) or not isinstance(thread_id, str):
+            last.clear()  # what is about no session may be about any
+        elif message.get("method") in _PIECES and isinstance(params.get("delta"), str):
             before = last.get(thread_id)
             if before is not None and before["method"] == message["method"] and _same(before["params"], params):
                 before["params"]["delta"] += params["delta"]
                 continue
             last[thread_id] = message
+        else:
+            last.pop(thread_id, None)
         joined.append(message)
     return joined
 

@@ -58,8 +58,9 @@ export function duration(seconds) {
   if (seconds < 1) return "under 1 s";
   if (seconds < 60) return `${Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const [large, small] = minutes < 60 ? [minutes, Math.floor(seconds % 60)] : [Math.floor(minutes / 60), minutes % 60];
+  const [one, other] = minutes < 60 ? ["min", "s"] : ["h", "min"];
+  return small ? `${large} ${one} ${small} ${other}` : `${large} ${one}`;
 }
 
 /** The end of a path, which tells places apart; the whole of it belongs into a title. */

@@ -1,6 +1,6 @@
 // The dialog that starts a session.
 
-import { post } from "/api.js";
+import { get, post } from "/api.js";
 import { freshId, h } from "/dom.js";
 import { store } from "/store.js";
 
@@ -21,14 +21,15 @@ export function openNewSession() {
   const directories = freshId("directories");
   const prompt = h("textarea", { name: "prompt", rows: 5, required: true, placeholder: "Fix the failing test in tests/test_parser.py" });
   const problem = h("p", { class: "note bad", role: "alert", hidden: true });
-  const overview = store.overview ?? { directories: [], defaultDirectory: "" };
+  const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
+  const known = h("datalist", { id: directories });
   const start = h("button", { type: "submit", class: "primary" }, "Start");
   const form = h(
     "form",
     {},
     field("What is Codex to do?", prompt),
-    field("Directory", h("input", { name: "workingDirectory", list: directories, value: overview.directories[0] ?? overview.defaultDirectory, autocomplete: "off" })),
-    h("datalist", { id: directories }, overview.directories.map((value) => h("option", { value }))),
+    field("Directory", directory),
+    known,
     h(
       "div",
       { class: "fields" },
@@ -63,6 +64,15 @@ export function openNewSession() {
   document.body.append(dialog);
   dialog.showModal();
   prompt.focus();
+  suggest(directory, known);
+}
+
+/** Fill in the directory lately worked in, and offer the others. */
+async function suggest(directory, known) {
+  const overview = store.overview ?? (await get("overview").catch(() => null));
+  if (!overview) return; // left empty, it is the server's own directory
+  directory.value ||= overview.directories[0] ?? overview.defaultDirectory;
+  known.append(...overview.directories.map((value) => h("option", { value })));
 }
 
 /** What was filled in; the rest is left to Codex's configuration. */

@@ -125,16 +125,18 @@ function taskParts(task, refresh) {
   const outcome = task.error?.message ?? task.note ?? task.progress?.text;
   return [
     h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.status)),
-    h("div", { class: "facts quiet" }, facts),
-    outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : "",
-    running || safeLink(task.url)
-      ? h(
-          "div",
-          { class: "buttons" },
-          safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
-          running ? actionButton("Cancel", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
-        )
-      : "",
+    h(
+      "div",
+      { class: "task-more" },
+      h(
+        "div",
+        {},
+        h("div", { class: "facts quiet" }, facts),
+        outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
+      ),
+      safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
+      running ? actionButton("Cancel", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
+    ),
   ];
 }
 

@@ -20,6 +20,8 @@ export class Transcript {
   #next = 0;
   #total = 0;
   #reading = false;
+  #following = true;
+  #scrolledTo = 0;
   #settled = false;
 
   constructor(sessionId) {
@@ -33,6 +35,8 @@ export class Transcript {
     this.toStart.addEventListener("click", () => this.jumpTo(0));
     this.toEnd.addEventListener("click", () => this.open());
     this.scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+    // A question that comes or goes changes the room there is: who reads the end goes on reading it.
+    new ResizeObserver(() => this.#following && this.#scrollToEnd()).observe(this.scroller);
     this.refresh = coalesced(() => this.#refresh(), 120);
   }
 
@@ -40,6 +44,7 @@ export class Transcript {
   async open() {
     await this.#alone(async () => {
       this.#replace(await get(this.#path(), { limit: PAGE }));
+      this.#following = true;
       this.#scrollToEnd();
     });
   }
@@ -47,6 +52,7 @@ export class Transcript {
   /** Show an entry and what follows it. */
   async jumpTo(index) {
     await this.#alone(async () => {
+      this.#following = false;
       this.#replace(await get(this.#path(), { after: index, limit: PAGE }));
       this.scroller.scrollTop = 0;
     });
@@ -64,7 +70,7 @@ export class Transcript {
         this.#total = page.total;
         return;
       }
-      const follow = this.#isAtEnd();
+      const follow = this.#following;
       const page = await get(this.#path(), { after: this.#firstUnfinished(), limit: 500 });
       if (page.total < this.#next) {
         this.#replace(await get(this.#path(), { limit: PAGE })); // the session was rolled back
@@ -92,6 +98,9 @@ export class Transcript {
 
   #onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    if (this.#isAtEnd()) this.#following = this.#next >= this.#total;
+    else if (scrollTop < this.#scrolledTo) this.#following = false; // only a person goes up
+    this.#scrolledTo = scrollTop;
     if (scrollTop < NEAR && this.#first > 0) this.#older();
     else if (scrollHeight - scrollTop - clientHeight < NEAR && this.#next < this.#total) this.#newer();
     this.#showJumps();
@@ -134,8 +143,6 @@ export class Transcript {
 
   #scrollToEnd() {
     this.scroller.scrollTop = this.scroller.scrollHeight;
-    // Heights of entries that were never on screen are guesses: once they are known, the end is elsewhere.
-    requestAnimationFrame(() => (this.scroller.scrollTop = this.scroller.scrollHeight));
   }
 
   #showJumps() {
@@ -169,7 +176,7 @@ export class Transcript {
     [this.#first, this.#next, this.#total] = [page.first, page.first, page.total];
     this.#add(page);
     if (!page.entries.length) {
-      this.list.append(h("p", { class: "empty" }, "Nothing was said yet. What Codex does appears here as it happens."));
+      this.list.append(h("p", { class: "empty" }, "Nothing to show yet. What Codex does appears here as it happens."));
     }
   }
 

@@ -1,0 +1,76 @@
+"""Tables that fit the terminal: one column gives way, and what matters least is left out where it is narrow.
+
+A table library that has to save room takes a little from every column, and cuts the ids that people want to copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+_GAP: Final = 2
+_READABLE: Final = 16
+"""What the column that gives way should keep; below that, others are left out first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Args:
+        gives_way: It is cut, at its end or at its beginning (where a path says least), when there is not enough room.
+        left_out: On a narrow terminal the columns with the lowest of these numbers go first; None stays.
+    """
+
+    name: str
+    style: str = ""
+    justify: Literal["left", "right"] = "left"
+    gives_way: Literal["no", "at its end", "at its beginning"] = "no"
+    left_out: int | None = None
+
+
+def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
+    """The rows under the names of their columns."""
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    natural = [max([len(column.name), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
+    shown = list(range(len(columns)))
+
+    def room() -> int:
+        """What is left for the column that gives way."""
+        fixed = sum(natural[at] for at in shown if columns[at].gives_way == "no")
+        return console.width - fixed - _GAP * (len(shown) - 1)
+
+    def wanted() -> int:
+        return sum(min(natural[at], _READABLE) for at in shown if columns[at].gives_way != "no")
+
+    leaving = sorted((column.left_out, at) for at, column in enumerate(columns) if column.left_out is not None)
+    while room() < wanted() and leaving:
+        shown.remove(leaving.pop(0)[1])
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for at in shown:
+        table.add_column(columns[at].name, style=columns[at].style, justify=columns[at].justify, no_wrap=True)
+    for row in cells:
+        table.add_row(*(_cut(row[at], room(), columns[at]) for at in shown))
+    return table
+
+
+def _cut(cell: Text, room: int, column: Column) -> Text:
+    room = max(room, len(column.name), 1)
+    if column.gives_way == "no" or cell.cell_len <= room:
+        return cell
+    if column.gives_way == "at its end":
+        cut = cell.copy()
+        cut.truncate(room, overflow="ellipsis")
+        return cut
+    kept = cell.plain
+    while Text(kept).cell_len > room - 1:
+        kept = kept[1:]
+    return Text(f"…{kept}", cell.style)

@@ -1,0 +1,138 @@
+"""What fuzzing (`make fuzz`) and the soak (`make soak`) have found, each as a test of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.codex.engine_records import read_records
+from helmsman.errors import EngineLost
+from helmsman.redaction import redact
+from helmsman.sessions.watchdog import TurnLimits
+from helmsman.testing import always, hang, run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.binaries import Version
+
+SECONDS = 30
+DETACHED = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
+
+
+def signal_engine(state_dir: Path, number: signal.Signals) -> None:
+    (record,) = read_records(state_dir)
+    os.kill(record.codex.pid, number)
+
+
+@DETACHED
+@pytest.mark.anyio
+async def test_a_session_whose_engine_was_killed_has_failed_for_whoever_comes_later_too(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
+) -> None:
+    """Codex records no end of such a turn, and it was shown as done."""
+    model.on("work", say("Hm", hang()))
+    detached = replace(settings, detach=True)
+    async with Helmsman(detached, env=codex_home.env) as helm:
+        session = await helm.start("work", cwd=git_repo)
+        signal_engine(detached_engines, signal.SIGKILL)
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.error is not None
+        told = (session.status, session.error.code)
+    assert told == ("error", "engine_lost")
+    async with Helmsman(detached, env=codex_home.env) as later:
+        read = await later.session(session.id)
+        assert read.error is not None
+        assert (read.status, read.error.code) == told
+
+
+@DETACHED
+@pytest.mark.anyio
+async def test_a_session_that_nobody_saw_fail_has_failed_all_the_same(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
+) -> None:
+    model.on("work", say("Hm", hang()))
+    detached = replace(settings, detach=True)
+    async with Helmsman(detached, env=codex_home.env) as helm:
+        session = await helm.start("work", cwd=git_repo)
+    signal_engine(detached_engines, signal.SIGKILL)
+    with anyio.fail_after(SECONDS):
+        while read_records(detached_engines):
+            await anyio.sleep(0.02)
+    async with Helmsman(detached, env=codex_home.env) as later:
+        read = await later.session(session.id)
+        assert read.error is not None
+        assert (read.status, read.error.code) == ("error", "engine_lost")
+
+
+@pytest.mark.anyio
+async def test_whoever_comes_later_is_told_that_a_turn_timed_out(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    """Codex records only that it was interrupted."""
+    model.on("hang", hang())
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=0.2))
+        assert await session.wait(until="end", timeout=SECONDS)
+    async with Helmsman(settings, env=codex_home.env) as later:
+        read = await later.session(session.id)
+        assert read.error is not None
+        assert (read.status, read.error.code, read.error.retryable) == ("error", "turn_timed_out", True)
+
+
+@DETACHED
+@pytest.mark.anyio
+async def test_an_engine_that_is_ending_is_a_reason_to_try_again(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    detached_engines: Path,
+    codex_version: Version,
+) -> None:
+    """Codex that was told to end refuses work while a turn runs in it; that was shown as a mistake of the caller."""
+    if codex_version < (0, 155, 0):
+        pytest.skip("This Codex does not refuse work while it ends.")
+    model.on("work", run("touch made.txt", escalate="please"), say("Made."))
+    model.otherwise(always(say("Done.")))
+    async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+        asking = await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        assert await asking.wait(until="attention", timeout=SECONDS)
+        assert asking.questions  # it holds up the end
+        signal_engine(detached_engines, signal.SIGTERM)
+        with anyio.fail_after(SECONDS), pytest.raises(EngineLost, match="takes no new work") as refused:
+            while True:
+                await helm.start("more", cwd=git_repo)
+        assert refused.value.retryable
+        with suppress(ProcessLookupError):
+            signal_engine(detached_engines, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Set-Cookie: session="S3CRET"; Path=/',
+        'Authorization: Digest username="joe", response="S3CRET"',
+        '{"header": "Cookie: session=\\"S3CRET\\"; a=b"}',
+        "x-auth-token: Bearer 1234S3CRET5678",
+        'token: password: "S3CRET"',
+    ],
+)
+def test_a_secret_in_quotes_or_behind_two_names_is_redacted(text: str) -> None:
+    assert "S3CRET" not in redact(text)
+
+
+def test_what_stands_beside_a_header_is_left_alone() -> None:
+    shown = redact('{"authorization":"Basic abc=","user":"joe"} curl -H \'Authorization: Basic abc==\' -d "data"')
+    assert '"user":"joe"' in shown
+    assert '-d "data"' in shown
+    assert "abc" not in shown
