@@ -7,10 +7,10 @@ WORKERS ?= 2
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test cover matrix bench fuzz soak lint types audit format goldens images reference constraints clean
+.PHONY: help setup demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference constraints clean
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Helmsman needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …")'
@@ -43,9 +43,12 @@ matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compati
 	$(BIN)/pytest -m matrix -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 
-bench: $(VENV)/.dev ## Measure what Helmsman costs, against what it replaces
+bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/performance.md
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH)
+
+bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/bounds.toml, in a minute
+	$(BIN)/python -m bench --check
 
 fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)
 	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),120)

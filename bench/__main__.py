@@ -1,7 +1,7 @@
 """`python -m bench`: every measurement, one after the other, and the table of them in `docs/performance.md`.
 
-`python -m bench NAME …` runs only those, and writes nothing. `python -m bench --check` is the quick comparison for CI: the few
-ratios that matter most, beside the bounds in `bench/bounds.toml`.
+`python -m bench NAME …` runs only those, and writes nothing. `python -m bench --check` is the quick comparison for CI: the
+few ratios that matter most, beside the bounds in `bench/bounds.toml`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ import time
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import anyio
 
-from bench import answering, compat_turn, crowd, intake, listing, routing, run_request, startup, turns, usage
+from bench import answering, crowd, intake, listing, routing, run_request, startup, turns, usage
 from bench.figures import Row, as_table
 from bench.peers import NPM_SERVER, PYTHON_SDK
 from bench.place import LAST_WITH_SERVER, NothingToMeasure
 from helmsman._version import __version__
 from helmsman.testing.binaries import codex_version, installed_codex
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 TABLED = (startup, turns, crowd, intake, answering, listing)
 """Each gives rows for the table."""
 
-TOLD = (routing, run_request, usage, compat_turn)
+TOLD = (routing, run_request, usage)
 """Each prints what it found, and says whether its goal was met."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -38,12 +41,15 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end of what is measured -->\n"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[_name(module) for module in (*TABLED, *TOLD)], metavar="NAME")
+    known = {_name(module): module for module in (*TABLED, *TOLD)}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)}")
     parser.add_argument("--check", action="store_true", help="only compare a few ratios with bench/bounds.toml")
     given = parser.parse_args()
     if given.check:
         return int(not check())
-    wanted = [module for module in (*TABLED, *TOLD) if not given.names or _name(module) in given.names]
+    if unknown := set(given.names) - known.keys():
+        parser.error(f"there is no measurement {', '.join(unknown)}")
+    wanted = [module for name, module in known.items() if not given.names or name in given.names]
     before = os.getloadavg() if hasattr(os, "getloadavg") else (0.0,)
     began, rows, met = time.monotonic(), list[Row](), True
     for module in wanted:
@@ -73,12 +79,14 @@ def _write(rows: list[Row], seconds: float, load: float) -> None:
     """Put the table into the page, between the marks."""
     binary = installed_codex()
     installed = ".".join(map(str, codex_version(binary))) if binary is not None else "none"
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before it began"
     told = f"""
 {as_table(rows)}
 
-Measured on {datetime.now(UTC):%Y-%m-%d} in {seconds / 60:.0f} minutes: Helmsman {__version__}, Python {platform.python_version()},
-{platform.system()} {platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before it began. Turns on Codex {LAST_WITH_SERVER},
-all else on Codex {installed}; peers {NPM_SERVER} and {PYTHON_SDK}. Medians, quartiles in parentheses.
+Measured on {datetime.now(UTC):%Y-%m-%d} in {seconds / 60:.0f} minutes, with Helmsman {__version__} and Python
+{platform.python_version()} on {machine}.
+Turns on Codex {LAST_WITH_SERVER}, all else on Codex {installed}; peers {NPM_SERVER} and {PYTHON_SDK}.
+Medians, quartiles in parentheses.
 
 """
     page = PAGE.read_text(encoding="utf-8")
@@ -104,7 +112,7 @@ async def _ratios() -> dict[str, float]:
     return {
         "startup": await startup.quick_ratio(),
         "turn_beside_bare": await turns.quick_ratio(),
-        "sdk_cpu_per_event": await intake.quick_ratio(),
+        "event_beside_json": await intake.quick_ratio(),
     }
 
 

@@ -89,7 +89,9 @@ async def _status_under_load(place: Place) -> Row:
     async with McpWire.open(command, _environment(place, "load"), place.repository) as helmsman:
         ids: list[str] = []
         for _ in range(STREAMING):
-            started = await helmsman.call("codex_start", {"prompt": ASK_STREAM, "workingDirectory": str(place.repository)})
+            started = await helmsman.call(
+                "codex_start", {"prompt": ASK_STREAM, "workingDirectory": str(place.repository)}
+            )
             ids.append(started["structuredContent"]["sessionId"])
         taken: list[float] = []
         for number in range(STATUS_CALLS):

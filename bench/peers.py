@@ -7,8 +7,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from bench.place import NothingToMeasure
 from scripts.fetch_codex import CannotFetch, npm
+
+from bench.place import NothingToMeasure
 
 NPM_SERVER = "codex-mcp-server@1.4.10"
 PYTHON_SDK = "openai-codex==0.163.0"

@@ -45,12 +45,12 @@ def _answer(number: Any, method: str, params: dict[str, Any]) -> None:
         case "turn/start":
             turn_id = str(uuid.uuid4())
             _send({"id": number, "result": {"turn": {**_TURN, "id": turn_id, "status": "inProgress"}}})
-            _play(params["threadId"], turn_id, params["input"][0]["text"])
+            play(params["threadId"], turn_id, params["input"][0]["text"])
         case _:
             _send({"id": number, "result": {"config": {}, "data": []}})
 
 
-def _play(thread_id: str, turn_id: str, prompt: str) -> None:
+def play(thread_id: str, turn_id: str, prompt: str) -> None:
     where = {"threadId": thread_id, "turnId": turn_id}
     _note("turn/started", {"threadId": thread_id, "turn": {**_TURN, "id": turn_id, "status": "inProgress"}})
     asked, _, count = prompt.partition(" ")
@@ -81,7 +81,14 @@ def _send(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-_TURN: dict[str, Any] = {"items": [], "itemsView": "summary", "error": None, "startedAt": 1, "completedAt": 1, "durationMs": 1}
+_TURN: dict[str, Any] = {
+    "items": [],
+    "itemsView": "summary",
+    "error": None,
+    "startedAt": 1,
+    "completedAt": 1,
+    "durationMs": 1,
+}
 _THREAD: dict[str, Any] = {
     "preview": "",
     "ephemeral": False,

@@ -5,8 +5,10 @@ And what a server that nobody talks to costs.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,18 +48,30 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
         empty = (sys.executable, "-c", EMPTY_SERVER)
 
         async def spawn(command: tuple[str, ...]) -> float:
-            return await anyio.to_thread.run_sync(_until_first_reply, command, env, place.repository)
+            return (await anyio.to_thread.run_sync(_first_reply, command, env, place.repository))[0]
 
         times = await by_turns({"helmsman": lambda: spawn(HELMSMAN), "empty": lambda: spawn(empty)}, rounds)
-        rows = [
+        return [
             compared("spawn to first reply", times["helmsman"], times["empty"], "an empty server", AT_MOST),
             await _idle(env, place.repository),
         ]
-    return rows
 
 
-def _until_first_reply(command: tuple[str, ...], env: Mapping[str, str], directory: Path) -> float:
-    """Seconds; one process, one line each way, and nothing else in between."""
+async def quick_ratio(rounds: int = 5) -> float:
+    """Processor time until the first reply, beside an empty server: what is left of it on a busy machine."""
+    env = dict(os.environ)
+    empty = (sys.executable, "-c", EMPTY_SERVER)
+    with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
+
+        async def spawn(command: tuple[str, ...]) -> float:
+            return (await anyio.to_thread.run_sync(_first_reply, command, env, Path(folder)))[1]
+
+        times = await by_turns({"helmsman": lambda: spawn(HELMSMAN), "empty": lambda: spawn(empty)}, rounds, warm_up=1)
+    return times["helmsman"].median / times["empty"].median
+
+
+def _first_reply(command: tuple[str, ...], env: Mapping[str, str], directory: Path) -> tuple[float, float]:
+    """Seconds by the clock and by the processor; one process, one line each way, and nothing else in between."""
     hello = (
         b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
         b'"clientInfo":{"name":"bench","version":"1"}}}\n'
@@ -71,7 +85,7 @@ def _until_first_reply(command: tuple[str, ...], env: Mapping[str, str], directo
         process.stdin.write(hello)
         process.stdin.flush()
         answer = process.stdout.readline()
-        taken = time.perf_counter() - began
+        taken = time.perf_counter() - began, cpu_seconds(process.pid)
         assert b'"result"' in answer, answer
         process.stdin.close()
         process.wait(60)

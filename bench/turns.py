@@ -1,7 +1,7 @@
 """What a short turn costs: bare, through Helmsman, and through its peers, all on the same Codex.
 
-That Codex is 0.145.0, the last with an MCP server of its own. All are warm: connected, with turns behind them. Then they take
-turns, each time with a new thread. The model answers at once, so almost all that is left is overhead.
+That Codex is 0.145.0, the last with an MCP server of its own. All are warm: connected, with turns behind them. Then they
+take turns, each time with a new thread. The model answers at once, so almost all that is left is overhead.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bench.wire import AppServerWire, McpWire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     Contender = Callable[[], Awaitable[float]]
 
@@ -52,7 +53,9 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
                 rounds,
             )
             rows += [
-                compared(f"a turn of {name}, tool `codex`", quick["compat"], quick["built-in"], "the built-in server", 1.0),
+                compared(
+                    f"a turn of {name}, tool `codex`", quick["compat"], quick["built-in"], "the built-in server", 1.0
+                ),
                 compared(f"a turn of {name}, tool `codex`", quick["compat"], quick["bare"], "bare", 1.05),
                 compared(
                     f"a turn of {name}, `codex_start` and `codex_wait`", quick["sessions"], quick["bare"], "bare", 1.05
@@ -67,11 +70,26 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
     return rows
 
 
+async def quick_ratio(rounds: int = 10) -> float:
+    """A short turn through `codex_start` and `codex_wait`, beside bare, on the installed Codex."""
+    async with open_place() as place, _bare(place, "bare") as bare, _helmsman(place, "sessions") as sessions:
+        times = await by_turns(
+            {
+                "bare": _timed(_turn_bare, bare, place, ASK_SENTENCE),
+                "helmsman": _timed(_turn_sessions, sessions, place, ASK_SENTENCE),
+            },
+            rounds,
+        )
+    return times["helmsman"].median / times["bare"].median
+
+
 async def _beside_slow_peers(place: Place, stack: AsyncExitStack, compat: McpWire) -> list[Row]:
     """The peers that start a Codex for every turn, and the SDK, which does not."""
     on_path = _environment_with_codex_on_path(place, "npm")
     wrapper = await stack.enter_async_context(McpWire.open((_node(), npm_server()), on_path, place.repository))
-    sdk = await stack.enter_async_context(SdkClient.open(sdk_python(), place.binary, place.home("sdk").env, place.repository))
+    sdk = await stack.enter_async_context(
+        SdkClient.open(sdk_python(), place.binary, place.home("sdk").env, place.repository)
+    )
     exec_env = place.home("exec").env
 
     async def wrapped() -> None:
@@ -120,15 +138,15 @@ def _start_rows(ours: Sample, bare: Sample) -> tuple[Row, Row]:
 # --- the contenders --------------------------------------------------------------------------------------------------
 
 
-def _bare(place: Place, name: str):  # type: ignore[no-untyped-def]
+def _bare(place: Place, name: str) -> AbstractAsyncContextManager[AppServerWire]:
     return AppServerWire.open((place.binary, "app-server"), place.home(name).env, place.repository)
 
 
-def _builtin(place: Place):  # type: ignore[no-untyped-def]
+def _builtin(place: Place) -> AbstractAsyncContextManager[McpWire]:
     return McpWire.open((place.binary, "mcp-server"), place.home("built-in").env, place.repository)
 
 
-def _helmsman(place: Place, tools: str):  # type: ignore[no-untyped-def]
+def _helmsman(place: Place, tools: str) -> AbstractAsyncContextManager[McpWire]:
     env = {**place.home(tools).env, "CODEX_CLI_PATH": str(place.binary), "MAX_SESSIONS": "1000"}
     return McpWire.open((sys.executable, "-m", "helmsman", "serve", "--tools", tools), env, place.repository)
 

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import anyio
 import anyio.abc
@@ -32,7 +32,7 @@ _CLIENT = {"name": "bench", "title": "Bench", "version": "1"}
 class Wire:
     """Requests, their answers, and whatever else comes."""
 
-    version: Mapping[str, str] = {}
+    version: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, process: anyio.abc.Process) -> None:
         self._process = process
@@ -83,9 +83,7 @@ class Wire:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, command: Sequence[str | Path], env: Mapping[str, str], directory: Path
-    ) -> AsyncIterator[Self]:
+    async def open(cls, command: Sequence[str | Path], env: Mapping[str, str], directory: Path) -> AsyncIterator[Self]:
         """Start the program and shake hands; the block ends it."""
         words = [os.fspath(word) for word in command]
         process = await anyio.open_process(
@@ -105,9 +103,10 @@ class Wire:
 async def _end(process: anyio.abc.Process) -> None:
     assert process.stdin is not None
     await process.stdin.aclose()
-    for stop in (lambda: None, process.terminate, process.kill):
+    for stop in (None, process.terminate, process.kill):
         if process.returncode is None:
-            stop()
+            if stop is not None:
+                stop()
             with anyio.move_on_after(_GRACE_SECONDS):
                 await process.wait()
     await process.aclose()
@@ -116,7 +115,7 @@ async def _end(process: anyio.abc.Process) -> None:
 class McpWire(Wire):
     """A client of an MCP server."""
 
-    version = {"jsonrpc": "2.0"}
+    version: ClassVar[Mapping[str, str]] = {"jsonrpc": "2.0"}
 
     async def shake_hands(self) -> None:
         await self.request(

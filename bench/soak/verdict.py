@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from helmsman.codex.rollout_end import RolloutTurn
 
 ENDED: Final = {"done", "error", "interrupted"}
+_AT_ONCE: Final = 6
 _ALLOWED: Final = {
     "completed": {"done"},
     "failed": {"error"},
@@ -55,22 +56,40 @@ async def judge(steady: Server, fresh: Server, books: Books, codex_home: Path, m
     _claim_unknown(rollouts, books, verdict)
     works = [work for work in books.works if work.session_id is not None]
     verdict.started = len(works)
-    async with steady.connection() as first, fresh.connection() as second:
-        for work in works:
-            assert work.session_id is not None
-            try:
-                await _settle(first, work.session_id, books)
-                told = await first.call("codex_status", sessionId=work.session_id)
-                read = await second.call("codex_status", sessionId=work.session_id)
-            except ToolError as error:
-                verdict.lost.append(f"{_name(work)}: {error.code}: {error}")
-                continue
-            _judge_one(work, told, read, rollouts.get(work.session_id), verdict)
+    waiting = iter(works)
+
+    async def witness() -> None:
+        async with steady.connection() as first, fresh.connection() as second:
+            for work in waiting:
+                await _hear(work, first, second, books, rollouts, verdict)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.start_soon(witness)
     for work in books.works:
         for number in work.numbers - work.approved:
             if marker_file(marks, number).exists():
                 verdict.ran_without_a_yes.append(f"{_name(work)}: the command of #{number}")
     return verdict
+
+
+async def _hear(
+    work: Work,
+    steady: Connection,
+    fresh: Connection,
+    books: Books,
+    rollouts: Mapping[str, Path],
+    verdict: Verdict,
+) -> None:
+    assert work.session_id is not None
+    try:
+        await _settle(steady, work.session_id, books)
+        told = await steady.call("codex_status", sessionId=work.session_id)
+        read = await fresh.call("codex_status", sessionId=work.session_id)
+    except ToolError as error:
+        verdict.lost.append(f"{_name(work)}: {error.code}: {error}")
+    else:
+        _judge_one(work, told, read, rollouts.get(work.session_id), verdict)
 
 
 async def _settle(connection: Connection, session_id: str, books: Books) -> None:

@@ -71,7 +71,11 @@ class Memory:
             changes = await self._truth.changes(running, tasks)
             running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
-        failed = _failed_turn(session_id, tasks[0], changes or {}, turn) if tasks and running is None else ()
+        # A message that was queued and taken back never was the session's last turn.
+        last = next((task for task in tasks if task.turn_id is not None or task.status != "canceled"), None)
+        failed: tuple[Event, ...] = ()
+        if last is not None and running is None:
+            failed = _failed_turn(session_id, last, changes or {} if last is tasks[0] else {}, turn)
         return Remembered(
             options=self._options(directory, tasks),
             directory=directory,
@@ -113,7 +117,7 @@ class Memory:
 
 
 def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:
-    """The newest task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
+    """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
 
     Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
     recorded as interrupted.

@@ -184,9 +184,10 @@ class Page:
         return str(await self.get(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     async def until_text(self, selector: str, text: str) -> None:
-        """Wait until some element has this text in it."""
+        """Wait until some element that can be seen has this text in it."""
         one, words = json.dumps(selector), json.dumps(text)
-        await self.until(f"[...document.querySelectorAll({one})].some((one) => one.innerText.includes({words}))")
+        has_it = f"(one) => one.checkVisibility() && one.innerText.includes({words})"
+        await self.until(f"[...document.querySelectorAll({one})].some({has_it})")
 
     async def count(self, selector: str) -> int:
         return int(await self.get(f"document.querySelectorAll({json.dumps(selector)}).length"))

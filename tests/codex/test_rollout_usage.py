@@ -89,6 +89,11 @@ def test_a_fork_does_not_count_what_its_parent_spent() -> None:
     assert [turn.input_tokens for turn in spending.turns] == [700]
 
 
+def test_a_count_beyond_all_bounds_is_passed_over() -> None:
+    spending = read(begin("a"), count(10**400), begin("b"), count(10))
+    assert [(turn.turn_id, turn.input_tokens) for turn in spending.turns] == [("b", 10)]
+
+
 def test_counting_may_begin_anew() -> None:
     spending = read(begin("t1"), count(500), begin("t2"), count(40))
     assert [turn.input_tokens for turn in spending.turns] == [500, 40]

@@ -22,7 +22,7 @@ _INDENTED = re.compile(r"\n\n((?:    .*\n)+)")
 _CODE = re.compile(r"`+[^`]+`+")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
-_INLINE = re.compile(r"`((?:helmsman|codex-helmsman) [^`\n]+|make [a-z]+)`")
+_INLINE = re.compile(r"`((?:helmsman|codex-helmsman) [^`\n]+|make [a-z-]+)`")
 _PLACEHOLDER = re.compile(r"…|\[|<|\b[A-Z]{2,}\b(?!=)|\|")
 """Inline commands that name their parts (`helmsman run PROMPT`) are not for typing."""
 

@@ -15,7 +15,7 @@ are those under `tests/`.
 | engine hangs (SIGSTOP): in a turn, at an interrupt, at a start | `test_engine_lost.py` | real, both |
 | detached engine hangs before it is opened; its keeper is killed | `live/test_detached.py` | real |
 | engine does not read, answers nothing, does not end | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
-| engine exits at the start, is slow, is cancelled in it | `codex/test_app_server_faults.py`, `live/test_detached.py` | scripted |
+| engine exits, is slow or is cancelled at its start | `codex/test_app_server_faults.py`, `live/test_detached.py` | scripted |
 | several at once on an empty CODEX_HOME | `test_starts.py` | real, both |
 | endpoint down and back again, 429, 500, cut stream, failed response, endless silence | `test_model.py` | real |
 | limits on silence | `test_inactivity.py`, `live/test_watchdog.py`, `live/test_step.py` | real, app-server and exec |
@@ -23,7 +23,7 @@ are those under `tests/`.
 | garbage, half lines, a line of 64 MiB and one beyond | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
 | stderr flooding | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
 | `codex exec` says nothing, nonsense, too much, never ends, leaves children | `codex/test_exec_faults.py` | scripted |
-| state directory full or read-only: registry, audit log, rules, engines, HTTP token | `test_storage.py` | real, own file system |
+| state directory full or read-only: registry, audit log, rules, engines, HTTP token | `test_storage.py` | real |
 | registry damaged, removed, locked, of a later version | `tasks/test_database.py`, `tasks/test_migrations.py` | – |
 | wall clock set forward and back | `test_clock.py` | real |
 | two Helmsmen with engines of their own on one session | `test_two_helmsmen.py` | real |

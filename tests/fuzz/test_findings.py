@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.codex.app_server_engine import AppServerEngine
 from helmsman.codex.engine_records import read_records
-from helmsman.errors import EngineLost
+from helmsman.errors import EngineLost, SessionIdle
 from helmsman.redaction import redact
 from helmsman.sessions.watchdog import TurnLimits
 from helmsman.testing import always, hang, run, say
@@ -87,6 +88,36 @@ async def test_whoever_comes_later_is_told_that_a_turn_timed_out(
         read = await later.session(session.id)
         assert read.error is not None
         assert (read.status, read.error.code, read.error.retryable) == ("error", "turn_timed_out", True)
+
+
+@pytest.mark.anyio
+async def test_messages_that_were_queued_behind_a_turn_that_timed_out_hide_nothing(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hang", hang())
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=2))
+        await helm.say(session.id, "never", when_busy="queue")
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert [(await helm.tasks.get(task)).status for task in session.task_ids] == ["failed", "canceled"]
+    async with Helmsman(settings, env=codex_home.env) as later:
+        read = await later.session(session.id)
+        assert read.error is not None
+        assert (read.status, read.error.code) == ("error", "turn_timed_out")
+
+
+@pytest.mark.anyio
+async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_running(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    """Codex had ended the turn, and the news of it had not come yet."""
+    model.on("work", say("Done."))
+    session = await helm.start("work", cwd=git_repo)
+    assert await session.wait(until="end", timeout=SECONDS)
+    engine = await helm.engine()
+    assert isinstance(engine, AppServerEngine)
+    with pytest.raises(SessionIdle):
+        await engine._api.steer_turn(session.id, str(session.state.turn_id), "more")
 
 
 @DETACHED

@@ -204,3 +204,48 @@ async def test_a_number_means_the_choices_that_this_client_was_offered(
         assert [choice["id"] for choice in asked["choices"]] == [that, this]
         cancelled = await one("codex", request="cancel number 1")
         assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (third, "canceled")
+
+
+async def test_more_work_for_a_task_goes_on_where_its_session_works(
+    codex: Caller, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("done"))
+    first = await codex("codex", request="fix the parser", **at(git_repo))
+    done = await codex("codex", request="wait for it")
+    more = {"operation": "run", "taskId": first["task"]["id"]}
+    planned = await codex("codex", request="now the lexer", hints=more, dryRun=True)
+    assert f"send this to the session of {first['task']['id']}" in planned["userMessage"]
+    second = await codex("codex", request="now the lexer", hints=more)
+    assert second["task"]["sessionId"] == done["task"]["sessionId"]
+    assert f"in {git_repo}." in second["userMessage"]
+    assert (await codex("codex", request=f"wait for {second['task']['id']}"))["task"]["status"] == "completed"
+    refused = await codex.error("codex", request="and that", hints={**more, "mode": "cloud"})
+    assert refused["error"]["code"] == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"context": {"working_dir": ""}},
+        {"context": {"repo_root": ""}},
+        {"safety": {"max_cost_usd": float("nan")}},
+        {"safety": {"max_cost_usd": float("inf")}},
+        {"hints": {"timeoutMs": 0}},
+    ],
+)
+async def test_a_value_that_means_nothing_is_refused(helm: Helmsman, arguments: dict[str, Any]) -> None:
+    async with Client(build_server(helm)) as client:
+        assert (await Caller(client).error("codex", request="fix the parser", **arguments))["code"] == "invalid_input"
+    assert helm.sessions == {}
+
+
+async def test_no_words_make_a_wait_longer_than_a_hint_may(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.mcp.router_tool._LONGEST_WAIT_SECONDS", 0.1)
+    model.on("hang", hang())
+    async with Client(build_server(helm)) as client:
+        codex = Caller(client)
+        begun = await codex("codex", request="hang on", **at(git_repo))
+        waited = await codex("codex", request=f"wait 500 hours for {begun['task']['id']}")
+        assert (waited["action"], waited["nextAction"]) == ("wait", "await")

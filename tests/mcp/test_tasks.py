@@ -88,7 +88,7 @@ class Handles(Tasks):
 
     async def _follow(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
         self.seen.append(handle.task_id)
-        return types.CallToolResult(content=[types.TextContent(type="text", text="later")], structured_content={})
+        return types.CallToolResult(content=[], structured_content={}, is_error=True)
 
 
 async def unused(context: Any, params: Any) -> types.ElicitResult:
@@ -158,7 +158,7 @@ async def test_a_task_goes_on_through_a_restart_of_the_server(
     async with Helmsman(detached, env=codex_home.env) as helm, Client(build_server(helm), **options) as client:
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="work", workingDirectory=str(git_repo)))["sessionId"]
-        await codex("codex_wait", sessionId=session_id)
+        await codex.error("codex_wait", sessionId=session_id)
     (task_id,) = handles.seen
     async with Helmsman(detached, env=codex_home.env) as helm, Client(build_server(helm), **options) as client:
         request: Any = TaskRequest(method="tasks/get", params={"taskId": task_id})

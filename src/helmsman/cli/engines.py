@@ -153,5 +153,5 @@ def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:
 
 def _turns(engine: dict[str, Any]) -> str:
     parts = [f"{engine['running']} running"] if engine["running"] else []
-    parts += [f"{engine['waiting']} waiting for an answer"] if engine["waiting"] else []
+    parts += [f"{engine['waiting']} asking"] if engine["waiting"] else []
     return ", ".join(parts) or "none"

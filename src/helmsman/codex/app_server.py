@@ -26,6 +26,7 @@ from helmsman.errors import (
     EngineRefused,
     EngineTimeout,
     InvalidInput,
+    SessionIdle,
     SessionLocked,
     SessionNotFound,
 )
@@ -554,6 +555,8 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             f"Session {thread_id} is open in another Codex process, perhaps the background daemon of a terminal session "
             "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
         )
+    if "no active turn to steer" in text:  # it has just ended
+        return SessionIdle(f"No turn is running in session {thread_id} any more. Send it as a new message instead.")
     if "is draining" in text:  # it was told to end, and waits for the turns that run in it
         return EngineLost("This Codex engine is ending and takes no new work. Try again: another one takes its place.")
     if "is archived" in text:

@@ -39,6 +39,9 @@ _INSTRUCTIONS: Final = b',"base_instructions":'
 _NO_COUNT: Final = b'"token_count","info":null'
 _NAMES: Final = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
 
+_ABSURD: Final = 10**15
+"""No session spends so many tokens: such a count is damage, and would spoil every sum."""
+
 _Counts: TypeAlias = "tuple[int, int, int, int]"
 """In the order of `_NAMES`."""
 _NOTHING: Final = (0, 0, 0, 0)
@@ -174,7 +177,7 @@ def _counts(line: bytes, name: str) -> _Counts | None:
     if not isinstance(told, dict):
         return None
     entered, cached, given, reasoning = (max(0, integer(told.get(name)) or 0) for name in _NAMES)
-    return entered, cached, given, reasoning
+    return (entered, cached, given, reasoning) if max(entered, given) < _ABSURD else None
 
 
 def _turn_id(line: bytes) -> str | None:

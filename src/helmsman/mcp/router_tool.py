@@ -21,6 +21,7 @@ from helmsman.mcp.task_contract import (
     CodexInput,
     CodexOutput,
     ConfirmationOutput,
+    ContextInput,
     RouterError,
     WaitAnswer,
 )
@@ -63,7 +64,7 @@ class Router:
         self._key = secrets.token_bytes(32)
 
     async def called(self, call: Call, args: CodexInput) -> CodexOutput | Instead:
-        place = directory("context.working_dir", args.context.working_dir or args.context.repo_root or ".")
+        place = _place(args.context)
         hints = args.hints
         intent = parse(
             args.request,
@@ -96,7 +97,7 @@ class Router:
             return _choose(planned)
         if planned.action == "none":
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
-        if planned.action in ("run", "setup"):
+        if planned.action == "setup" or (planned.action == "run" and planned.task_id is None):
             check_roots(call, "context.working_dir", place)
         would_do = _in_words(planned, place)
         if args.dry_run:
@@ -117,6 +118,12 @@ class Router:
             return await _do(call, args, planned, place)
         except HelmsmanError as error:
             return _failed(planned, error.code, error.message, retry=error.retryable)
+
+
+def _place(context: ContextInput) -> Path:
+    if context.working_dir is None and context.repo_root is not None:
+        return directory("context.repo_root", context.repo_root)
+    return directory("context.working_dir", "." if context.working_dir is None else context.working_dir)
 
 
 async def _candidates(call: Call, intent: Intent) -> Sequence[Task]:
@@ -168,6 +175,9 @@ async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> Cod
     ask = call.doors.handler(call.context)
     limit = args.safety.max_cost_usd
     if planned.mode == "cloud":
+        if planned.task_id is not None:
+            message = "The cloud takes new work only, not more of another task's. Leave out hints.taskId, or the cloud."
+            return _failed(planned, "invalid_input", message)
         if limit is not None:
             message = "The cloud does not tell what a task costs, so max_cost_usd cannot be kept there. Leave it out."
             return _failed(planned, "invalid_input", message)
@@ -182,7 +192,7 @@ async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> Cod
     else:
         task_id = await tasks.local.run(planned.instruction, cwd=place, on_question=ask, max_cost_usd=limit)
     task = await tasks.find(task_id)
-    where = "in the cloud" if task.origin == "cloud" else f"in {place}"
+    where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
     return _told(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
 
 
@@ -282,9 +292,10 @@ def _in_words(planned: Route, place: Path) -> str:
     match planned.action:
         case "run" if planned.mode == "cloud":
             return f"hand this to the Codex cloud: {_short(planned.instruction)}"
+        case "run" if planned.task_id is not None:
+            return f"send this to the session of {planned.task_id}: {_short(planned.instruction)}"
         case "run":
-            follow = f" (following up on {planned.task_id})" if planned.task_id else ""
-            return f"run this in {place}{follow}: {_short(planned.instruction)}"
+            return f"run this in {place}: {_short(planned.instruction)}"
         case "check":
             return f"look at {planned.task_id}"
         case "wait":

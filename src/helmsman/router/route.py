@@ -132,6 +132,8 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
         return planned
     if intent.mode is not None:
         return replace(planned, mode=intent.mode, trace=(*planned.trace, f"It runs {_spoken(intent.mode)}, as asked."))
+    if planned.task_id is not None:
+        return replace(planned, mode="local", trace=(*planned.trace, f"It goes on with {planned.task_id}."))
     if not place.repository and place.cloud_environment is not None:
         why = f"There is no local repository and {place.cloud_environment} is configured, so it runs in the cloud."
         return replace(planned, mode="cloud", trace=(*planned.trace, why))

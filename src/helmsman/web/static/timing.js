@@ -30,6 +30,11 @@ export function debounced(work, pause) {
   };
 }
 
+/** When what is in the page now has been drawn, and those who observe it have been told. */
+export function nextFrame() {
+  return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+}
+
 export function wait(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

@@ -109,7 +109,7 @@ function engineCard(engine, isOwn) {
       ...pair("Home", h("span", { title: engine.codexHome }, shortPath(engine.codexHome))),
     ),
     engine.sessions?.length
-      ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { class: "mono", href: `#/s/${id}` }, id.slice(0, 13))))
+      ? h("p", { class: "facts" }, engine.sessions.slice(0, 12).map((id) => h("a", { href: `#/s/${id}` }, store.summary(id) ?? `…${id.slice(-12)}`)))
       : null,
   );
 }

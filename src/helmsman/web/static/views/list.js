@@ -4,7 +4,7 @@ import { get } from "/api.js";
 import { arrange, freshId, h } from "/dom.js";
 import { shortPath, statusPill, statusTone, statusWord, timeAgo } from "/format.js";
 import { store } from "/store.js";
-import { debounced } from "/timing.js";
+import { debounced, nextFrame } from "/timing.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
 
@@ -13,6 +13,8 @@ export class SessionList {
   #groups = new Map();
   #found = null;
   #current = null;
+  #endIsNear = false;
+  #reading = false;
 
   constructor(pane) {
     const id = freshId("search");
@@ -27,7 +29,11 @@ export class SessionList {
     this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
     this.field.addEventListener("keydown", (event) => this.#onKey(event));
     store.addEventListener("sessions", () => this.#show());
-    new IntersectionObserver(([seen]) => seen.isIntersecting && this.#more(), { root: this.scroller, rootMargin: "800px" }).observe(this.end);
+    const near = { root: this.scroller, rootMargin: "800px" };
+    new IntersectionObserver((seen) => {
+      this.#endIsNear = seen.at(-1).isIntersecting;
+      this.#more();
+    }, near).observe(this.end);
   }
 
   /** Mark the session that is open. */
@@ -56,9 +62,21 @@ export class SessionList {
     }
   }
 
+  /** Read older sessions until the end of the list is far away again. */
   async #more() {
-    if (this.#found || !store.hasMore) return;
-    await store.more().catch(() => {}); // scrolling again asks again
+    if (this.#reading) return;
+    this.#reading = true;
+    try {
+      while (true) {
+        await nextFrame(); // by then the observer has seen what was added last
+        if (!this.#endIsNear || this.#found || !store.hasMore) return;
+        await store.more();
+      }
+    } catch {
+      // scrolling again asks again
+    } finally {
+      this.#reading = false;
+    }
   }
 
   async #search() {
@@ -82,6 +100,7 @@ export class SessionList {
     if (!groups.length) this.body.replaceChildren(this.#nothing());
     this.end.textContent = !this.#found && store.hasMore ? "Reading older sessions…" : "";
     this.scroller.dataset.ready = "yes";
+    this.#more();
   }
 
   #sessionGroups() {

@@ -2,7 +2,7 @@
 
 import { get, post } from "/api.js";
 import { actionButton, arrange, h, toast } from "/dom.js";
-import { statusPill, timeAgo } from "/format.js";
+import { shortPath, statusPill, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -119,7 +119,7 @@ function taskParts(task, refresh) {
     h("span", { class: "mono" }, task.alias ?? task.taskId),
     task.mode === "cloud" ? h("span", {}, "cloud") : null,
     task.model ? h("span", {}, task.model) : null,
-    task.directory ? h("span", { title: task.directory }, task.directory) : null,
+    task.directory ? h("span", { title: task.directory }, shortPath(task.directory)) : null,
     timeAgo(task.updatedAt),
   ];
   const outcome = task.error?.message ?? task.note ?? task.progress?.text;
