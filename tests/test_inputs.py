@@ -81,6 +81,13 @@ def test_a_directory_must_exist_and_be_one(tmp_path: Path) -> None:
         session_options("a\0b", {})
 
 
+def test_an_empty_name_is_not_the_directory_we_happen_to_be_in(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is empty"):
+        session_options("", {})
+    with pytest.raises(InvalidInput, match="is empty"):
+        session_options(tmp_path, {"sandbox": "workspace-write", "writable_roots": [""]})
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -129,6 +129,8 @@ def turn_input(
 
 def directory(parameter: str, path: PathLike) -> Path:
     """An existing directory, absolute and with its symbolic links resolved."""
+    if not os.fspath(path):  # which `Path` takes for the directory we happen to be in
+        raise InvalidInput("The name of a directory is empty. Name an existing directory.", parameter=parameter)
     try:
         resolved = Path(path).expanduser().resolve(strict=True)
     except (OSError, RuntimeError, ValueError):

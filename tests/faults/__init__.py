@@ -15,7 +15,7 @@ are those under `tests/`.
 | engine hangs (SIGSTOP): in a turn, at an interrupt, at a start | `test_engine_lost.py` | real, both |
 | detached engine hangs before it is opened; its keeper is killed | `live/test_detached.py` | real |
 | engine does not read, answers nothing, does not end | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
-| engine exits, is slow or is cancelled at its start | `codex/test_app_server_faults.py`, `live/test_detached.py` | scripted |
+| engine exits, is slow, is cancelled at its start | `codex/test_app_server_faults.py`, `live/test_detached.py` | scripted |
 | several at once on an empty CODEX_HOME | `test_starts.py` | real, both |
 | endpoint down and back again, 429, 500, cut stream, failed response, endless silence | `test_model.py` | real |
 | limits on silence | `test_inactivity.py`, `live/test_watchdog.py`, `live/test_step.py` | real, app-server and exec |

@@ -27,6 +27,7 @@ async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_en
 
 
 @pytest.mark.matrix
+@pytest.mark.timeout(600)
 async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
     await stop_at_random(scene, 500)
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from helmsman import Helmsman
 from helmsman.mcp.server import build_server
+from helmsman.mcp.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 from mcp import Client
@@ -228,8 +230,7 @@ async def test_more_work_for_a_task_goes_on_where_its_session_works(
     [
         {"context": {"working_dir": ""}},
         {"context": {"repo_root": ""}},
-        {"safety": {"max_cost_usd": float("nan")}},
-        {"safety": {"max_cost_usd": float("inf")}},
+        {"safety": {"max_cost_usd": 0}},
         {"hints": {"timeoutMs": 0}},
     ],
 )
@@ -237,6 +238,14 @@ async def test_a_value_that_means_nothing_is_refused(helm: Helmsman, arguments: 
     async with Client(build_server(helm)) as client:
         assert (await Caller(client).error("codex", request="fix the parser", **arguments))["code"] == "invalid_input"
     assert helm.sessions == {}
+
+
+@pytest.mark.parametrize("contract", [SafetyInput, LocalRunInput, LocalResumeInput])
+async def test_a_limit_that_is_no_number_is_refused(contract: type[BaseModel]) -> None:
+    """Nothing costs more than that, so it would be no limit. Some clients' JSON can spell it."""
+    for limit in ("nan", "inf"):
+        with pytest.raises(ValidationError, match="finite number"):
+            contract.model_validate({"task": "x", "thread_id": "x", "max_cost_usd": float(limit)})
 
 
 async def test_no_words_make_a_wait_longer_than_a_hint_may(

@@ -176,6 +176,11 @@ def test_a_task_hint_on_work_says_what_it_follows_on() -> None:
     assert routed("now add docs", OLD, hints=Hints(task_id="T-local-000000000000")).error is not None
 
 
+def test_work_that_follows_on_a_task_runs_where_its_session_is() -> None:
+    nowhere = Place(repository=False, cloud_environment="main")
+    assert route(parse("now add docs", Hints(task_id=OLD.id)), [OLD], NOW, nowhere).mode == "local"
+
+
 # --- where work runs -------------------------------------------------------------------------------------------------
 
 

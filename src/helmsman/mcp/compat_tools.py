@@ -136,7 +136,7 @@ def _listening(call: Call, in_flight: CallInFlight) -> Iterator[None]:
 async def _start(call: Call, in_flight: CallInFlight, arguments: CodexArguments) -> Session:
     return await call.helm.start(
         arguments.prompt,
-        cwd=arguments.cwd,
+        cwd=arguments.cwd or None,  # the original took an empty one for its own directory
         on_question=in_flight.ask,
         model=arguments.model,
         approval_policy=arguments.approval_policy,

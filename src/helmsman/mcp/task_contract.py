@@ -15,6 +15,8 @@ from helmsman.mcp.contract import ErrorOutput, Input, Output, PendingQuestion, P
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
 Mode = Literal["local", "cloud"]
 Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""No limit is kept that is no number: nothing costs more than that."""
 
 
 class _Named(Output):
@@ -50,11 +52,8 @@ class SafetyInput(_NamedInput):
         False, description="Return what would be done and a token; nothing happens until the token comes back."
     )
     confirmation_token: str | None = Field(None, description="The token of that answer, to do it now.")
-    max_cost_usd: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Stop the task when its tokens have cost more than this, e.g. 2.5.",
+    max_cost_usd: Dollars | None = Field(
+        None, description="Stop the task when its tokens have cost more than this, e.g. 2.5."
     )
 
 
@@ -144,11 +143,6 @@ WorkingDir = Annotated[
 ]
 
 
-MaxCost = Annotated[
-    float | None, Field(gt=0, allow_inf_nan=False, description="Stop it when it has cost more, e.g. 2.5.")
-]
-
-
 class LocalRunInput(_NamedInput):
     task: str = Field(description='What Codex is to do, e.g. "Run the unit tests and report failures".')
     mode: SandboxMode = Field(
@@ -159,7 +153,7 @@ class LocalRunInput(_NamedInput):
     approval_policy: ApprovalPolicy | None = Field(
         None, description="When Codex asks first, e.g. on-request. Default: as configured."
     )
-    max_cost_usd: MaxCost = None
+    max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 
 
@@ -172,7 +166,7 @@ class LocalExecInput(LocalRunInput):
 class LocalResumeInput(_NamedInput):
     thread_id: str = Field(description="The thread to go on with, e.g. 0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00.")
     task: str = Field(description='The next message, e.g. "Now add a test for it".')
-    max_cost_usd: MaxCost = None
+    max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
 
 
 class LocalStatusInput(_NamedInput):
