@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     }
     | {"all_tasks", "codex", "extras", "sessions", "worktrees"},
     "local_tasks": BASE | {"service", "sessions", "tasks", "prices"},
-    "cloud_tasks": BASE | {"service", "tasks", "codex", "cloud_settings"},
+    "cloud_tasks": BASE | {"service", "tasks", "codex", "cloud_settings", "turn_failures"},
     "all_tasks": BASE | {"service", "tasks", "codex", "prices", "local_tasks", "cloud_tasks"},
     "extras": BASE
     | {"all_tasks", "engines", "ledger", "turn_failures", "prices", "service", "sessions", "tasks", "worktrees"},

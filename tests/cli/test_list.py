@@ -51,13 +51,13 @@ async def test_a_terminal_gets_a_table(cli: Cli, sessions: list[str]) -> None:
 
 @pytest.mark.anyio
 async def test_a_list_longer_than_the_screen_goes_through_the_pager(cli: Cli, sessions: list[str]) -> None:
-    pager = {"PAGER": "sed s/^/paged:/", "LINES": "3"}
-    async with cli.on_terminal("list", **pager) as program:
+    pager = "sed s/^/paged:/"
+    async with cli.on_terminal("list", PAGER=pager, LINES="3") as program:
         await program.shows("paged:ID ")
         assert await program.exit_code() == 0
     assert program.screen.count("paged:") == 3
-    for arguments, env in ((["list", "--no-pager"], pager), (["list"], pager | {"LINES": "4"})):
-        async with cli.on_terminal(*arguments, **env) as program:
+    for arguments, lines in ((["list", "--no-pager"], "3"), (["list"], "4")):
+        async with cli.on_terminal(*arguments, PAGER=pager, LINES=lines) as program:
             await program.shows("Mend the parser")
             assert await program.exit_code() == 0
         assert "paged:" not in program.screen

@@ -259,7 +259,7 @@ spendings = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spendings)
 def test_usage_adds_up_however_it_is_grouped(
     tmp_path_factory: pytest.TempPathFactory, clock: Clock, spent: list[Any]
