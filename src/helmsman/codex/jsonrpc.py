@@ -26,7 +26,7 @@ from helmsman.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Message = dict[str, Any]
 class Transport(Protocol):
     """Carries whole messages. Closed by whoever opened it."""
 
-    def messages(self) -> AsyncIterator[list[bytes] | list[str]]:
+    def messages(self) -> AsyncIterator[Sequence[bytes | str]]:
         """Incoming messages until the other side is gone, as they come together. May raise `EngineProtocolError`."""
         ...
 
@@ -212,7 +212,7 @@ class Peer:
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    def _receive_all(self, raw: list[bytes] | list[str]) -> None:
+    def _receive_all(self, raw: Sequence[bytes | str]) -> None:
         together = _parsed_together(raw) if len(raw) >= _MANY else None
         if together is None:
             for one in raw:
@@ -270,7 +270,7 @@ class Peer:
             return None
 
 
-def _parsed_together(raw: list[bytes] | list[str]) -> list[Message] | None:
+def _parsed_together(raw: Sequence[bytes | str]) -> list[Message] | None:
     """Many messages at the price of one; None where one of them is not an object, and each has to be looked at."""
     from pydantic_core import from_json  # the MCP SDK brings it; with much to read it is twice as fast as `json`
 

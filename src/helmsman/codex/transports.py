@@ -99,12 +99,12 @@ class WebSocketTransport:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
 
-    async def messages(self) -> AsyncIterator[list[bytes] | list[str]]:
+    async def messages(self) -> AsyncIterator[list[bytes | str]]:
         from websockets.exceptions import ConnectionClosed
 
         try:
             async for message in self._connection:
-                yield [message] if isinstance(message, str) else [message]
+                yield [message]
         except ConnectionClosed as error:
             if error.sent is not None and error.sent.code == 1009:  # we refused it: "message too big"
                 raise EngineProtocolError(
