@@ -415,7 +415,7 @@ class Helmsman:
         """
         session = await self.session(session_id)
         turn = turn_input(text)
-        await session.loaded_in().steer(session.id, turn.text)
+        await session.running_in().steer(session.id, turn.text)
 
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""

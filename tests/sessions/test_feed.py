@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.events import Event, ItemDelta, Notice
-from helmsman.sessions.feed import Feed
+from helmsman.sessions.feed import Feed, Reader
 
 pytestmark = pytest.mark.anyio
 
@@ -56,12 +56,18 @@ def test_deltas_are_not_stored() -> None:
     assert feed.cursor == 0
 
 
+async def following(reader: Reader) -> Event:
+    event = await reader.next()
+    assert event is not None
+    return event
+
+
 async def test_a_live_reader_gets_deltas_and_runs_of_them_joined() -> None:
     feed = Feed(10)
     with feed.read() as reader:
         for event in (delta("a"), delta("b"), delta("c", "other"), note("n"), delta("d")):
             feed.publish(event)
-        got = [await reader.next() for _ in range(4)]
+        got = [await following(reader) for _ in range(4)]
     assert texts(got) == ["ab", "c", "n", "d"]
 
 
@@ -70,7 +76,7 @@ async def test_a_live_reader_may_begin_in_the_past() -> None:
     feed.publish(note("1"))
     with feed.read(since=0) as reader:
         feed.publish(note("2"))
-        assert texts([await reader.next(), await reader.next()]) == ["1", "2"]
+        assert texts([await following(reader), await following(reader)]) == ["1", "2"]
 
 
 async def test_a_reader_that_does_not_read_loses_the_oldest_and_knows_it() -> None:
@@ -79,7 +85,7 @@ async def test_a_reader_that_does_not_read_loses_the_oldest_and_knows_it() -> No
         for number in range(5):
             feed.publish(note(str(number)))
         assert reader.missed == 3
-        assert texts([await reader.next(), await reader.next()]) == ["3", "4"]
+        assert texts([await following(reader), await following(reader)]) == ["3", "4"]
 
 
 async def test_a_waiter_wakes_with_the_next_event() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.errors import EngineLost
+from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
 from helmsman.events import TurnEnded, TurnRequested
 from helmsman.sessions.watchdog import TurnLimits
 
@@ -195,6 +195,19 @@ class Session:
         """
         if self.engine is None or self.engine.lost is not None:
             raise EngineLost(f"No engine runs session {self.id}. Send it a message to start one.")
+        return self.engine
+
+    def running_in(self) -> Engine:
+        """The engine that is running a turn of this session.
+
+        Raises:
+            SessionIdle: No turn is running.
+            TaskNotOurs: Only another process can reach the turn.
+        """
+        if not self.state.is_running:
+            raise SessionIdle(f"No turn is running in session {self.id}. Send it as a new message instead.")
+        if self.engine is None or self.engine.lost is not None:
+            raise TaskNotOurs(f"Session {self.id} is run by another process. Steer it there, or wait for its end.")
         return self.engine
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:

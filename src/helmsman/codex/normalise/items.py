@@ -114,7 +114,9 @@ def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStat
         exit_code=integer(fields.get("exitCode")),
         output=output,
         # Codex 0.130 and newer names a command before it asks; one that runs has a process.
-        announced=status in ("started", "in_progress") and fields.get("source") == "agent" and fields.get("processId") is None,
+        announced=status in ("started", "in_progress")
+        and fields.get("source") == "agent"
+        and fields.get("processId") is None,
         declined=fields.get("status") == "declined" or output == _DECLINED_OUTPUT,
         duration_ms=integer(fields.get("durationMs")),
     )
