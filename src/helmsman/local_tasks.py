@@ -33,6 +33,9 @@ FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
 """Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
 
+_LIMIT: Final = "maxCostUsd"
+"""Under this name the registry keeps what a task may cost, for whoever follows it later."""
+
 _WATCH_SECONDS: Final = 0.5
 """How often the registry is looked at for a task that only another process can follow."""
 
@@ -149,6 +152,7 @@ class LocalTasks:
             self._starting[start.task_id] = start
         if max_cost_usd is not None:
             self._limits[start.task_id] = max_cost_usd
+            self._helm.ledger.tell(start.task_id, {"metadata": {_LIMIT: max_cost_usd}})
         return start.task_id
 
     # --- look --------------------------------------------------------------------------------------------------------
@@ -199,6 +203,9 @@ class LocalTasks:
             task = await self.now(task)
         if task.session_id is None or task.has_ended:
             return None
+        limit = task.metadata.get(_LIMIT)
+        if isinstance(limit, int | float):  # of a task that another process began, what it spends from now on counts
+            self._limits.setdefault(task.id, limit)
         await self._helm.session(task.session_id)
         return self.session_of(task)
 

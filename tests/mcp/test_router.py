@@ -106,6 +106,19 @@ async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: Scri
     assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
 
 
+async def test_a_confirmation_holds_for_the_limit_that_was_shown(codex: Caller, git_repo: Path) -> None:
+    shown = {"require_confirmation": True, "max_cost_usd": 2}
+    asked = await codex("codex", request="fix it", safety=shown, **at(git_repo))
+    assert "at most $2" in asked["confirmation"]["wouldDo"]
+    without = {"confirmation_token": asked["confirmation"]["token"]}
+    assert (await codex.error("codex", request="fix it", safety=without, **at(git_repo)))["code"] == "invalid_input"
+
+
+async def test_null_means_left_out(codex: Caller) -> None:
+    planned = await codex("codex", request="fix it", hints=None, context=None, safety=None, dryRun=True)
+    assert planned["action"] == "run"
+
+
 async def test_an_unknown_task_is_an_error_that_helps(codex: Caller) -> None:
     answer = await codex.error("codex", request="check T-local-000000000000")
     assert answer["error"]["code"] == "task_not_found"

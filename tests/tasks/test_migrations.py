@@ -53,7 +53,7 @@ def test_a_registry_of_an_earlier_version_is_opened_with_all_that_is_in_it(
     assert (working.status, working.session_id, working.turn_id) == ("working", "s-1", "t-1")
     assert (working.owner, working.progress) == (Owner(pid=4711, started="boot:42"), {"done": 1, "total": 3})
     assert working.engine == ("engine-1" if version >= 2 else None)
-    assert registry.options_of_session("s-1") == {"sandbox": "read-only"}
+    assert working.metadata["options"] == {"sandbox": "read-only"}
     assert written is not None
     assert (written.status, written.result, written.external_id) == ("completed", "Written.", "task_e_1")
     assert written.usage == (Usage(100, 20, 10, 3) if version >= 2 else None)

@@ -99,7 +99,7 @@ class Router:
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
         if planned.action == "setup" or (planned.action == "run" and planned.task_id is None):
             check_roots(call, "context.working_dir", place)
-        would_do = _in_words(planned, place)
+        would_do = _in_words(planned, place) + _limit_in_words(planned, args.safety.max_cost_usd)
         if args.dry_run:
             return _output(planned, f"Would {would_do}. Nothing was done.")
         if args.safety.require_confirmation or args.safety.confirmation_token is not None:
@@ -109,6 +109,7 @@ class Router:
                 instruction=planned.instruction,
                 mode=planned.mode,
                 directory=str(place),
+                max_cost_usd=args.safety.max_cost_usd,
             )
             now = datetime.now(UTC)
             if args.safety.confirmation_token is None:
@@ -306,6 +307,10 @@ def _in_words(planned: Route, place: Path) -> str:
             return f"show the results of {planned.task_id}"
         case _:
             return f"make a GitHub guide for {place}"
+
+
+def _limit_in_words(planned: Route, max_cost_usd: float | None) -> str:
+    return f" (for at most ${max_cost_usd:g})" if planned.action == "run" and max_cost_usd is not None else ""
 
 
 def _short(text: str) -> str:

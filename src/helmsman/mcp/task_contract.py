@@ -5,9 +5,9 @@ The names are the contract. The primitives speak snake_case; `codex` speaks came
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.mcp.contract import ErrorOutput, Input, Output, PendingQuestion, ProgressOutput, UsageOutput
@@ -67,6 +67,12 @@ class CodexInput(Input):
     safety: SafetyInput = Field(default_factory=SafetyInput, description="Limits and confirmation.")
     dry_run: bool = Field(False, description="Say what would be done, and do nothing.")
     explain: bool = Field(False, description="Say how the request was understood (decisionTrace).")
+
+    @field_validator("hints", "context", "safety", mode="before")
+    @classmethod
+    def _null_is_left_out(cls, value: Any) -> Any:
+        """Some agents send null for what they mean to leave out."""
+        return {} if value is None else value
 
 
 class TaskOutput(Output):

@@ -35,6 +35,7 @@ class Plan:
     instruction: str = ""
     mode: str | None = None
     directory: str | None = None
+    max_cost_usd: float | None = None
 
 
 def seal(plan: Plan, key: bytes, now: datetime, lifetime: timedelta = LIFETIME) -> str:

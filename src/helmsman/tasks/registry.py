@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from helmsman.errors import InvalidInput
 from helmsman.events import Usage
-from helmsman.redaction import REDACTED
 from helmsman.tasks.aliases import alias_stem, make_alias
 from helmsman.tasks.database import Database, transaction
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
@@ -23,7 +22,7 @@ from helmsman.tasks.rows import clean, clean_key, columns_of, encodable, microse
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
@@ -37,24 +36,7 @@ _ROWS_KEPT: Final = timedelta(days=365)
 """How long the row of a task outlives its result: it still counts for the usage of the year."""
 _COMPACT_EVERY: Final = 3600.0
 
-UsageGroup = Literal["day", "model", "directory", "session"]
-_GROUPS: Final[Mapping[UsageGroup, str]] = {
-    "day": "date(created_at / 1000000, 'unixepoch', 'localtime')",
-    "model": "model",
-    "directory": "directory",
-    "session": "session_id",
-}
-
 Tasks: TypeAlias = "tuple[Task, ...]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotal:
-    """What the tasks of one day, model, directory or session spent; `key` is None for those that have none."""
-
-    key: str | None
-    tasks: int
-    usage: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,10 +232,6 @@ class Registry:
         page = tuple(task_of(row) for row in rows[:limit])
         return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
 
-    def recent(self, seconds: float) -> Tasks:
-        """The tasks created in the last so many seconds, newest first."""
-        return self._many("WHERE created_at >= ?", microseconds(self._clock() - timedelta(seconds=seconds)))
-
     def running(self) -> Tasks:
         """The tasks that are pending or working, newest first."""
         return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
@@ -261,33 +239,6 @@ class Registry:
     def tasks_of_session(self, session_id: str) -> Tasks:
         """The turns of a session, newest first."""
         return self._many("WHERE session_id = ?", encodable(session_id))
-
-    def by_turn(self, session_id: str, turn_id: str) -> Task | None:
-        """The task that is this turn of a session; the newest, as old versions of Codex number turns anew."""
-        return self._one("WHERE session_id = ? AND turn_id = ? ORDER BY number DESC LIMIT 1", session_id, turn_id)
-
-    def options_of_session(self, session_id: str) -> Mapping[str, Any] | None:
-        """The `options` in the metadata of the session's newest task, without those that were redacted."""
-        task = self._one("WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
-        options = None if task is None else task.metadata.get("options")
-        return _without_redacted(options) if isinstance(options, dict) else None
-
-    def usage(self, *, since: datetime | None = None, group_by: UsageGroup = "day") -> tuple[UsageTotal, ...]:
-        """The tokens of the tasks created since then. Days are those of the local time, oldest first; the others come
-        in the order of what they spent, most first.
-        """
-        names = tuple(field.name for field in fields(Usage))
-        sums = ", ".join(f"SUM({name}) AS {name}" for name in names)
-        order = "key" if group_by == "day" else "SUM(input_tokens) + SUM(output_tokens) DESC, key"
-        sql = (
-            f"SELECT {_GROUPS[group_by]} AS key, COUNT(*) AS tasks, {sums} "
-            f"FROM tasks WHERE input_tokens IS NOT NULL AND created_at >= ? GROUP BY 1 ORDER BY {order}"
-        )
-        begin = 0 if since is None else microseconds(since)
-        rows = self._database.read(lambda connection: connection.execute(sql, (begin,)).fetchall())
-        return tuple(
-            UsageTotal(key=row["key"], tasks=row["tasks"], usage=Usage(*(row[name] for name in names))) for row in rows
-        )
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
@@ -328,10 +279,3 @@ def _read_cursor(cursor: str) -> int:
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
     return int(cursor)
-
-
-def _without_redacted(value: Any) -> Any:
-    """What was redacted cannot be used again: better to leave it out than to hand on a placeholder."""
-    if isinstance(value, dict):
-        return {name: _without_redacted(item) for name, item in value.items() if item != REDACTED}
-    return value
