@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# Most tests wait for Codex, so there may be more of them at once than processors.
+WORKERS ?= 4
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 .DEFAULT_GOAL := help
@@ -33,6 +34,7 @@ $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
 	-@$(BIN)/python scripts/fetch_clients.py
 
 test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
+	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
 	$(BIN)/pytest -m "not matrix" -n $(WORKERS) $(TEST)
 
 cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)

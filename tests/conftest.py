@@ -6,6 +6,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from helmsman import Helmsman, load_settings
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
+
+# A busy machine, or one that has yet to make hypothesis' tables of characters, is slow: that is no fault of an example.
+hypothesis_settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("unhurried")
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 

@@ -37,6 +37,7 @@ def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
             "command": "ls",
             "exitCode": 0,
             "output": "x\n",
+            "announced": False,
             "declined": False,
             "durationMs": 5,
             "summary": "ls (exit 0): x",

@@ -121,6 +121,12 @@ def place(binary: CodexBinary, codex_home: CodexHome, detached_engines: Path, gi
     return Place(binary, codex_home, detached_engines, git_repo)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of a process has been stopped: the signal takes its time."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((thread / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 async def until(condition: Callable[[], object], seconds: float = 30) -> None:
     with anyio.fail_after(seconds):
         while not condition():
@@ -368,6 +374,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     async with place.open():
         (record,) = place.records
     os.kill(record.codex.pid, signal.SIGSTOP)
+    await until(lambda: is_stopped(record.codex.pid))
     monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
     monkeypatch.setitem(transports._OPTIONS, "open_timeout", 0.3)
     monkeypatch.setattr(detached, "STOP_TIMEOUT", 0.4)

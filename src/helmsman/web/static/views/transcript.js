@@ -19,7 +19,7 @@ export class Transcript {
   #first = 0;
   #next = 0;
   #total = 0;
-  #reading = false;
+  #reading = null;
   #following = true;
   #scrolledTo = 0;
   #settled = false;
@@ -46,7 +46,7 @@ export class Transcript {
       this.#replace(await get(this.#path(), { limit: PAGE }));
       this.#following = true;
       this.#scrollToEnd();
-    });
+    }, { asked: true });
   }
 
   /** Show an entry and what follows it. */
@@ -55,7 +55,7 @@ export class Transcript {
       this.#following = false;
       this.#replace(await get(this.#path(), { after: index, limit: PAGE }));
       this.scroller.scrollTop = 0;
-    });
+    }, { asked: true });
     if (this.#first > 0) await this.#older();
     this.#shown.get(index)?.element.scrollIntoView({ block: "start" });
     this.scroller.focus({ preventScroll: true });
@@ -154,19 +154,24 @@ export class Transcript {
 
   // --- entries -----------------------------------------------------------------------------------------------------
 
-  /** One reading at a time; a wish that comes meanwhile waits for the next scrolling or change. */
-  async #alone(work) {
-    if (this.#reading) return;
-    this.#reading = true;
+  /** One reading at a time. What a person asked for waits its turn; what only follows comes with the next change. */
+  async #alone(work, { asked = false } = {}) {
+    while (this.#reading) {
+      if (!asked) return;
+      await this.#reading;
+    }
+    let done;
+    this.#reading = new Promise((resolve) => { done = resolve; });
     try {
       await work();
     } catch (error) {
       if (!this.#settled) toast(error.message, "error");
     } finally {
-      this.#reading = false;
+      this.#reading = null;
       this.#settled = true;
       this.element.dataset.ready = "yes";
       this.#showJumps();
+      done();
     }
   }
 
