@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, bound]
 
+NEWEST = (0, 163, 0)
+"""The newest Codex on PyPI, and whatever is newer."""
 AT_ONCE = 10
 SLOWEST = 0.3
 """No session is left alone for longer before it is stopped, but those whose end is waited for."""
@@ -28,7 +30,11 @@ async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_en
 
 @pytest.mark.matrix
 @pytest.mark.timeout(600)
-async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
+async def test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(
+    scene: Scene, codex_version: tuple[int, int, int]
+) -> None:
+    if codex_version < NEWEST:
+        pytest.skip("Five hundred at once are tried on the newest Codex only: it takes half a minute.")
     await stop_at_random(scene, 500)
 
 
