@@ -7,7 +7,6 @@ caller's own token, so that its timer does not run out; and an approval is asked
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from helmsman.mcp.compat_events import Translation
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.forms import form_answers, form_message, form_schema
-from helmsman.mcp.status import session_status
+from helmsman.mcp.waiting import session_progress, tell_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS: Final = 10.0
 _BACKLOG: Final = 1000
 """How many notifications may wait for a client that does not read; beyond that, pieces of text are dropped."""
 
@@ -115,14 +113,7 @@ class CallInFlight:
         """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""
         if "progress_token" not in (self._call.context.meta or {}):
             return
-        began = time.monotonic()
-        while True:
-            status = session_status(session, output_lines=0)
-            message = status.note or (status.progress.text if status.progress is not None else status.status)
-            await self._call.context.session.report_progress(round(time.monotonic() - began, 3), None, message)
-            with anyio.move_on_after(HEARTBEAT_SECONDS):
-                await session.feed.changed()
-                await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
+        await tell_progress(self._call, lambda: session_progress(session), session.feed.changed)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
