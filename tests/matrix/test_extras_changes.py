@@ -80,7 +80,7 @@ async def test_usage_counted_once(
         if codex_version >= (0, 115, 0):
             delegated = await ended(await helm.start("delegate", cwd=git_repo))
             expected[delegated.id] = Usage(1_000_003)
-            # Codex may give up waiting for a sub-agent and ask the model again.
+            # 0.115 and 0.130 were seen to ask the model once more than scripted, why is not known: that call counts too.
             for _ in model.requests[SCRIPTED:]:
                 expected[delegated.id] += DEFAULT_USAGE
         told = await helm.extras.usage.report(group_by="session")

@@ -88,8 +88,10 @@ async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, 
 
     assert turn["status"] == "completed", (turn, model.problems)
     commands = server.items("commandExecution")
-    # On a busy machine Codex 0.130 may tell no output of a command that ends at once; what the model is told has it.
-    assert [command["aggregatedOutput"] or "hello\n" for command in commands] == ["hello\n", "outside\n"]
+    # Seen once, on 0.130: no output of the first command in its item, though the model was told it (checked below).
+    first, second = (command["aggregatedOutput"] for command in commands)
+    assert first in ("hello\n", None)
+    assert second == "outside\n"
     (approval,) = server.params("item/commandExecution/requestApproval")
     assert approval["reason"] == "May I?"
     assert files_in(repo) == {"new.txt": "hi\n", "README.md": "# Changed\n", "moved.txt": "kept\n"}
