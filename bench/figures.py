@@ -6,6 +6,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import anyio
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -64,9 +66,12 @@ def compared(what: str, ours: Sample, theirs: Sample, their_name: str, at_most: 
 
 
 async def by_turns(
-    contenders: Mapping[str, Callable[[], Awaitable[float]]], rounds: int, warm_up: int = 2
+    contenders: Mapping[str, Callable[[], Awaitable[float]]], rounds: int, warm_up: int = 2, pause: float = 0.0
 ) -> dict[str, Sample]:
-    """Each contender once a round, in an order that moves on with every round."""
+    """Each contender once a round, in an order that moves on with every round.
+
+    What one of them goes on doing after it has answered falls into the `pause`, and not into the time of the next.
+    """
     names = list(contenders)
     for name in names:
         for _ in range(warm_up):
@@ -76,6 +81,7 @@ async def by_turns(
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
             taken[name].append(await contenders[name]())
+            await anyio.sleep(pause)
     return {name: Sample(tuple(values)) for name, values in taken.items()}
 
 

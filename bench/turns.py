@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 ROUNDS = 30
 SLOW_ROUNDS = 8
 STARTS = 100
+PAUSE = 0.15
+"""Between two turns: nobody starts the next session in the very moment the last one ends."""
 
 
 async def measure(rounds: int = ROUNDS) -> list[Row]:
@@ -51,6 +53,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
                     "sessions": _timed(_turn_sessions, sessions, place, ask),
                 },
                 rounds,
+                pause=PAUSE,
             )
             rows += [
                 compared(

@@ -19,17 +19,19 @@ import anyio
 from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.app_server_extras import AppServerExtras
-from helmsman.codex.approvals import Surroundings, item_of, not_open, read_question, thread_of, write_answer
+from helmsman.codex.approvals import thread_of
 from helmsman.codex.configuration import Configuration
 from helmsman.codex.features import Feature
 from helmsman.codex.goals import goal_held
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.codex.normalise.turns import turn_as_events
+from helmsman.codex.open_questions import OpenQuestions
 from helmsman.codex.opening import as_opened, refuse_what_only_opening_takes, remark_on_ignored, thread_settings
 from helmsman.codex.policies import refuse_wider
 from helmsman.codex.process import KILL, codex_environment
 from helmsman.codex.routing import EventRouter
+from helmsman.codex.spare_thread import SpareThread
 from helmsman.codex.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.codex.thread_state import ThreadState
 from helmsman.codex.transports import StdioTransport, open_stdio
@@ -54,8 +56,6 @@ from helmsman.events import (
     ItemStarted,
     ItemUpdated,
     McpToolCall,
-    QuestionAsked,
-    QuestionClosed,
     RateLimitsReported,
     TurnEnded,
     TurnStarted,
@@ -79,8 +79,6 @@ INTERRUPT_TIMEOUT: Final = 10.0
 """How long a turn may take to stop; Codex was seen to need some milliseconds."""
 
 _INTERRUPT_AGAIN: Final = 0.05
-
-STEER_TIMEOUT: Final = 5.0
 
 
 class AppServerEngine:
@@ -108,9 +106,9 @@ class AppServerEngine:
         )
         self._api = AppServer(self._peer, binary)
         self._configuration = Configuration(self._api, codex_home)
+        self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
-        self._open: dict[str, IncomingRequest] = {}
-        self._questions_by_request: dict[int | str, str] = {}
+        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads)
         self._rate_limits: RateLimitsReported | None = None
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
@@ -162,7 +160,10 @@ class AppServerEngine:
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
-        self._tasks.start_soon(self._api.watch, lambda: any(state.turn_id for state in self._threads.values()))
+        self._tasks.start_soon(self._api.watch, self._is_busy)
+
+    def _is_busy(self) -> bool:
+        return any(state.turn_id for state in self._threads.values())
 
     def leave(self) -> None:
         """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
@@ -187,7 +188,7 @@ class AppServerEngine:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
-        thread = await self._api.start_thread(thread_settings(options, access))
+        thread = await self._spare.open(thread_settings(options, access))
         return await self._opened(thread, options, access, turn)
 
     async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
@@ -397,89 +398,14 @@ class AppServerEngine:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
-        request = self._open.get(question.id)
-        if request is None:
-            raise not_open(question)
-        result = write_answer(request, choices)
-        self._forget_question(question.id)  # from here on nobody else can answer it
-        reason = choices[0].reason if choices else None
-        with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
-            if reason is not None:
-                await self._tell_why(request, reason)
-            if not self._peer.respond(request.id, result):
-                raise not_open(question)
-
-    async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
-        """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
-        thread_id, turn_id = thread_of(request), request.params.get("turnId")
-        if thread_id is None or not isinstance(turn_id, str) or not self._binary.can(Feature.STEER):
-            return
-        try:
-            with anyio.move_on_after(STEER_TIMEOUT):
-                await self._api.steer_turn(thread_id, turn_id, reason)
-        except HelmsmanError as error:
-            log.warning("the reason did not reach Codex: %s", error)
-
-    def _forget_question(self, question_id: str) -> None:
-        request = self._open.pop(question_id, None)
-        if request is not None:
-            self._questions_by_request.pop(request.id, None)
+        await self._questions.answer(question, choices)
 
     def _on_request(self, request: IncomingRequest) -> bool:
-        thread_id = thread_of(request)
-        if thread_id is None:
-            return False
-        if thread_id in self._held:
-            self._held[thread_id].append(partial(self._ask_or_refuse, request))
+        held = self._held.get(thread_of(request) or "")
+        if held is not None:
+            held.append(partial(self._questions.take_or_refuse, request))
             return True
-        session_id = self._router.parent(thread_id) or thread_id
-        owner = self._router.owner(thread_id) or (session_id if self._is_own(session_id) else None)
-        if owner is not None:
-            return self._ask(request, owner)
-        self._tasks.start_soon(self._ask_parent, request, thread_id)
-        return True
-
-    def _ask_or_refuse(self, request: IncomingRequest) -> None:
-        if not self._on_request(request):
-            self._peer.refuse(request.id, f"Helmsman does not answer {request.method}")
-
-    def _is_own(self, thread_id: str) -> bool:
-        state = self._threads.get(thread_id)
-        return state is not None and state.access is not None
-
-    def _ask(self, request: IncomingRequest, session_id: str) -> bool:
-        state = self._state(thread_of(request) or session_id)
-        items = state.asked_about
-        patch = items.get(item_of(request) or "")
-        around = Surroundings(
-            directory=state.directory,
-            patch=patch if isinstance(patch, FileChange) else None,
-            tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
-        )
-        question = read_question(request, session_id, around)
-        if question is None:
-            return False
-        self._open[question.id] = request
-        self._questions_by_request[request.id] = question.id
-        self._router.deliver(
-            QuestionAsked(
-                session_id=session_id, turn_id=question.turn_id, agent_id=question.agent_id, question=question
-            )
-        )
-        return True
-
-    async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:
-        """A thread nobody knows is a sub-agent whose start we have not been told of yet: Codex knows its parent."""
-        try:
-            parent = (await self._api.read_thread(thread_id)).parent_id
-        except HelmsmanError as error:
-            log.debug("thread/read of %s: %s", thread_id, error)
-            parent = None
-        if parent is not None:
-            self._router.adopt(thread_id, parent)
-        owner = self._router.owner(thread_id)
-        if owner is None or not self._ask(request, owner):
-            self._peer.refuse(request.id, "Helmsman does not know this thread")
+        return self._questions.take(request)
 
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
@@ -489,7 +415,7 @@ class AppServerEngine:
             held.append(partial(self._on_notification, method, params))
             return
         if method == "serverRequest/resolved":
-            self._on_resolved(params)
+            self._questions.resolved(params)
             return
         event = from_app_server(method, params)
         if event is None:
@@ -504,19 +430,6 @@ class AppServerEngine:
         if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
             return  # the reviewer's turn inside the review: an interrupt has to name it, and nobody else knows it
         self._router.deliver(event)
-
-    def _on_resolved(self, params: Mapping[str, Any]) -> None:
-        request_id = params.get("requestId")
-        question_id = self._questions_by_request.get(request_id) if isinstance(request_id, int | str) else None
-        if question_id is not None:
-            self._withdraw(question_id, "codex")
-
-    def _withdraw(self, question_id: str, by: str) -> None:
-        request = self._open.get(question_id)
-        self._forget_question(question_id)
-        thread_id = thread_of(request) if request is not None else None
-        if thread_id is not None:
-            self._router.deliver(QuestionClosed(session_id=thread_id, question_id=question_id, answer=None, by=by))
 
     def _track(self, event: Event) -> None:
         match event:
@@ -541,16 +454,15 @@ class AppServerEngine:
         state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
         state.asked_about.clear()
         state.idle.set()
-        for question_id in [key for key, request in self._open.items() if thread_of(request) == event.session_id]:
-            self._withdraw(question_id, "turn ended")
+        self._questions.withdraw_of(event.session_id, by="turn ended")
+        self._spare.turn_ended(self._is_busy)
 
     def _state(self, thread_id: str) -> ThreadState:
         return self._threads.setdefault(thread_id, ThreadState())
 
     def _on_close(self, reason: HelmsmanError) -> None:
         self._gone.set()
-        self._open.clear()
-        self._questions_by_request.clear()
+        self._questions.clear()
         for state in self._threads.values():
             state.idle.set()
         if not self._leaving:

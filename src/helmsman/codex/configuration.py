@@ -30,14 +30,17 @@ _FILE_LAYERS: Final = frozenset({"project", "user", "system", "sessionFlags"})
 _SYSTEM_FILES: Final = ("/etc/codex/config.toml", "/etc/codex/managed_config.toml", "/etc/codex/requirements.toml")
 _HOME_FILES: Final = ("config.toml", "managed_config.toml", "requirements.toml")
 
-_State = tuple[tuple[int, int, int, int] | None, ...]
+FilesState = tuple[tuple[int, int, int, int] | None, ...]
+"""Which files there are and which they are; two that are equal mean that none has changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Remembered:
+class Remembered:
+    """An answer of Codex, and the files it was made of as they were then."""
+
     config: Mapping[str, Any]
     files: tuple[str, ...]
-    state: _State
+    state: FilesState
     until: float
 
 
@@ -46,34 +49,35 @@ class Configuration:
 
     def __init__(self, api: AppServer, codex_home: Path) -> None:
         self._api = api
-        self._homes = {codex_home, codex_home.resolve()}
-        self._answers: dict[str, _Remembered] = {}
+        self.homes = (codex_home, codex_home.resolve())
+        self._answers: dict[str, Remembered] = {}
         self._asking = anyio.Lock()
 
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
         """The effective configuration for a directory: the keys of config.toml."""
-        if (known := self._known(cwd)) is not None:
-            return known
+        if (known := self.remembered(cwd)) is not None:
+            return known.config
         async with self._asking:  # of many who ask at once, the first asks Codex
-            known = self._known(cwd)
-            return known if known is not None else await self._ask(cwd)
+            known = self.remembered(cwd)
+            return known.config if known is not None else await self._ask(cwd)
 
-    def _known(self, cwd: Path | None) -> Mapping[str, Any] | None:
+    def remembered(self, cwd: Path | None) -> Remembered | None:
+        """The answer that still holds, if there is one."""
         known = self._answers.get(str(cwd))
-        if known is None or time.monotonic() > known.until or _state(known.files) != known.state:
+        if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
             return None
-        return known.config
+        return known
 
     async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
         self._answers.pop(str(cwd), None)
-        at_home = (str(home / name) for home in self._homes for name in _HOME_FILES)
+        at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
         watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
-        before = _state(watched)  # a file that changes while Codex reads it is then seen to have changed
+        before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
         answer = await self._api.read_configuration(cwd)
         if cwd is not None and _comes_from(answer, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]
-            self._answers[str(cwd)] = _Remembered(answer.config, watched, before, time.monotonic() + _SECONDS)
+            self._answers[str(cwd)] = Remembered(answer.config, watched, before, time.monotonic() + _SECONDS)
         return answer.config
 
 
@@ -91,7 +95,7 @@ def _project_files(cwd: Path | None) -> Iterable[str]:
         yield str(place / ".git")
 
 
-def _state(files: Iterable[str]) -> _State:
+def files_state(files: Iterable[str]) -> FilesState:
     return tuple(_state_of(file) for file in files)
 
 

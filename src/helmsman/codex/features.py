@@ -73,6 +73,7 @@ class Feature(Enum):
     UNTRUSTED_RULES_IGNORED = "leave the rules of a repository alone that nobody trusts", "0.130.0"
     POLICY_FROM_HISTORY = "resume a session with the approval policy and sandbox it last had", "0.148.0"
     RESUME_WITHOUT_TURNS = "resume a session without sending its history", "0.125.0"
+    TRACELESS_THREADS = "open a session that leaves no trace before its first message", "0.115.0"
     WRITER_LOCK = "lock a session against a second writer", "0.147.0"
 
     # --- turns ---
