@@ -47,7 +47,7 @@ def _answer(number: Any, method: str, params: dict[str, Any]) -> None:
             _send({"id": number, "result": {"turn": {**_TURN, "id": turn_id, "status": "inProgress"}}})
             play(params["threadId"], turn_id, params["input"][0]["text"])
         case _:
-            _send({"id": number, "result": {"config": {}, "data": []}})
+            _send({"id": number, "result": {"config": {}, "layers": [], "data": []}})
 
 
 def play(thread_id: str, turn_id: str, prompt: str) -> None:

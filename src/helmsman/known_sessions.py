@@ -47,11 +47,20 @@ class KnownSessions:
         self._adopt = adopt
         self._restored = OnceEach[Session]()
         self.by_id: dict[str, Session] = {}
+        self.at_work: dict[str, Session] = {}
+        """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
 
     def add(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
         """A session that has just been started."""
         session = self.by_id[session_id] = self._make(SessionState(session_id, directory=directory), options)
         return session
+
+    def on_event(self, session: Session, _event: Event) -> None:
+        """Keep `at_work` true."""
+        if session.state.is_running or session.queue:
+            self.at_work[session.id] = session
+        else:
+            self.at_work.pop(session.id, None)
 
     async def get(self, session_id: str) -> Session:
         """A session by its id, known or found on disk, as it is now.
@@ -92,6 +101,7 @@ class KnownSessions:
     def forget(self, session_id: str) -> None:
         """Let go of a session; whoever asks for it again gets it from disk."""
         self.by_id.pop(session_id, None)
+        self.at_work.pop(session_id, None)
         self._restored.forget(session_id)
 
     def _make(self, state: SessionState, options: SessionOptions) -> Session:

@@ -96,6 +96,7 @@ class Helmsman:
         self.allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
         memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
+        self._listeners.append(self._known.on_event)
         self.desk = Desk(
             RuleBook(self.settings.files, self.settings.state_dir),
             AuditLog(self.settings.state_dir),
@@ -317,6 +318,7 @@ class Helmsman:
         await self._ledger.enter(draft)
         session.task_ids.append(task_id)
         session.queue.append(QueuedTurn(turn, task_id))
+        self._known.at_work[session.id] = session
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
 
@@ -569,7 +571,7 @@ class Helmsman:
 
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
-        for session in list(self._known.by_id.values()):
+        for session in list(self._known.at_work.values()):
             if not session.queue or session.state.is_running:
                 continue
             queued = session.queue.pop(0)
@@ -584,7 +586,7 @@ class Helmsman:
                 log.exception("a queued message of session %s could not be sent", session.id)
 
     def _check_room(self) -> None:
-        running = [session.id for session in self._known.by_id.values() if session.state.is_running]
+        running = [session.id for session in self._known.at_work.values() if session.state.is_running]
         if len(running) + self._starting >= self.settings.max_sessions:
             raise TooManySessions(
                 f"{len(running) + self._starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "

@@ -207,6 +207,25 @@ async def test_one_turn_too_many_is_refused_with_what_is_running(
         assert caught.value.details["running"] == [session.id]
 
 
+async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("one", say("first"))
+    model.on("hang", hang())
+    model.on("later", say("second"))
+    async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
+        session = await finished(await helm.start("one", cwd=git_repo))
+        other = await helm.start("hang", cwd=git_repo)
+        await helm.say(session.id, "later", when_busy="queue")
+        for _ in range(5):  # room has been looked for, and there was none
+            await anyio.lowlevel.checkpoint()
+        assert len(session.queue) == 1
+        await other.interrupt()
+        with anyio.fail_after(SECONDS):
+            while session.result != "second":
+                await session.feed.changed()
+
+
 async def test_a_failed_turn_says_why_and_the_next_one_works(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import count, dropwhile
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable
 
 _WORDS_KEPT: Final = 4
 _LONGEST_WORD: Final = 20
@@ -35,13 +35,22 @@ _FILLERS: Final = frozenset(
 _NO_WORDS: Final = "task"
 
 
-def make_alias(instruction: str, taken: Collection[str]) -> str:
-    """A name for a task with this instruction that is none of those taken."""
+def make_alias(instruction: str, is_taken: Callable[[str], bool]) -> str:
+    """A name for a task with this instruction that is not taken.
+
+    A thousand tasks may say the same, so the number that makes them different is searched for in ever larger steps and then
+    halved in: one that is free, and the one before it is not.
+    """
     stem = alias_stem(instruction)
-    if stem != _NO_WORDS and stem not in taken:
+    if stem != _NO_WORDS and not is_taken(stem):
         return stem
-    first = 1 if stem == _NO_WORDS else 2
-    return next(name for number in count(first) if (name := f"{stem}-{number}") not in taken)
+    taken, free = (0, 1) if stem == _NO_WORDS else (1, 2)
+    while is_taken(f"{stem}-{free}"):
+        taken, free = free, free * 2
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        taken, free = (middle, free) if is_taken(f"{stem}-{middle}") else (taken, middle)
+    return f"{stem}-{free}"
 
 
 def alias_stem(instruction: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from helmsman.errors import InvalidInput
 from helmsman.events import Usage
-from helmsman.tasks.aliases import alias_stem, make_alias
+from helmsman.tasks.aliases import make_alias
 from helmsman.tasks.database import Database, transaction
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
 from helmsman.tasks.rows import clean, clean_key, columns_of, encodable, microseconds, task_of
@@ -83,17 +83,14 @@ class Registry:
         now = self._clock()
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
-        key, stem = values["idempotency_key"], alias_stem(values["instruction"])
+        key = values["idempotency_key"]
 
         def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
             if key is not None:
                 if (same := self._with_key(connection, key, now)) is not None:
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
-            taken = connection.execute(  # all that begin with the stem: "." comes right after "-"
-                "SELECT alias FROM tasks WHERE alias >= ? AND alias < ? AND result_compacted = 0", (stem, f"{stem}.")
-            )
-            alias = make_alias(values["instruction"], {row["alias"] for row in taken})
+            alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
             task = Task(**values, alias=alias, created_at=now, updated_at=now)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
             connection.execute(
@@ -273,6 +270,11 @@ class Registry:
 def _one(cursor: sqlite3.Cursor) -> Task | None:
     row = cursor.fetchone()
     return None if row is None else task_of(row)
+
+
+def _is_in_use(connection: sqlite3.Connection, alias: str) -> bool:
+    known = connection.execute("SELECT 1 FROM tasks WHERE alias = ? AND result_compacted = 0 LIMIT 1", (alias,))
+    return known.fetchone() is not None
 
 
 def _read_cursor(cursor: str) -> int:
