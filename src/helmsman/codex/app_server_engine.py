@@ -458,7 +458,10 @@ class AppServerEngine:
         self._spare.turn_ended(self._is_busy)
 
     def _state(self, thread_id: str) -> ThreadState:
-        return self._threads.setdefault(thread_id, ThreadState())
+        state = self._threads.get(thread_id)
+        if state is None:
+            state = self._threads[thread_id] = ThreadState()
+        return state
 
     def _on_close(self, reason: HelmsmanError) -> None:
         self._gone.set()

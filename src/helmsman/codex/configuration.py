@@ -8,15 +8,16 @@ account) is never remembered.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from helmsman.codex.app_server import AppServer, ConfigurationAnswer
 
@@ -101,7 +102,7 @@ def files_state(files: Iterable[str]) -> FilesState:
 
 def _state_of(file: str) -> tuple[int, int, int, int] | None:
     try:
-        found = Path(file).stat()
+        found = os.stat(file)  # noqa: PTH116 - some ninety at every start, and a Path takes longer than the look
     except OSError:
         return None
     if file.endswith(".git"):  # only whether it is there, and which: git itself writes into it all the time

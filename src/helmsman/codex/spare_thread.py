@@ -21,6 +21,7 @@ import anyio
 from helmsman.codex.configuration import files_state
 from helmsman.codex.features import Feature
 from helmsman.errors import HelmsmanError
+from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -121,7 +122,7 @@ class SpareThread:
             return None
         fallbacks = known.config.get("project_doc_fallback_filenames")
         names = (*_INSTRUCTIONS, *(fallbacks if isinstance(fallbacks, list) else ()))
-        places = (settings.cwd, *settings.cwd.parents)
+        places = _places(settings.cwd, known.config)
         settings_places = (*self._configuration.homes, *(place / ".codex" for place in places))
         if any((place / "hooks.json").exists() for place in settings_places):
             return None
@@ -129,6 +130,13 @@ class SpareThread:
         rules = tuple(_rules(settings_places))
         today = time.strftime("%Y-%m-%d %Z")
         return known.state, files_state(instructions), rules, files_state(rules), _identity(settings.cwd), today
+
+
+def _places(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Where Codex looks for a project's own files: from the directory up to the root of its repository."""
+    upwards = (directory, *directory.parents)
+    root = repository_root(directory) if config.get("project_root_markers") in (None, [".git"]) else None
+    return upwards if root is None else upwards[: upwards.index(root) + 1]
 
 
 def _is_plain(override: tuple[str, Any]) -> bool:
