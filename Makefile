@@ -50,6 +50,7 @@ bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and w
 	$(BIN)/python -m bench $(BENCH)
 
 bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/bounds.toml, in a minute
+	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench --check
 
 fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)

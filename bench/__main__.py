@@ -105,7 +105,7 @@ def check() -> bool:
 async def _ratios() -> dict[str, float]:
     return {
         "startup": await startup.quick_ratio(),
-        "turn_beside_bare": await turns.quick_ratio(),
+        **await turns.quick_ratios(),
         "event_beside_json": await intake.quick_ratio(),
     }
 

@@ -72,17 +72,25 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
     return rows
 
 
-async def quick_ratio(rounds: int = 10) -> float:
-    """A short turn through `codex_start` and `codex_wait`, beside bare, on the installed Codex."""
-    async with open_place() as place, _bare(place, "bare") as bare, _helmsman(place, "sessions") as sessions:
+async def quick_ratios(rounds: int = 12) -> dict[str, float]:
+    """A short turn through the tool `codex`, beside the built-in server and beside bare."""
+    async with (
+        open_place(LAST_WITH_SERVER) as place,
+        _bare(place, "bare") as bare,
+        _builtin(place) as builtin,
+        _helmsman(place, "compat") as compat,
+    ):
         times = await by_turns(
             {
                 "bare": _timed(_turn_bare, bare, place, ASK_SENTENCE),
-                "helmsman": _timed(_turn_sessions, sessions, place, ASK_SENTENCE),
+                "built-in": _timed(_turn_compat, builtin, place, ASK_SENTENCE),
+                "compat": _timed(_turn_compat, compat, place, ASK_SENTENCE),
             },
             rounds,
+            pause=PAUSE,
         )
-    return times["helmsman"].median / times["bare"].median
+    ours = times["compat"].median
+    return {"turn_beside_built_in": ours / times["built-in"].median, "turn_beside_bare": ours / times["bare"].median}
 
 
 async def _beside_slow_peers(place: Place, stack: AsyncExitStack, compat: McpWire) -> list[Row]:

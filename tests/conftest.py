@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome
 
 # A busy machine, or one that has yet to make hypothesis' tables of characters, is slow: that is no fault of an example.
-hypothesis_settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make fuzz` goes on for longer where there is time for it.
+hypothesis_settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
 hypothesis_settings.load_profile("unhurried")
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]

@@ -80,7 +80,8 @@ class TurnInput:
 class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
-    `turn_id` is the running turn: the one just started, or one found running on resume.
+    `turn_id` is the running turn: the one just started, or one found running on resume. `thread` is what the engine said
+    besides, in its agent's own words: where the transcript is kept, who provides the model, …
     """
 
     session_id: str
@@ -90,6 +91,7 @@ class Opened:
     approval_policy: str | None = None
     sandbox: str | None = None
     notes: tuple[str, ...] = ()
+    thread: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +321,11 @@ class EngineExtras(Protocol):
 
     async def account(self) -> Account:
         """Who is logged in."""
+        ...
+
+    @property
+    def known_rate_limits(self) -> RateLimitsReported | None:
+        """The account's limits as last reported, if they were."""
         ...
 
     async def rate_limits(self) -> RateLimitsReported | None:

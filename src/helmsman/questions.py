@@ -50,7 +50,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …"""
+    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …
+
+    `asides` holds what Codex said besides, for who tells it on in Codex's own way; it helps nobody to decide.
+    """
 
     id: str
     type: QuestionType
@@ -60,6 +63,7 @@ class Question:
     agent_id: str | None = None
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    asides: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def as_dict(self) -> dict[str, Any]:
         """The question as `pendingQuestion` shows it."""

@@ -548,6 +548,7 @@ class Helmsman:
                 model=opened.model,
                 approval_policy=opened.approval_policy,
                 sandbox=opened.sandbox,
+                thread=opened.thread,
             )
         )
         for note in opened.notes:

@@ -12,7 +12,7 @@ from helmsman.codex import approvals
 from helmsman.codex.approvals import Surroundings, read_question, write_answer
 from helmsman.codex.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
-from helmsman.events import FileChange, PathChange
+from helmsman.events import CommandAction, FileChange, PathChange
 from helmsman.questions import Choice, Question, read_answers
 
 METHODS = (
@@ -49,6 +49,16 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
     assert question.details == {"command": "git pull", "directory": "/src", "reason": "need it"}
     assert "git pull" in question.prompts[0].text
     assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
+
+
+def test_what_codex_says_of_a_command_besides_is_kept_apart() -> None:
+    told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a", "name": "a", "path": "/src/a"}]}
+    question = ask(request(approvals.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
+    assert question.details == {"command": "cat a"}
+    assert question.asides == {
+        "actions": (CommandAction(kind="read", command="cat a", name="a", path="/src/a"),),
+        "rule": ["cat"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from helmsman.codex.normalise import app_server_item, from_app_server, from_exec
 from helmsman.events import (
     AgentMessage,
     CollabToolCall,
+    CommandAction,
+    CommandExecution,
     ContextCompaction,
     DynamicToolCall,
     ErrorItem,
@@ -26,6 +28,7 @@ from helmsman.events import (
     RateLimitsReported,
     Reasoning,
     Review,
+    ServerStarting,
     SessionRenamed,
     SettingsApplied,
     TurnEnded,
@@ -182,6 +185,7 @@ def test_an_mcp_server_that_did_not_start_is_named_with_its_error() -> None:
     assert isinstance(event, Notice)
     assert "lab" in event.message
     assert "no such file" in event.message
+    assert (event.server, event.error) == ("lab", "no such file")
 
 
 # --- the session -----------------------------------------------------------------------------------------------------
@@ -204,8 +208,12 @@ def test_what_says_nothing_new_is_no_event(method: str) -> None:
     )
 
 
-def test_an_mcp_server_that_starts_is_no_event() -> None:
-    assert from_app_server("mcpServer/startupStatus/updated", {"name": "lab", "status": "ready"}) is None
+def test_an_mcp_server_that_starts_is_told_to_its_session() -> None:
+    ready = {"name": "lab", "status": "ready"}
+    assert from_app_server("mcpServer/startupStatus/updated", {"threadId": "T1", **ready}) == ServerStarting(
+        session_id="T1", server="lab", state="ready"
+    )
+    assert from_app_server("mcpServer/startupStatus/updated", ready) is None  # nobody knows whose it is
 
 
 def test_an_unknown_notification_is_kept() -> None:
@@ -276,13 +284,13 @@ def test_parts_of_a_reasoning_summary_are_set_apart_as_in_the_whole() -> None:
     assert first is None
     assert second == ItemDelta(session_id="T1", turn_id="U1", item_id="r1", item_type="reasoning", text="\n\n")
     assert app_server_item({"type": "reasoning", "id": "r1", "summary": ["a", "b"]}) == Reasoning(
-        id="r1", text="a\n\nb"
+        id="r1", text="a\n\nb", parts=("a", "b")
     )
 
 
 def test_raw_reasoning_is_shown_where_there_is_no_summary() -> None:
     assert app_server_item({"type": "reasoning", "id": "r1", "summary": [], "content": ["raw"]}) == Reasoning(
-        id="r1", text="raw"
+        id="r1", text="raw", raw=("raw",)
     )
 
 
@@ -312,11 +320,11 @@ def test_an_empty_delta_is_no_event() -> None:
         ({"type": "exitedReviewMode", "id": "1", "review": "fine"}, Review(id="1", text="fine", finished=True)),
         (
             {"type": "webSearch", "id": "1", "query": "", "action": {"type": "openPage", "url": "http://x"}},
-            WebSearch(id="1", query="http://x"),
+            WebSearch(id="1", query="http://x", action={"type": "open_page", "url": "http://x"}),
         ),
         (
             {"type": "webSearch", "id": "1", "query": "", "action": {"type": "search", "queries": ["a", "b"]}},
-            WebSearch(id="1", query="a, b"),
+            WebSearch(id="1", query="a, b", action={"type": "search", "queries": ["a", "b"]}),
         ),
         (
             {"type": "dynamicToolCall", "id": "1", "tool": "t", "status": "completed", "success": False,
@@ -333,13 +341,30 @@ def test_an_empty_delta_is_no_event() -> None:
         (
             {"type": "mcpToolCall", "id": "1", "server": "s", "tool": "t", "status": "completed",
              "result": {"content": [], "structuredContent": {"ü": 1}}},
-            McpToolCall(id="1", server="s", tool="t", result='{"ü": 1}'),
+            McpToolCall(id="1", server="s", tool="t", result='{"ü": 1}', structured={"ü": 1}),
         ),
         ({"type": "sleep", "id": "1"}, UnknownItem(id="1", name="sleep", payload={"type": "sleep", "id": "1"})),
     ],
 )  # fmt: skip
 def test_an_item_is_read(raw: dict[str, Any], item: Any) -> None:
     assert app_server_item(raw) == item
+
+
+def test_what_codex_takes_a_command_for_is_read() -> None:
+    actions = [
+        {"type": "read", "command": "cat a", "name": "a", "path": "/repo/a"},
+        {"type": "listFiles", "command": "ls", "path": None},
+        {"type": "dance", "command": "tango"},
+        "nonsense",
+    ]
+    item = app_server_item({"type": "commandExecution", "id": "1", "commandActions": actions})
+    assert isinstance(item, CommandExecution)
+    assert item.actions == (
+        CommandAction(kind="read", command="cat a", name="a", path="/repo/a"),
+        CommandAction(kind="list_files", command="ls"),
+        CommandAction(kind="unknown", command="tango"),
+        CommandAction(kind="unknown", command=""),
+    )
 
 
 def test_an_item_of_history_keeps_its_own_status() -> None:

@@ -6,42 +6,25 @@ a difference that is not there any more has to be taken off the list.
 
 from __future__ import annotations
 
-LEFT_OUT_KINDS = frozenset(
-    {"raw_response_item", "raw_response_completed", "mcp_startup_update", "mcp_startup_complete"}
-)
-"""Messages that are not sent: the raw traffic with the model, and the start of Codex's own MCP servers."""
+LEFT_OUT_KINDS = frozenset({"raw_response_item", "raw_response_completed"})
+"""Messages that are not sent: the raw traffic with the model."""
+
+IN_ANY_ORDER = frozenset({"mcp_startup_update", "mcp_startup_complete"})
+"""Messages about Codex's own MCP servers, which start while the turn begins: with both servers they come among the others
+as it happens. That there are none to start, the app-server does not tell."""
 
 LEFT_OUT_FIELDS: dict[str, frozenset[str]] = {
-    "session_configured": frozenset(
-        {
-            "model_provider_id",
-            "approvals_reviewer",
-            "permission_profile",
-            "active_permission_profile",
-            "rollout_path",
-        }
-    ),
+    "session_configured": frozenset({"permission_profile"}),
     "task_started": frozenset({"model_context_window", "collaboration_mode_kind"}),
-    "task_complete": frozenset({"time_to_first_token_ms"}),
-    "token_count": frozenset({"rate_limits"}),
-    "agent_message": frozenset({"memory_citation"}),
-    "exec_command_begin": frozenset({"process_id", "source"}),
-    "exec_command_end": frozenset({"process_id", "source"}),
-    "exec_approval_request": frozenset({"environmentId", "proposed_execpolicy_amendment"}),
     "patch_apply_begin": frozenset({"auto_approved"}),
     "patch_apply_end": frozenset({"stdout", "stderr"}),
-    "mcp_tool_call_end": frozenset({"duration"}),
-    "web_search_end": frozenset({"action"}),
     # Inside `item_started` and `item_completed`, by the type of the item:
-    "Reasoning": frozenset({"raw_content"}),
-    "CommandExecution": frozenset({"process_id", "source"}),
     "FileChange": frozenset({"auto_approved", "stdout", "stderr"}),
-    "McpToolCall": frozenset({"duration"}),
-    "WebSearch": frozenset({"action"}),
-    # Inside the usage of `token_count`:
-    "usage": frozenset({"cache_write_input_tokens"}),
 }
-"""Fields that Helmsman does not know, by the type of what they belong to."""
+"""Fields that Codex's app-server does not tell, by the type of what they belong to."""
+
+TOLD_LATER = frozenset({"process_id", "source"})
+"""Fields of a command that was asked about, which the app-server tells with its end and not with its beginning."""
 
 OTHER_VALUES = frozenset(
     {
@@ -49,10 +32,7 @@ OTHER_VALUES = frozenset(
             "exec_approval_request",
             "available_decisions",
         ),  # what may be answered here, not what the original's own UI offers
-        ("exec_approval_request", "parsed_cmd"),  # always `unknown`
-        ("exec_command_begin", "parsed_cmd"),
-        ("exec_command_end", "parsed_cmd"),
-        ("CommandExecution", "parsed_cmd"),
+        ("mcp_startup_complete", "failed"),  # the error is the whole one that `mcp_startup_update` has too
     }
 )
 """Fields with another value."""
@@ -65,6 +45,7 @@ MEASURED = frozenset(
         "completed_at_ms",
         "duration_ms",
         "duration",
+        "time_to_first_token_ms",
     }
 )
 """Fields that tell the time: they are there in both, and differ from run to run."""

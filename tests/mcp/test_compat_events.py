@@ -9,6 +9,7 @@ import pytest
 
 from helmsman.events import (
     AgentMessage,
+    CommandAction,
     CommandExecution,
     ContextCompaction,
     EngineGone,
@@ -29,6 +30,7 @@ from helmsman.events import (
     QuestionAsked,
     QuestionClosed,
     Reasoning,
+    ServerStarting,
     SettingsApplied,
     TodoList,
     TurnEnded,
@@ -132,6 +134,87 @@ def test_a_commands_words_and_times_are_told() -> None:
     assert (end["exit_code"], end["aggregated_output"], end["completed_at_ms"]) == (3, "no", 1_000_000)
 
 
+@pytest.mark.parametrize(
+    ("command", "path", "written"),
+    [
+        ("cat a", "/src/a", "a"),
+        ("cat /src/a", "/src/a", "/src/a"),
+        ("cat ../src/a", "/src/a", "../src/a"),
+        ("cat a", "/src/sub/a", "sub/a"),  # after a `cd sub`
+        ("cat a", "/elsewhere/a", "/elsewhere/a"),
+        ("cat a", "/src2/a", "/src2/a"),
+        ("cat 'a", "/src/a", "a"),
+    ],
+)
+def test_a_file_that_is_read_is_named_as_the_command_names_it(command: str, path: str, written: str) -> None:
+    action = CommandAction(kind="read", command=command, name="a", path=path)
+    item = CommandExecution(id="c", command="/bin/bash -lc x", directory="/src", actions=(action,))
+    assert told(ended(item))[-1]["parsed_cmd"] == [{"type": "read", "cmd": command, "name": "a", "path": written}]
+
+
+def test_a_command_of_which_codex_says_nothing_is_unknown() -> None:
+    item = CommandExecution(id="c", command="/bin/bash -lc 'cat a'", directory="/src")
+    message = told(ended(item))[-1]
+    assert message["parsed_cmd"] == [{"type": "unknown", "cmd": "cat a"}]
+    assert not {"process_id", "source"} & set(message)
+
+
+def test_the_process_of_a_command_is_told_as_soon_as_codex_tells_it() -> None:
+    ran = CommandExecution(id="c1", command=COMMAND.command, process_id="42", source="unified_exec_startup")
+    late = told(started(COMMAND), ended(ran))
+    assert [message.get("process_id") for message in late if "call_id" in message] == ["42", "42"]
+    asked = QuestionAsked(session_id=S, question=ASKED)
+    closed = QuestionClosed(session_id=S, question_id="q1", answer="approve", by="person")
+    begin, end = (
+        message for message in told(started(COMMAND), asked, closed, ended(ran)) if "_command_" in message["type"]
+    )
+    assert "process_id" not in begin
+    assert end["process_id"] == "42"
+
+
+def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
+    translation = Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
+    events = (
+        ServerStarting(session_id=S, server="a", state="starting"),
+        ServerStarting(session_id=S, server="b", state="starting"),
+        Notice(session_id=S, kind="warning", message="b failed", server="b", error="why"),
+        ServerStarting(session_id=S, server="a", state="ready"),
+    )
+    messages = [message for event in events for message in translation.take(event)]
+    assert {message.id for message in messages} == {""}
+    assert [message.message["type"] for message in messages] == ["mcp_startup_update"] * 4 + ["mcp_startup_complete"]
+    assert messages[2].message["status"] == {"state": "failed", "error": "why"}
+    assert messages[-1].message == {
+        "type": "mcp_startup_complete",
+        "ready": ["a"],
+        "failed": [{"server": "b", "error": "why"}],
+        "cancelled": [],
+    }
+
+
+def test_what_codex_says_of_a_thread_has_its_old_names() -> None:
+    thread = {
+        "path": "/t.jsonl",
+        "modelProvider": "p",
+        "approvalsReviewer": "user",
+        "activePermissionProfile": {"id": ":read-only", "extends": None},
+        "novelty": 1,
+    }
+    (message,) = told(SettingsApplied(session_id=S, model="m", approval_policy="never", thread=thread))
+    assert message == {
+        "type": "session_configured",
+        "session_id": S,
+        "thread_id": S,
+        "model": "m",
+        "approval_policy": "never",
+        "cwd": "/src",
+        "rollout_path": "/t.jsonl",
+        "model_provider_id": "p",
+        "approvals_reviewer": "user",
+        "active_permission_profile": {"id": ":read-only"},
+    }
+
+
 def test_words_that_cannot_be_told_apart_stay_one() -> None:
     assert told(started(CommandExecution(id="c1", command="echo 'x")))[-1]["command"] == ["echo 'x"]
 
@@ -162,8 +245,11 @@ def test_the_end_of_a_turn_carries_its_last_message() -> None:
         "started_at": 1000,
         "completed_at": 1000,
         "duration_ms": 0,
+        "time_to_first_token_ms": 0,
     }
-    assert told(*BEGUN, end)[-1]["last_agent_message"] is None
+    silent = told(*BEGUN, end)[-1]
+    assert silent["last_agent_message"] is None
+    assert "time_to_first_token_ms" not in silent
 
 
 def test_an_interrupted_turn_was_aborted_and_a_lost_engine_is_an_error() -> None:
@@ -183,6 +269,16 @@ def test_each_part_of_reasoning_begins_with_a_break() -> None:
         ("agent_reasoning_section_break", 1),
         ("reasoning_content_delta", 1),
     ]
+
+
+def test_reasoning_that_comes_word_for_word_is_told_apart_from_its_summary() -> None:
+    piece = ItemDelta(session_id=S, item_id="r", item_type="reasoning", text="hm", raw_part=0)
+    assert kinds(piece) == ["reasoning_raw_content_delta"]
+    whole = Reasoning(id="r", text="a\n\nb", parts=("a", "b"), raw=("hm",))
+    item, *older = told(ended(whole))
+    assert (item["item"]["summary_text"], item["item"]["raw_content"]) == (["a", "b"], ["hm"])
+    assert [message["text"] for message in older] == ["a", "b"]
+    assert kinds(ended(Reasoning(id="r", text="hm", raw=("hm",)))) == ["item_completed"]
 
 
 def test_changes_are_told_by_their_kind() -> None:

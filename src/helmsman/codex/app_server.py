@@ -58,6 +58,8 @@ _UNWANTED_NOTIFICATIONS: Final = (
     "rawResponseItem/completed",
     "mcpServer/startupStatus/ready",
 )
+_FACTS: Final = ("path", "modelProvider", "approvalsReviewer", "activePermissionProfile", "reasoningEffort")
+"""What an answer says of a thread that only those want who tell it on."""
 _NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
 _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
@@ -112,6 +114,7 @@ class Thread:
     is_active: bool = False
     running_turn: str | None = None
     turns: tuple[Mapping[str, Any], ...] = ()
+    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,7 +473,7 @@ def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
 
 
 def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
-    known = ("model", "reasoningEffort", "collaborationMode", "cwd", "approvalPolicy", "sandbox")
+    known = ("model", "collaborationMode", "cwd", "approvalPolicy", "sandbox", *_FACTS)
     return {key: answer[key] for key in known if key in answer}
 
 
@@ -500,6 +503,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         is_active=isinstance(status, dict) and status.get("type") == "active",
         running_turn=_text(next(running, None)),
         turns=known_turns,
+        facts={name: raw[name] for name in _FACTS if raw.get(name) is not None},
     )
 
 

@@ -95,6 +95,10 @@ class AppServerExtras:
     async def account(self) -> Account:
         return await self._api.account()
 
+    @property
+    def known_rate_limits(self) -> RateLimitsReported | None:
+        return self._engine.rate_limits
+
     async def rate_limits(self) -> RateLimitsReported | None:
         """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""
         try:

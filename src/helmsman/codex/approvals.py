@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.normalise import file_change_diff
+from helmsman.codex.normalise.items import command_actions
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.questions import (
     ABORT,
@@ -92,6 +93,7 @@ def read_question(request: IncomingRequest, session_id: str, around: Surrounding
         agent_id=thread_id if thread_id != session_id else None,
         prompts=prompts,
         details={key: value for key, value in details.items() if value is not None},
+        asides=_command_asides(params) if kind == "command_approval" else {},
     )
 
 
@@ -143,6 +145,16 @@ def _read_command(params: Mapping[str, Any], _around: Surroundings) -> _Read:
         "networkContext": params.get("networkApprovalContext"),
     }
     return "command_approval", (Prompt(text=text, options=options),), details
+
+
+def _command_asides(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What Codex takes the command for, the rule of its own it would make, and the environment it runs in."""
+    asides = {
+        "actions": command_actions(params.get("commandActions")),
+        "rule": params.get("proposedExecpolicyAmendment"),
+        "environment": _text(params, "environmentId"),
+    }
+    return {key: value for key, value in asides.items() if value is not None}
 
 
 def _read_file_change(params: Mapping[str, Any], around: Surroundings) -> _Read:

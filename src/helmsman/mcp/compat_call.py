@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ConfigDict, Field
 
-from helmsman.mcp.compat_events import Translation
+from helmsman.mcp.compat_events import Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.waiting import session_progress, tell_progress
@@ -23,6 +23,7 @@ from helmsman.mcp.waiting import session_progress, tell_progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.engine import Engine
     from helmsman.events import Event
     from helmsman.mcp.compat_events import CodexEvent
     from helmsman.mcp.toolset import Call
@@ -68,6 +69,7 @@ class CallInFlight:
         self._call = call
         self.is_new = is_new
         self._session_id: str | None = None
+        self._engine: Engine | None = None
         self._translation: Translation | None = None
         self._queue: deque[CodexEvent] = deque()
         self._news = anyio.Event()
@@ -86,6 +88,7 @@ class CallInFlight:
         if self._translation is None:
             name = str(self._call.context.request_id) if self.is_new else None
             self._translation = Translation(session.id, directory=session.directory, turn_name=name, is_new=self.is_new)
+        self._engine = session.engine
         for told in self._translation.take(event):
             if len(self._queue) < _BACKLOG or not told.message["type"].endswith("_delta"):
                 self._queue.append(told)
@@ -105,9 +108,16 @@ class CallInFlight:
             while self._queue:
                 told = self._queue.popleft()
                 meta = {"requestId": context.request_id, "threadId": self._session_id}
-                params = {"_meta": meta, "id": told.id, "msg": told.message}
+                message = told.message
+                if message["type"] == "token_count":  # Codex tells of the limits just after the tokens
+                    message = {**message, "rate_limits": self._rate_limits()}
+                params = {"_meta": meta, "id": told.id, "msg": message}
                 notification = cast("Any", _Notification(params=params))
                 await context.session.send_notification(notification, context.request_id)
+
+    def _rate_limits(self) -> dict[str, Any] | None:
+        extras = None if self._engine is None else self._engine.extras
+        return None if extras is None else rate_limits(extras.known_rate_limits)
 
     async def tell_progress(self, session: Session) -> None:
         """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""

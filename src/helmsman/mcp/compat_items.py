@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os.path
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -25,12 +26,13 @@ from helmsman.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from helmsman.events import PathChange
+    from helmsman.events import CommandAction, PathChange
 
 Message: TypeAlias = dict[str, Any]
 
+_CITED: Final = {"threadIds": "rolloutIds"}
 _SHELL_WORDS: Final = 3
 """`/bin/bash -lc SCRIPT`: Codex runs everything this way."""
 
@@ -44,9 +46,15 @@ def shown(item: Item, *, ended: bool) -> Message | None:
         case AgentMessage():
             phase = {"phase": item.phase} if item.phase is not None else {}
             content = {"type": "Text", "text": item.text if ended else ""}
-            return {"type": "AgentMessage", "id": item.id, "content": [content], **phase}
+            citation = {"memory_citation": _citation(item)} if item.memory_citation is not None else {}
+            return {"type": "AgentMessage", "id": item.id, "content": [content], **phase, **citation}
         case Reasoning():
-            return {"type": "Reasoning", "id": item.id, "summary_text": _parts(item)}
+            return {
+                "type": "Reasoning",
+                "id": item.id,
+                "summary_text": _parts(item),
+                "raw_content": list(item.raw or ()),
+            }
         case ProposedPlan():
             return {"type": "Plan", "id": item.id, "text": item.text}
         case CommandExecution():
@@ -57,9 +65,9 @@ def shown(item: Item, *, ended: bool) -> Message | None:
             return {"type": "FileChange", "id": item.id, "changes": changes_by_path(item.changes), **status}
         case McpToolCall():
             outcome = {**_mcp_result(item), "status": item.status} if ended else {"status": "inProgress"}
-            return {"type": "McpToolCall", "id": item.id, **_invocation(item), **outcome}
+            return {"type": "McpToolCall", "id": item.id, **_invocation(item), **outcome, **_took(item.duration_ms)}
         case WebSearch():
-            return {"type": "WebSearch", "id": item.id, "query": item.query}
+            return {"type": "WebSearch", "id": item.id, "query": item.query, **_action(item)}
         case ImageView():
             return {"type": "ImageView", "id": item.id, "path": item.path}
         case ContextCompaction():
@@ -92,7 +100,8 @@ def ended(item: Item) -> list[Message]:
             }
             return [{"type": "user_message", "message": item.text, **nothing}]
         case AgentMessage():
-            return [{"type": "agent_message", "message": item.text, "phase": item.phase}]
+            citation = {"memory_citation": _citation(item)}
+            return [{"type": "agent_message", "message": item.text, "phase": item.phase, **citation}]
         case Reasoning():
             return [{"type": "agent_reasoning", "text": part} for part in _parts(item)]
         case CommandExecution():
@@ -103,11 +112,10 @@ def ended(item: Item) -> list[Message]:
             return [{"type": "patch_apply_end", "call_id": item.id, **success, "changes": changes}]
         case McpToolCall():
             result = {"Err": item.error} if item.error is not None else {"Ok": _mcp_result(item)["result"]}
-            return [
-                {"type": "mcp_tool_call_end", "call_id": item.id, "invocation": _invocation(item), "result": result}
-            ]
+            call = {"type": "mcp_tool_call_end", "call_id": item.id, "invocation": _invocation(item)}
+            return [{**call, **_took(item.duration_ms), "result": result}]
         case WebSearch():
-            return [{"type": "web_search_end", "call_id": item.id, "query": item.query}]
+            return [{"type": "web_search_end", "call_id": item.id, "query": item.query, **_action(item)}]
         case ImageView():
             return [{"type": "view_image_tool_call", "call_id": item.id, "path": item.path}]
         case ContextCompaction():
@@ -124,10 +132,35 @@ def command_words(command: str) -> list[str]:
         return [command]
 
 
-def parsed_command(words: list[str]) -> list[Message]:
-    """What a command does. Whether it reads, lists or searches only Codex knows: `unknown` is always true."""
-    script = words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)
-    return [{"type": "unknown", "cmd": script}]
+def parsed_command(words: list[str], actions: Sequence[CommandAction] | None, directory: str | None) -> list[Message]:
+    """What a command does, as Codex sees it; where it did not say, `unknown` is always true."""
+    if not actions:
+        return [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
+    return [_parsed(action, directory) for action in actions]
+
+
+def _parsed(action: CommandAction, directory: str | None) -> Message:
+    parsed: Message = {"type": action.kind, "cmd": action.command}
+    match action.kind:
+        case "read":
+            return {**parsed, "name": action.name, "path": _path_as_written(action, directory)}
+        case "search":
+            return {**parsed, "query": action.query, "path": action.path}
+        case "list_files":
+            return {**parsed, "path": action.path}
+        case _:
+            return parsed
+
+
+def _path_as_written(action: CommandAction, directory: str | None) -> str | None:
+    """The file that is read, as the command names it: Codex's app-server makes the path absolute."""
+    if action.path is None or directory is None:
+        return action.path
+    path = Path(os.path.normpath(action.path))
+    for word in command_words(action.command):
+        if os.path.normpath(Path(directory, word)) == str(path):
+            return word
+    return str(path.relative_to(directory)) if path.is_relative_to(directory) else action.path
 
 
 def changes_by_path(changes: Iterable[PathChange]) -> Message:
@@ -142,17 +175,43 @@ def _file_change(change: PathChange) -> Message:
 
 
 def _parts(item: Reasoning) -> list[str]:
-    return [item.text] if item.text else []
+    """The parts of the summary; where there is none, the text is what was thought word for word."""
+    if item.parts is not None:
+        return list(item.parts)
+    return [] if item.text == "\n\n".join(item.raw or ()) else [item.text]
+
+
+def _citation(item: AgentMessage) -> Message | None:
+    """The memories that a message rests on; the sessions they come from had another name in the original."""
+    if item.memory_citation is None:
+        return None
+    return {_CITED.get(name, name): value for name, value in item.memory_citation.items()}
+
+
+def _action(item: WebSearch) -> Message:
+    return {"action": item.action} if item.action is not None else {}
+
+
+def _took(milliseconds: int | None) -> Message:
+    """A duration, where Codex told one."""
+    if milliseconds is None:
+        return {}
+    return {"duration": {"secs": milliseconds // 1000, "nanos": milliseconds % 1000 * 1_000_000}}
 
 
 def _command(item: CommandExecution) -> Message:
     words = command_words(item.command)
     directory = Path(item.directory).as_uri() if item.directory and Path(item.directory).is_absolute() else None
-    return {"command": words, "cwd": directory, "parsed_cmd": parsed_command(words)}
+    told = {"process_id": item.process_id, "source": item.source}
+    return {
+        "command": words,
+        "cwd": directory,
+        "parsed_cmd": parsed_command(words, item.actions, item.directory),
+        **{name: value for name, value in told.items() if value is not None},
+    }
 
 
 def _command_result(item: CommandExecution) -> Message:
-    seconds, milliseconds = divmod(item.duration_ms or 0, 1000)
     return {
         "status": item.status,
         "stdout": item.output,
@@ -160,7 +219,7 @@ def _command_result(item: CommandExecution) -> Message:
         "aggregated_output": item.output,
         "formatted_output": item.output,
         "exit_code": item.exit_code,
-        "duration": {"secs": seconds, "nanos": milliseconds * 1_000_000},
+        **_took(item.duration_ms or 0),
     }
 
 
@@ -175,4 +234,5 @@ def _invocation(item: McpToolCall) -> Message:
 def _mcp_result(item: McpToolCall) -> Message:
     if item.error is not None:
         return {"error": {"message": item.error}}
-    return {"result": {"content": [{"type": "text", "text": item.result or ""}]}}
+    structured = {"structuredContent": item.structured} if item.structured is not None else {}
+    return {"result": {"content": [{"type": "text", "text": item.result or ""}], **structured}}

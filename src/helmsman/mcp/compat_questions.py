@@ -37,14 +37,20 @@ def asked(question: Question, item: Item | None) -> Message | None:
     match question.type:
         case "command_approval":
             words = command_words(question.details.get("command") or "")
+            directory = question.details.get("directory")
+            told = {
+                "environmentId": question.asides.get("environment"),
+                "proposed_execpolicy_amendment": question.asides.get("rule"),
+            }
             return {
                 "type": "exec_approval_request",
                 "call_id": question.item_id,
                 "command": words,
-                "cwd": question.details.get("directory"),
+                "cwd": directory,
                 "reason": question.details.get("reason"),
+                **{name: value for name, value in told.items() if value is not None},
                 "available_decisions": _offered(question),
-                "parsed_cmd": parsed_command(words),
+                "parsed_cmd": parsed_command(words, question.asides.get("actions"), directory),
             }
         case "patch_approval":
             changes = changes_by_path(item.changes) if isinstance(item, FileChange) else {}

@@ -24,6 +24,7 @@ from helmsman.events import (
     PlanStep,
     RateLimit,
     RateLimitsReported,
+    ServerStarting,
     SessionRenamed,
     SettingsApplied,
     TodoList,
@@ -37,7 +38,7 @@ from helmsman.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.events import StepStatus, TurnOutcome
+    from helmsman.events import ServerState, StepStatus, TurnOutcome
 
 PLAN_ITEM_ID: Final = "plan"
 """Codex's plan is not an item and has no id; a turn has one plan."""
@@ -49,6 +50,11 @@ _OUTCOMES: Final[Mapping[str, TurnOutcome]] = {
 }
 _STEP_STATUSES: Final[Mapping[str, StepStatus]] = {"inProgress": "in_progress", "completed": "completed"}
 _RATE_LIMIT_WINDOWS: Final = ("primary", "secondary")
+_SERVER_STATES: Final[Mapping[str, ServerState]] = {
+    "starting": "starting",
+    "ready": "ready",
+    "cancelled": "cancelled",
+}
 
 
 def from_app_server(method: object, params: object) -> Event | None:
@@ -148,6 +154,19 @@ def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]]
     return handler
 
 
+def _raw_reasoning(params: Mapping[str, Any]) -> Event | None:
+    piece = text(params.get("delta"))
+    if not piece:
+        return None
+    return ItemDelta(
+        **_where(params),
+        item_id=text(params.get("itemId")),
+        item_type="reasoning",
+        text=piece,
+        raw_part=integer(params.get("contentIndex")) or 0,
+    )
+
+
 def _reasoning_part_added(params: Mapping[str, Any]) -> Event | None:
     """A further part of the summary: the item joins its parts with an empty line, and so does whoever follows live."""
     if not integer(params.get("summaryIndex")):
@@ -165,11 +184,14 @@ _REASONING_PART_SEPARATOR: Final = "\n\n"
 
 def _token_usage(params: Mapping[str, Any]) -> Event:
     usage = mapping(params.get("tokenUsage"))
+    total, last = usage.get("total"), usage.get("last")
     return UsageReported(
         **_where(params),
-        total=_usage(usage.get("total")),
-        last=_usage(usage.get("last")),
+        total=_usage(total),
+        last=_usage(last),
         context_window=integer(usage.get("modelContextWindow")),
+        cache_written=integer(mapping(total).get("cacheWriteInputTokens")),
+        last_cache_written=integer(mapping(last).get("cacheWriteInputTokens")),
     )
 
 
@@ -191,7 +213,7 @@ def _rate_limits(params: Mapping[str, Any]) -> Event | None:
     plan = optional_text(snapshot.get("planType"))
     if not limits and plan is None:
         return None
-    return RateLimitsReported(**_where(params), limits=limits, plan=plan)
+    return RateLimitsReported(**_where(params), limits=limits, plan=plan, snapshot=snapshot)
 
 
 def _rate_limit(window_name: str, snapshot: Mapping[str, Any]) -> RateLimit | None:
@@ -257,11 +279,19 @@ def _model_rerouted(params: Mapping[str, Any]) -> Event:
 
 
 def _mcp_server_status(params: Mapping[str, Any]) -> Event | None:
-    if params.get("status") != "failed":
-        return None
-    message = f"The MCP server {text(params.get('name'))} could not be started"
+    server, status, where = text(params.get("name")), text(params.get("status")), _where(params)
+    if status != "failed":
+        state = _SERVER_STATES.get(status)  # of whose session, Codex says since 0.145
+        return ServerStarting(**where, server=server, state=state) if state and where["session_id"] else None
+    message = f"The MCP server {server} could not be started"
     error = text(params.get("error"))
-    return Notice(**_where(params), kind="warning", message=f"{message}: {error}" if error else f"{message}.")
+    return Notice(
+        **where,
+        kind="warning",
+        message=f"{message}: {error}" if error else f"{message}.",
+        server=server,
+        error=error or None,
+    )
 
 
 _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
@@ -278,7 +308,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "item/plan/delta": _delta("plan"),
     "item/reasoning/summaryPartAdded": _reasoning_part_added,
     "item/reasoning/summaryTextDelta": _delta("reasoning"),
-    "item/reasoning/textDelta": _delta("reasoning"),
+    "item/reasoning/textDelta": _raw_reasoning,
     "item/started": _item_started,
     "mcpServer/startupStatus/updated": _mcp_server_status,
     "model/rerouted": _model_rerouted,

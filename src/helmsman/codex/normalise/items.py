@@ -19,6 +19,7 @@ from helmsman.events import (
     AgentMessage,
     AgentState,
     CollabToolCall,
+    CommandAction,
     CommandExecution,
     ContextCompaction,
     DynamicToolCall,
@@ -36,7 +37,7 @@ from helmsman.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.events import Item, ItemStatus
+    from helmsman.events import ActionKind, Item, ItemStatus
 
 _STATUSES: Final[Mapping[str, ItemStatus]] = {
     "inProgress": "in_progress",
@@ -46,6 +47,7 @@ _STATUSES: Final[Mapping[str, ItemStatus]] = {
     "declined": "failed",
     "interrupted": "failed",
 }
+_ACTIONS: Final[Mapping[str, ActionKind]] = {"read": "read", "listFiles": "list_files", "search": "search"}
 _IMAGE_INPUTS: Final = frozenset({"image", "localImage"})
 _DECLINED_OUTPUT: Final = "exec command rejected by user"
 """Codex 0.93 ends a declined command twice, the second time as failed with this output."""
@@ -91,13 +93,23 @@ def _user_message(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -
 
 def _agent_message(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
     return AgentMessage(
-        id=item_id, status=status, text=text(fields.get("text")), phase=optional_text(fields.get("phase"))
+        id=item_id,
+        status=status,
+        text=text(fields.get("text")),
+        phase=optional_text(fields.get("phase")),
+        memory_citation=mapping(fields.get("memoryCitation")) or None,
     )
 
 
 def _reasoning(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    parts = texts(fields.get("summary")) or texts(fields.get("content"))
-    return Reasoning(id=item_id, status=status, text="\n\n".join(parts))
+    parts, raw = texts(fields.get("summary")), texts(fields.get("content"))
+    return Reasoning(
+        id=item_id,
+        status=status,
+        text="\n\n".join(parts or raw),
+        parts=tuple(parts) if len(parts) > 1 else None,
+        raw=tuple(raw) or None,
+    )
 
 
 def _proposed_plan(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
@@ -119,6 +131,24 @@ def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStat
         and fields.get("processId") is None,
         declined=fields.get("status") == "declined" or output == _DECLINED_OUTPUT,
         duration_ms=integer(fields.get("durationMs")),
+        actions=command_actions(fields.get("commandActions")),
+        process_id=optional_text(fields.get("processId")),
+        source=snake_case(text(fields.get("source"))) or None,
+    )
+
+
+def command_actions(raw: Any) -> tuple[CommandAction, ...] | None:
+    """What Codex takes a command for, where it says so."""
+    return tuple(_command_action(mapping(action)) for action in sequence(raw)) or None
+
+
+def _command_action(action: Mapping[str, Any]) -> CommandAction:
+    return CommandAction(
+        kind=_ACTIONS.get(text(action.get("type")), "unknown"),
+        command=text(action.get("command")),
+        name=optional_text(action.get("name")),
+        path=optional_text(action.get("path")),
+        query=optional_text(action.get("query")),
     )
 
 
@@ -142,7 +172,9 @@ def mcp_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -
         tool=text(fields.get("tool")),
         arguments=fields.get("arguments"),
         result=_tool_result(result) if result else None,
+        structured=_structured(result),
         error=optional_text(error) or optional_text(mapping(error).get("message")),
+        duration_ms=integer(fields.get("durationMs")),
     )
 
 
@@ -150,13 +182,17 @@ def _tool_result(result: Mapping[str, Any]) -> str:
     shown = _content_text(result.get("content"))
     if shown:
         return shown
-    structured = result.get("structuredContent", result.get("structured_content"))
+    structured = _structured(result)
     if structured is None:
         return ""
     try:
         return json.dumps(structured, ensure_ascii=False)
     except (RecursionError, TypeError, ValueError):  # nested beyond what can be written
         return ""
+
+
+def _structured(result: Mapping[str, Any]) -> Any:
+    return result.get("structuredContent", result.get("structured_content"))
 
 
 def _content_text(content: Any) -> str:
@@ -185,7 +221,10 @@ def web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> W
         or text(action.get("pattern"))
         or text(action.get("url"))
     )
-    return WebSearch(id=item_id, status=status, query=query)
+    known = {name: value for name, value in action.items() if value is not None}
+    if isinstance(known.get("type"), str):
+        known["type"] = snake_case(known["type"])
+    return WebSearch(id=item_id, status=status, query=query, action=known or None)
 
 
 def _collab_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
