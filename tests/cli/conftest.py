@@ -125,7 +125,7 @@ class Cli:
 
 @pytest.fixture(autouse=True)
 def _measured_in_a_third_of_the_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring coverage makes a command take twice as long, so only some tests do: always the same, found by their names."""
+    """Measuring coverage makes a command take twice as long, so some tests do: always the same, by their names."""
     if zlib.crc32(request.node.nodeid.encode()) % 3:
         for name in [name for name in os.environ if name.startswith("COV")]:
             monkeypatch.delenv(name)
