@@ -28,40 +28,45 @@ class Sample:
         return statistics.quantiles(self.values, n=100, method="inclusive")[percent - 1]
 
     def in_ms(self) -> str:
-        low, high = self.percentile(25) * 1000, self.percentile(75) * 1000
-        return f"{self.median * 1000:.3g} ms ({low:.3g}–{high:.3g})"
+        median, low, high = (_ms(seconds) for seconds in (self.median, self.percentile(25), self.percentile(75)))
+        return f"{median} ms ({low}–{high})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g}" if seconds < 1 else f"{seconds * 1000:,.0f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table. `ratio` is what a goal that is a ratio is compared with."""
+    """One line of the table. `ratio` is what a goal that is a ratio is compared with; a row without a goal is only told."""
 
     what: str
     goal: str
     helmsman: str
     beside: str
     ratio: float | None = None
-    met: bool
+    met: bool | None
 
     def __str__(self) -> str:
         ratio = "" if self.ratio is None else f", ratio {self.ratio:.2f}"
-        return f"{self.what}: {self.helmsman}; {self.beside}{ratio} (goal: {self.goal}: {verdict(self)})"
+        goal = "" if self.met is None else f" (goal: {self.goal}: {verdict(self)})"
+        return f"{self.what}: {self.helmsman}; {self.beside}{ratio}{goal}"
 
 
 def verdict(row: Row) -> str:
-    return "met" if row.met else "NOT met"
+    return "" if row.met is None else "met" if row.met else "NOT met"
 
 
-def compared(what: str, ours: Sample, theirs: Sample, their_name: str, at_most: float) -> Row:
-    """A row whose goal is a ratio of medians."""
+def compared(what: str, ours: Sample, theirs: Sample, their_name: str, at_most: float | None) -> Row:
+    """A row whose goal is a ratio of medians; or with no goal, and only the ratio."""
     ratio = ours.median / theirs.median
     return Row(
         what=what,
-        goal=f"at most {at_most:g} × {their_name}",
+        goal="none" if at_most is None else f"at most {at_most:g} × {their_name}",
         helmsman=ours.in_ms(),
         beside=f"{their_name} {theirs.in_ms()}",
         ratio=ratio,
-        met=ratio <= at_most,
+        met=None if at_most is None else ratio <= at_most,
     )
 
 

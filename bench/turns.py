@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ROUNDS = 30
 SLOW_ROUNDS = 8
 STARTS = 100
+IN_A_ROW = 10
+ROWS = 5
 PAUSE = 0.15
 """Between two turns: nobody starts the next session in the very moment the last one ends."""
 
@@ -63,6 +65,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
                     f"a turn of {name}, `codex_start` and `codex_wait`", quick["sessions"], quick["bare"], "bare", 1.05
                 ),
             ]
+        rows += await _in_a_row(place, bare, builtin, compat)
         # These come last of the warm ones: every thread that is loaded makes a Codex a little slower.
         starts = await by_turns(
             {"bare": lambda: _start_bare(bare, place), "helmsman": lambda: _start_session(sessions, place)}, STARTS
@@ -70,6 +73,30 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
         rows[:0] = _start_rows(starts["helmsman"], starts["bare"])
         rows += await _beside_slow_peers(place, stack, compat)
     return rows
+
+
+async def _in_a_row(place: Place, bare: AppServerWire, builtin: McpWire, compat: McpWire) -> list[Row]:
+    """Turns without a pause between: there is no time to open the next thread in advance."""
+
+    def many(turn: Callable[..., Awaitable[None]], client: object) -> Contender:
+        once = _timed(turn, client, place, ASK_SENTENCE)
+
+        async def mean() -> float:
+            return sum([await once() for _ in range(IN_A_ROW)]) / IN_A_ROW
+
+        return mean
+
+    times = await by_turns(
+        {"bare": many(_turn_bare, bare), "built-in": many(_turn_compat, builtin), "compat": many(_turn_compat, compat)},
+        ROWS,
+        warm_up=1,
+        pause=PAUSE,
+    )
+    what = f"a turn of a sentence, tool `codex`, {IN_A_ROW} one right after the other"
+    return [
+        compared(what, times["compat"], times["built-in"], "the built-in server", None),
+        compared(what, times["compat"], times["bare"], "bare", None),
+    ]
 
 
 async def quick_ratios(rounds: int = 12) -> dict[str, float]:
