@@ -237,13 +237,31 @@ async def test_no_mcp_server_is_started_for_nobody(
 
 
 @pytest.mark.parametrize(
-    "options", [{"trust_repository": True}, {"config": {"projects": {}}}], ids=["trusted", "with a table"]
+    "options",
+    [
+        {"trust_repository": True},
+        {"config": {"tools": {"web_search": False}}},
+    ],
+    ids=["trusted", "a table"],
 )
 async def test_none_is_opened_for_options_that_bring_in_more_than_they_say(
     helm: Helmsman, engine: AppServerEngine, git_repo: Path, options: dict[str, Any]
 ) -> None:
     for _ in range(3):
         await finished(helm, git_repo, **options)
+    assert await unused(helm, engine) == set()
+
+
+@pytest.mark.parametrize("place", ["options", "configuration"])
+async def test_none_is_opened_where_a_further_file_is_named(
+    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "brief.md").write_text("Be brief.", encoding="utf-8")
+    named = {"model_instructions_file": str(tmp_path / "brief.md")}
+    if place == "configuration":
+        codex_home.configure(**named)
+    for _ in range(3):
+        await finished(helm, git_repo, config=named if place == "options" else None)
     assert await unused(helm, engine) == set()
 
 

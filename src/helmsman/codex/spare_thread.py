@@ -140,9 +140,10 @@ def _places(directory: Path, config: Mapping[str, Any]) -> tuple[Path, ...]:
 
 
 def _is_plain(override: tuple[str, Any]) -> bool:
-    """Whether an override is a plain value: tables and paths can bring in servers, trust and further files."""
+    """Whether an override is a plain value: tables, paths and profiles can bring in servers, trust and further files."""
     key, value = override
-    return isinstance(value, str | int | float) and "." not in key and not key.endswith(_OTHER_FILES)
+    is_value = isinstance(value, str | int | float) and "." not in key
+    return is_value and key != "profile" and not key.endswith(_OTHER_FILES)
 
 
 def _names_files(config: Mapping[str, Any]) -> bool:
