@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,6 @@ from helmsman import Helmsman, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
@@ -24,6 +25,17 @@ hypothesis_settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
 hypothesis_settings.load_profile("unhurried")
+
+_QUICK_PROGRAMS = Path(__file__).parent / "quick_programs"
+
+
+def pytest_configure() -> None:
+    """Every Codex asks `lsb_release` some times when it starts; on Debian each answer takes two dozen processes.
+
+    One that says nothing makes it read /etc/os-release instead, and saves a sixth of the time of all tests.
+    """
+    os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 

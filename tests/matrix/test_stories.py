@@ -47,9 +47,9 @@ def writes(git_repo: Path) -> dict[str, Any]:
 async def exit_codes(session: Session) -> list[int | None]:
     """Those of the commands, of which Codex 0.130 to 0.145 may tell after the end of the turn."""
     with anyio.fail_after(SECONDS):
-        while any(item.status == "in_progress" for item in session.items):
+        while None in (codes := [item.exit_code for item in session.items if isinstance(item, CommandExecution)]):
             await anyio.sleep(0.01)
-    return [item.exit_code for item in session.items if isinstance(item, CommandExecution)]
+    return codes
 
 
 async def test_start(
