@@ -16,6 +16,7 @@ from helmsman.testing import add, always, call_tool, fail, hang, patch, plan, ra
 from helmsman.testing.binaries import codex_version, codex_versions
 from helmsman.testing.repository import make_repository
 from tests.compat import differences
+from tests.compat.comparison import relative, same_messages
 from tests.compat.servers import Client, Message, Server
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ SCRIPTS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_a_turn_gives_the_same_result_and_the_same_messages(
-    bench: Bench, model: ScriptedModel, name: str
-) -> None:
+async def test_a_turn_gives_the_same_result_and_thesame_messages(bench: Bench, model: ScriptedModel, name: str) -> None:
     tool, steps, arguments = SCRIPTS[name]
     model.on("go", *steps)
     seen = []
@@ -149,8 +148,24 @@ async def test_a_turn_gives_the_same_result_and_the_same_messages(
             result = await client.call(tool, {"prompt": "go", **arguments})
             seen.append((_result(result), _told(client), _asked_of_model(model)))
     assert seen[1][0] == seen[0][0]
-    _same_messages(*(told for _, told, _ in seen))
+    same_messages(*(told for _, told, _ in seen))
     assert seen[1][2] == seen[0][2]
+
+
+async def test_the_end_and_the_output_of_a_command_that_takes_its_time_are_told_whole(
+    bench: Bench, model: ScriptedModel
+) -> None:
+    model.on("go", run("sleep 0.5; echo hi; exit 3"), run("sleep 0.5"), say("ran"))
+    ends = []
+    for server in bench.both:
+        async with server.connected() as client:
+            await client.call("codex", {"prompt": "go", **WRITES})
+            first = next(event for event in client.events() if event["type"] == "exec_command_end")
+            ends.append(
+                {name: first[name] for name in ("exit_code", "stdout", "aggregated_output", "formatted_output")}
+            )
+    assert ends[1] == ends[0]
+    assert (ends[1]["exit_code"], ends[1]["aggregated_output"]) == (3, "hi\n")
 
 
 @pytest.mark.parametrize("decision", ["approved", "approved_for_session", "denied", "nonsense"])
@@ -167,7 +182,7 @@ async def test_an_approval_is_asked_for_and_answered_in_the_same_way(
             arguments = WRITES if what == "command" else READS
             result = await client.call("codex", {"prompt": "go", **arguments})
             seen.append((_result(result), forms, _told(client), (server.directory / "made.txt").exists()))
-    _same_messages(seen[0][2], seen[1][2])
+    same_messages(seen[0][2], seen[1][2])
     assert [seen[1][0], _without_ids(seen[1][1], bench.helmsman), seen[1][3]] == [
         seen[0][0],
         _without_ids(seen[0][1], bench.original),
@@ -186,8 +201,8 @@ async def test_a_call_of_an_mcp_tool_and_the_start_of_its_server_are_told_in_the
         async with server.connected() as client:
             await client.call("codex", {"prompt": "go", **WRITES})
             seen.append((_told(client), _about_servers(client)))
-    _same_messages(seen[0][0], seen[1][0])
-    _same_messages(seen[0][1], seen[1][1])
+    same_messages(seen[0][0], seen[1][0])
+    same_messages(seen[0][1], seen[1][1])
     assert [failed["server"] for failed in seen[1][1][-1]["failed"]] == ["broken"]
 
 
@@ -260,7 +275,7 @@ async def test_a_thread_goes_on_by_either_of_its_names(bench: Bench, model: Scri
             assert {result["structuredContent"]["threadId"] for result in results} == {thread}
             seen.append(([_result(result) for result in results], _told(client), model.requests[-1].user_texts))
     assert seen[1][0] == seen[0][0]
-    _same_messages(seen[0][1], seen[1][1])
+    same_messages(seen[0][1], seen[1][1])
     assert seen[1][2] == seen[0][2]
 
 
@@ -302,7 +317,7 @@ async def test_a_cancelled_call_interrupts_the_turn_and_is_not_answered(bench: B
                 result = await client.call("codex-reply", {"prompt": "again", "threadId": thread})
                 assert result["structuredContent"]["content"] == "back"
             assert not [message for message in client.received if message.get("id") == call and "method" not in message]
-    _same_messages(*told)
+    same_messages(*told)
 
 
 # --- where Helmsman ends otherwise, and to the better ----------------------------------------------------------------
@@ -526,93 +541,6 @@ def _asked_of_model(model: ScriptedModel) -> tuple[Any, ...]:
     return request.user_texts, request.body.get("instructions")
 
 
-def _same_messages(original: list[Message], ours: list[Message]) -> None:
-    was, now = _lanes(original), _lanes(ours)
-    _same_lane(was.pop("turn"), now.pop("turn"))
-    _same_lane(was.pop("tokens"), now.pop("tokens"))
-    for one, other in zip(was.values(), now.values(), strict=True):
-        both = min(len(one), len(other))  # the turn may be over before Codex tells of a command's end, with either
-        assert "exec_command_begin" in map(_kind, one[:both]) or len(one) == len(other)
-        _same_lane(one[:both], other[:both])
-
-
-def _lanes(messages: list[Message]) -> dict[str, list[Message]]:
-    """The messages, in lanes that are independent of each other: the turn, the tokens, and each command.
-
-    A command ends when it ends, before or after Codex has counted the tokens and the model has gone on. Whether the output
-    of a quick one comes in pieces differs from run to run of either server.
-    """
-    lanes: dict[str, list[Message]] = {"turn": [], "tokens": []}
-    for message in messages:
-        if message["type"] == "exec_command_output_delta":
-            continue
-        item = message.get("item", {})
-        if message["type"].startswith("exec_"):
-            lane = message["call_id"]
-        elif item.get("type") == "CommandExecution":
-            lane = item["id"]
-        else:
-            lane = "tokens" if message["type"] == "token_count" else "turn"
-        lanes.setdefault(lane, []).append(message)
-    return lanes
-
-
-def _same_lane(original: list[Message], ours: list[Message]) -> None:
-    assert [_kind(message) for message in ours] == [_kind(message) for message in original]
-    asked_about = {message["call_id"] for message in ours if message["type"] == "exec_approval_request"}
-    for was, now in zip(original, ours, strict=True):
-        _same_fields(was, now, was["type"], _left_out(now, asked_about))
-
-
-def _left_out(message: Message, asked_about: set[str]) -> frozenset[str]:
-    """The fields that a message cannot have yet."""
-    begins = message["type"] in ("item_started", "exec_command_begin")
-    command = message.get("call_id") or message.get("item", {}).get("id")
-    return differences.TOLD_LATER if begins and command in asked_about else frozenset()
-
-
-def _kind(message: Message) -> str:
-    item = message.get("item")
-    return f"{message['type']} {item['type']}" if isinstance(item, dict) else message["type"]
-
-
-def _same_fields(was: Message, now: Message, kind: str, later: frozenset[str] = frozenset()) -> None:
-    left_out = differences.LEFT_OUT_FIELDS.get(kind, frozenset()) | (later if kind in _COMMANDS else frozenset())
-    assert set(now) | left_out == set(was) | left_out, kind
-    assert not set(now) & left_out, f"{kind} has fields that are listed as left out"
-    for name in now:
-        if name in differences.MEASURED or name in _FROM_RUN_TO_RUN or (kind, name) in differences.OTHER_VALUES:
-            continue
-        if name == "item":
-            _same_fields(was[name], now[name], now[name]["type"], later)
-        elif name in _OUTPUTS:  # of a quick command Codex itself misses some, or all
-            assert _relative(now[name]) in _relative(was[name]) or _relative(was[name]) in _relative(now[name]), kind
-        elif name == "rate_limits" and now[name] is None:  # no account tells of its limits: then all of them are empty
-            assert not any(value for limit, value in was[name].items() if limit != "limit_id")
-        elif name.endswith("token_usage"):
-            _same_fields(was[name], now[name], "usage")
-        elif name == "info":
-            _same_fields(was[name], now[name], "info")
-        else:
-            assert _relative(now[name]) == _relative(was[name]), f"{kind}.{name}"
-
-
-_OUTPUTS = frozenset({"stdout", "aggregated_output", "formatted_output"})
-_COMMANDS = frozenset({"exec_command_begin", "CommandExecution"})
-_FROM_RUN_TO_RUN = frozenset(
-    {"id", "call_id", "item_id", "process_id", "rollout_path", "session_id", "thread_id", "turn_id"}
-)
-
-
-def _relative(value: Any) -> Any:
-    """A value without the place of the server's own repository."""
-    if isinstance(value, str):
-        return value.replace("/helmsman/repository", "/repository").replace("/original/repository", "/repository")
-    if isinstance(value, dict):
-        return {_relative(key): _relative(inner) for key, inner in value.items()}
-    return [_relative(inner) for inner in value] if isinstance(value, list) else value
-
-
 def _answering(client: Client, reply: Message | None) -> list[Message]:
     """Give this reply to everything the server asks; what it asked."""
     forms: list[Message] = []
@@ -629,7 +557,7 @@ def _without_ids(forms: list[Message], server: Server) -> list[Message]:
     shown = []
     for form in forms:
         assert form["codex_mcp_tool_call_id"] == form["codex_event_id"] == "2", server.name
-        shown.append(_relative({**form, "threadId": "T", "codex_call_id": "call"}))
+        shown.append(relative({**form, "threadId": "T", "codex_call_id": "call"}))
     return shown
 
 
