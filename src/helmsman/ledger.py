@@ -84,6 +84,8 @@ class _Running:
     used: Usage = field(default_factory=Usage)
     taken_over: bool = False
     """Another process began it: what it used before we came is in Codex's own record only."""
+    note_if_stopped: str | None = None
+    note_if_over: str | None = None
 
 
 class Ledger:
@@ -217,6 +219,18 @@ class Ledger:
         """Say why a task is as it is."""
         self._note(task_id, {"note": note}, urgent=True)
 
+    def explain(self, session_id: str, *, if_stopped: str, if_over: str | None = None) -> None:
+        """Say why the running turn of a session is about to be stopped. Whoever hears of its end hears why, too.
+
+        Args:
+            session_id: The session.
+            if_stopped: The note if the turn ends by being stopped.
+            if_over: The note if it ends in another way before that.
+        """
+        running = self._running.get(session_id)
+        if running is not None:
+            running.note_if_stopped, running.note_if_over = if_stopped, if_over
+
     def running_task(self, session_id: str) -> str | None:
         """The task that is the running turn of a session."""
         running = self._running.get(session_id)
@@ -240,7 +254,7 @@ class Ledger:
             del self._running[session.id]
             if running.taken_over:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
-            self._note(running.id, _ending(session, running.used), urgent=True)
+            self._note(running.id, _ending(running), urgent=True)
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
             return  # to be written within half a second anyway, and it would say the same
@@ -351,8 +365,8 @@ def _count(running: _Running, event: UsageReported) -> None:
     running.used = event.total - running.counted
 
 
-def _ending(session: Session, used: Usage) -> TaskChanges:
-    error = session.error
+def _ending(running: _Running) -> TaskChanges:
+    session, error = running.session, running.session.error
     ending: TaskChanges = {
         "status": task_status_of(session.status),
         "turn_id": session.state.turn_id,
@@ -360,9 +374,12 @@ def _ending(session: Session, used: Usage) -> TaskChanges:
         "last_event_at": _now(),
         "completed_at": _now(),  # not when it is written: the session's next turn begins after this
         "result": session.result,
-        "usage": used,
+        "usage": running.used,
         "progress": None,
     }
+    note = running.note_if_stopped if session.status == "interrupted" else running.note_if_over
+    if note is not None:
+        ending["note"] = note
     if error is not None:
         ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     return ending

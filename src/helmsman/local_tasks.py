@@ -245,20 +245,24 @@ class LocalTasks:
             task = await self.now(task)
             queued = self._take_from_queue(task)
             if queued is not None:
-                return await self._with_reason(task, reason), queued
+                if reason:
+                    self._helm.ledger.remark(task.id, _cancelled(reason))
+                return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(
                 f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
                 "Stop it there, or end that process."
             )
+        if reason:
+            self._helm.ledger.explain(session.id, if_stopped=_cancelled(reason))
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
         if task.status != "canceled":
             return task, _NOT_RUNNING
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
-        return await self._with_reason(task, reason), stopped
+        return task, stopped
 
     def _take_from_queue(self, task: Task) -> str | None:
         session = self._helm.sessions.get(task.session_id or "")
@@ -268,11 +272,6 @@ class LocalTasks:
                 self._helm.ledger.cancel(task.id, "It was cancelled before it began.")
                 return "nothing: it had not begun"
         return None
-
-    async def _with_reason(self, task: Task, reason: str | None) -> Task:
-        if reason:
-            self._helm.ledger.remark(task.id, f"It was cancelled: {reason}")
-        return await self.now(task)
 
     # --- spend -------------------------------------------------------------------------------------------------------
 
@@ -295,16 +294,20 @@ class LocalTasks:
         else:
             return
         del self._limits[task_id]
-        self._helm.in_background(lambda: self._stop_spending(session, task_id, why))
+        self._helm.ledger.explain(
+            session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
+        )
+        self._helm.in_background(lambda: self._stop_spending(session, task_id))
 
-    async def _stop_spending(self, session: Session, task_id: str, why: str) -> None:
+    async def _stop_spending(self, session: Session, task_id: str) -> None:
         try:
             await self._helm.interrupt(session.id)
         except HelmsmanError as error:
             log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
-            return
-        happened = "It was stopped" if session.status == "interrupted" else "It had ended before it could be stopped"
-        self._helm.ledger.remark(task_id, f"{happened}: {why}")
+
+
+def _cancelled(reason: str) -> str:
+    return f"It was cancelled: {reason}"
 
 
 def _is_running(command: CommandExecution) -> bool:
