@@ -222,13 +222,15 @@ class Ledger:
     def explain(self, session_id: str, *, if_stopped: str, if_over: str | None = None) -> None:
         """Say why the running turn of a session is about to be stopped. Whoever hears of its end hears why, too.
 
+        What was said first counts.
+
         Args:
             session_id: The session.
             if_stopped: The note if the turn ends by being stopped.
             if_over: The note if it ends in another way before that.
         """
         running = self._running.get(session_id)
-        if running is not None:
+        if running is not None and running.note_if_stopped is None:
             running.note_if_stopped, running.note_if_over = if_stopped, if_over
 
     def running_task(self, session_id: str) -> str | None:

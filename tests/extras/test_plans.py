@@ -160,6 +160,16 @@ async def test_stop_ends_it(helm: Helmsman, model: ScriptedModel, git_repo: Path
         await session.respond(plan.id, "approve")
 
 
+async def test_a_plan_that_is_cancelled_for_a_reason_says_the_reason(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    await asked(session)
+    task, _ = await helm.tasks.cancel(await helm.tasks.get(session.task_ids[0]), reason="not today")
+    assert (task.status, task.note) == ("canceled", "It was cancelled: not today")
+
+
 async def test_after_a_stop_the_session_works_on_in_the_ordinary_way(
     helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:

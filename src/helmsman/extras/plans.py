@@ -115,10 +115,8 @@ class Plans:
         if waiting is None:
             return
         session.own_questions.pop(waiting.question_id, None)
-        task_id = self._helm.ledger.running_task(session.id)
+        self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
         session.apply(replace(waiting.ended, outcome="interrupted"))
-        if task_id is not None:
-            self._helm.ledger.remark(task_id, _NOT_APPROVED)
         self._helm.make_room()
 
     def _answered(self, session: Session, choices: tuple[Choice, ...] | None) -> None:
