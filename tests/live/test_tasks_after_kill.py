@@ -27,7 +27,7 @@ from helmsman.codex.rollout_end import turns_of
 from helmsman.codex.rollouts import RolloutIndex
 from helmsman.concurrency import background_tasks
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import run, say
+from helmsman.testing import leaks, run, say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -242,6 +242,7 @@ async def test_after_two_hundred_kills_every_task_tells_the_truth(
     assert witnesses.asked_of_the_model() <= {task.instruction for task in tasks}
     with closing(sqlite3.connect(detached_engines / REGISTRY_NAME)) as registry:
         assert registry.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    leaks.end(leaks.stuck_sandboxes(os.environ[leaks.MARKER_VARIABLE]))
 
 
 async def until_all_tell_the_truth(helm: Helmsman, witnesses: Witnesses) -> list[Task]:

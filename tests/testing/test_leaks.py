@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+TWO_HALVES = """
+import os, sys
+with open("/proc/self/comm", "w") as name:
+    name.write("bwrap")
+word = os.eventfd(0)
+inner = os.fork()
+if inner == 0:
+    os.read(word, 8)
+print(inner, flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -43,6 +56,30 @@ def test_a_process_is_found_by_its_marker_wherever_it_is_in_the_tree() -> None:
         assert "sys.stdin.read()" in str(found)
         assert leaks.wait_until_gone(marker, set(), grace=0.1) == {found}
         leaks.end({found})
+        assert leaks.wait_until_gone(marker, set()) == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone() -> None:
+    marker = uuid.uuid4().hex
+    with subprocess.Popen(
+        [sys.executable, "-c", TWO_HALVES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {leaks.MARKER_VARIABLE: marker},
+    ) as outer:
+        assert outer.stdin is not None
+        assert outer.stdout is not None
+        inner = int(outer.stdout.readline())
+        assert leaks.stuck_sandboxes(marker) == set()
+        outer.stdin.close()
+        outer.wait(10)
+        (stuck,) = leaks.marked_processes(marker)
+        assert stuck.pid == inner
+        while not leaks.stuck_sandboxes(marker):  # it may be on its way
+            assert Path(f"/proc/{inner}").exists()
+        assert "state S" in leaks.report({stuck})
+        leaks.end({stuck})
         assert leaks.wait_until_gone(marker, set()) == set()
 
 

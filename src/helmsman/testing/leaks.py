@@ -53,6 +53,24 @@ def child_processes() -> set[LeftProcess]:
     return set(_children_from_proc() if sys.platform == "linux" else children_from_ps())
 
 
+def stuck_sandboxes(marker: str) -> set[LeftProcess]:
+    """Sandboxes that will never begin, because Codex was killed in the millisecond in which it made them (Linux).
+
+    The outer half of `bwrap` dies with Codex, and the inner one waits for ever for its word. Helmsman cannot help it when it
+    was killed itself; a test that kills at random has to end them.
+    """
+    return {process for process in marked_processes(marker) if _is_stuck_sandbox(Path("/proc", str(process.pid)))}
+
+
+def _is_stuck_sandbox(folder: Path) -> bool:
+    with contextlib.suppress(OSError, KeyError):
+        parent = Path("/proc", _status(folder)["PPid"])
+        names = [(place / "comm").read_text(encoding="utf-8").strip() for place in (folder, parent)]
+        number, _, _, count, *_ = (folder / "syscall").read_text(encoding="utf-8").split()
+        return names[0] == "bwrap" != names[1] and (number, count) == ("0", "0x8")  # it reads its eight bytes
+    return False
+
+
 def wait_until_gone(marker: str, before: set[LeftProcess], *, grace: float = _GRACE_SECONDS) -> set[LeftProcess]:
     """What a test with this marker left behind, after a moment of grace for those that are just exiting.
 
@@ -66,6 +84,11 @@ def wait_until_gone(marker: str, before: set[LeftProcess], *, grace: float = _GR
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_SECONDS)
+
+
+def report(processes: set[LeftProcess]) -> str:
+    """Each of them on a line, with what can still be seen of why it is there (Linux)."""
+    return "\n".join(f"{process}{_circumstances(process.pid)}" for process in sorted(processes, key=str))
 
 
 def end(processes: set[LeftProcess]) -> None:
@@ -94,6 +117,20 @@ def children_from_ps() -> Iterator[LeftProcess]:
         pid, parent, state, *command = line.split(maxsplit=3)
         if int(parent) == os.getpid() and command != [" ".join(listing)]:
             yield LeftProcess(int(pid), "".join(command), zombie=state.startswith("Z"))
+
+
+def _circumstances(pid: int) -> str:
+    folder = Path("/proc", str(pid))
+    with contextlib.suppress(OSError, KeyError):
+        status = _status(folder)
+        waits_in = (folder / "wchan").read_text(encoding="utf-8") or "nothing"
+        return f"\n  state {status['State']}, parent {status['PPid']}, waits in {waits_in}"
+    return ""
+
+
+def _status(folder: Path) -> dict[str, str]:
+    lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _command(folder: Path) -> str:

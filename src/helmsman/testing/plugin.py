@@ -106,5 +106,6 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     left = leaks.wait_until_gone(marker, before)
     if left:
+        circumstances = leaks.report(left)
         leaks.end(left)
-        pytest.fail("The test left processes behind:\n" + "\n".join(sorted(map(str, left))), pytrace=False)
+        pytest.fail(f"The test left processes behind:\n{circumstances}", pytrace=False)

@@ -31,11 +31,11 @@ def make_repository(folder: Path) -> Path:
     if shutil.which("git") is None:
         _make_by_hand(folder / ".git")
         return folder
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    git(folder, "config", "user.name", "Test")
-    git(folder, "config", "user.email", "test@example.org")
+    git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
+    with (folder / ".git" / "config").open("a", encoding="utf-8") as config:
+        config.write("[user]\n\tname = Test\n\temail = test@example.org\n")
     git(folder, "add", "README.md")
-    git(folder, "commit", "--quiet", "--message=First")
+    git(folder, "-c", "maintenance.auto=false", "commit", "--quiet", "--message=First")
     return folder
 
 
