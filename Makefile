@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
+# Every worker, and every process that a test starts, would compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference constraints clean
 

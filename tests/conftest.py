@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,16 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind(no_leaks: None) -> None:
     """Every test is checked for leaks."""
+
+
+@pytest.fixture(autouse=True)
+def _processes_measured_in_a_third_of_the_tests(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measuring coverage makes a command take twice as long, so some tests do: always the same, by their names."""
+    if zlib.crc32(request.node.nodeid.encode()) % 3:
+        for name in [name for name in os.environ if name.startswith("COV")]:
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

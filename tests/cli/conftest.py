@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import zlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -121,14 +120,6 @@ class Cli:
                 yield OnTerminal(terminal, process)
         finally:
             terminal.close()
-
-
-@pytest.fixture(autouse=True)
-def _measured_in_a_third_of_the_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring coverage makes a command take twice as long, so some tests do: always the same, by their names."""
-    if zlib.crc32(request.node.nodeid.encode()) % 3:
-        for name in [name for name in os.environ if name.startswith("COV")]:
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

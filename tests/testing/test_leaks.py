@@ -40,6 +40,7 @@ def waiting() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_is_found_by_its_marker_wherever_it_is_in_the_tree() -> None:
     marker = uuid.uuid4().hex
     marked = os.environ | {leaks.MARKER_VARIABLE: marker}
+    before = leaks.child_processes()
     grandchild = f"import subprocess, sys; subprocess.Popen({WAIT!r}); print('started', flush=True)"
 
     with subprocess.Popen(
@@ -54,14 +55,15 @@ def test_a_process_is_found_by_its_marker_wherever_it_is_in_the_tree() -> None:
         child.wait(10)
         (found,) = leaks.marked_processes(marker)
         assert "sys.stdin.read()" in str(found)
-        assert leaks.wait_until_gone(marker, set(), grace=0.1) == {found}
+        assert leaks.wait_until_gone(marker, before, grace=0.1) == {found}
         leaks.end({found})
-        assert leaks.wait_until_gone(marker, set()) == set()
+        assert leaks.wait_until_gone(marker, before) == set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone() -> None:
     marker = uuid.uuid4().hex
+    before = leaks.child_processes()
     with subprocess.Popen(
         [sys.executable, "-c", TWO_HALVES],
         stdin=subprocess.PIPE,
@@ -80,14 +82,15 @@ def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone() -> No
             assert Path(f"/proc/{inner}").exists()
         assert "state S" in leaks.report({stuck})
         leaks.end({stuck})
-        assert leaks.wait_until_gone(marker, set()) == set()
+        assert leaks.wait_until_gone(marker, before) == set()
 
 
 def test_own_children_are_seen_and_those_there_before_are_not_counted(waiting: subprocess.Popen[bytes]) -> None:
-    (child,) = (process for process in leaks.child_processes() if process.pid == waiting.pid)
+    children = leaks.child_processes()
+    (child,) = (process for process in children if process.pid == waiting.pid)
 
     assert leaks.wait_until_gone("no such marker", set(), grace=0.1) >= {child}
-    assert leaks.wait_until_gone("no such marker", {child}) == set()
+    assert leaks.wait_until_gone("no such marker", children) == set()
 
 
 def test_a_child_nobody_waited_for_is_a_zombie(waiting: subprocess.Popen[bytes]) -> None:

@@ -66,8 +66,9 @@ def _is_stuck_sandbox(folder: Path) -> bool:
     with contextlib.suppress(OSError, KeyError):
         parent = Path("/proc", _status(folder)["PPid"])
         names = [(place / "comm").read_text(encoding="utf-8").strip() for place in (folder, parent)]
-        number, _, _, count, *_ = (folder / "syscall").read_text(encoding="utf-8").split()
-        return names[0] == "bwrap" != names[1] and (number, count) == ("0", "0x8")  # it reads its eight bytes
+        call = (folder / "syscall").read_text(encoding="utf-8").split()
+        is_reading = (call[:1], call[3:4]) == (["0"], ["0x8"])  # eight bytes
+        return names[0] == "bwrap" != names[1] and is_reading
     return False
 
 
