@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.sessions.session import Session
+    from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +191,7 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
     git_repo: Path,
     tmp_path: Path,
     asks: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if codex_version < (0, 130, 0):
         pytest.skip("This Codex cannot listen on a Unix socket.")
@@ -200,6 +202,14 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
         Helmsman(settings, env=codex_home.env) as helm,
         Client(other.on_stdio()) as client,
     ):
+        adopt, looks = helm._known._adopt, [0]
+
+        async def adopt_at_the_second_look(session: Session, task: Task) -> bool:
+            """At the first look at the question the engine cannot be reached; nothing changes after that."""
+            looks[0] += task.input_required
+            return looks[0] > 1 and await adopt(session, task)
+
+        monkeypatch.setattr(helm._known, "_adopt", adopt_at_the_second_look)
         agent = Caller(client)
         messages = Live(helm)._messages(None)
         await anext(messages)

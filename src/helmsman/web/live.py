@@ -50,6 +50,8 @@ _WATCH_SECONDS: Final = 1.0
 _LIST_EVERY: Final = 5
 """How many looks at the registry go to one at the sessions on disk, which costs more."""
 _LIST_WATCHED: Final = 50
+_FOLLOW_TRIES: Final = 10
+"""How often what another process runs is tried that cannot be followed yet: an engine may not have begun it so far."""
 _MAX_SESSIONS: Final = 10_000
 _MAX_READERS: Final = 100
 _EVERYBODY: Final = ""
@@ -172,7 +174,7 @@ class Live:
         """While somebody listens, look whether other processes have changed something, and follow what they run."""
         version: Any = None
         listed: Any = None
-        rounds = 0
+        rounds = tries = 0
         try:
             while self._readers:
                 try:
@@ -180,8 +182,9 @@ class Live:
                     if now != version:
                         if version is not None:
                             self._mark(_EVERYBODY, "tasks")
-                        version = now
-                        await self._follow_others()
+                        version, tries = now, _FOLLOW_TRIES
+                    if tries:
+                        tries = 0 if await self._follow_others() else tries - 1
                     if rounds % _LIST_EVERY == 0:
                         found = await self._sessions_of_others()
                         if listed not in (None, found):
@@ -194,8 +197,12 @@ class Live:
         finally:
             self._watching = False
 
-    async def _follow_others(self) -> None:
-        """Attach to what runs in engines that outlive their processes: only so are its questions known here."""
+    async def _follow_others(self) -> bool:
+        """Attach to what runs in engines that outlive their processes: only so are its questions known here.
+
+        Returns whether all of it could be attached to.
+        """
+        all_followed = True
         for task in await self._helm.ledger.registry(lambda registry: registry.running()):
             if task.session_id is None or task.engine is None or task.owner == Owner.me():
                 continue
@@ -203,6 +210,8 @@ class Live:
                 await self._helm.session(task.session_id)
             except HelmsmanError as error:
                 log.debug("session %s is not followed: %s", task.session_id, error)
+            all_followed = all_followed and self._helm.ledger.running_task(task.session_id) == task.id
+        return all_followed
 
     async def _sessions_of_others(self) -> tuple[tuple[str, object], ...]:
         found, _ = await self._helm.list(limit=_LIST_WATCHED)
