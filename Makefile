@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference constraints clean
+.PHONY: help setup clients fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,8 @@ demo: $(VENV)/.runtime ## Real Codex on a scripted model: a command, a change, a
 # Without the npm registry this fails, and the tests with those clients are skipped.
 $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev
 	-@$(BIN)/python scripts/fetch_clients.py
+
+clients: $(CLIENTS)/installed.json ## Fetch the MCP clients that the tests use from the npm registry
 
 fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix
 	$(BIN)/python scripts/fetch_codex.py
