@@ -15,7 +15,7 @@ as it happens. That there are none to start, the app-server does not tell."""
 
 LEFT_OUT_FIELDS: dict[str, frozenset[str]] = {
     "session_configured": frozenset({"permission_profile"}),
-    "task_started": frozenset({"model_context_window", "collaboration_mode_kind"}),
+    "task_started": frozenset({"model_context_window"}),
     "patch_apply_begin": frozenset({"auto_approved"}),
     "patch_apply_end": frozenset({"stdout", "stderr"}),
     # Inside `item_started` and `item_completed`, by the type of the item:

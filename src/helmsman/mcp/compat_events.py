@@ -192,7 +192,12 @@ class Translation:
     def _task_started(self, turn_id: str | None) -> Message:
         self._turn_id = self._turn_name or turn_id or ""
         self._began_at = self._now()
-        return {"type": "task_started", "turn_id": self._turn_id, "started_at": int(self._began_at)}
+        return {
+            "type": "task_started",
+            "turn_id": self._turn_id,
+            "started_at": int(self._began_at),
+            "collaboration_mode_kind": "default",  # neither tool can ask for another
+        }
 
     def _end(self, event: TurnEnded) -> Message:
         if event.outcome == "failed" and event.failure is not None:
