@@ -70,11 +70,20 @@ class CodexHome:
             model_provider="scripted",
             # Failures are to be seen at once; a test of retries sets these itself.
             model_providers={"scripted": {**provider, "request_max_retries": 0, "stream_max_retries": 0}},
-            features=_quiet_features(version),
         )
         if version < (0, 115, 0):  # it would wait some seconds for a list of models from the internet
             known: dict[str, Any] = {"fetched_at": datetime.now(UTC).isoformat(), "etag": None, "models": []}
             (self.path / "models_cache.json").write_text(json.dumps(known), encoding="utf-8")
+
+    def keep_quiet(self, version: Version) -> None:
+        """Turn off what Codex does by itself at each start: ask the internet for plugins, look at the login shell.
+
+        Without them it is a seventh less work to run a test.
+        """
+        if version >= (0, 115, 0):
+            self.configure(features={"shell_snapshot": False})
+        if version >= (0, 130, 0):
+            self.configure(features={"plugins": False})
 
 
 class HomeTemplates:
@@ -110,19 +119,6 @@ def first_start(binary: Path, home: CodexHome) -> None:
     )
     if started.returncode:
         raise RuntimeError(f"{binary} does not start: {started.stderr[-2000:]}. Is it a Codex for this machine?")
-
-
-def _quiet_features(version: Version) -> dict[str, bool]:
-    """What Codex does by itself at each start and no test is about: ask the internet for plugins, look at the login shell.
-
-    Without them it is a seventh less work to run a test.
-    """
-    quiet: dict[str, bool] = {}
-    if version >= (0, 115, 0):
-        quiet["shell_snapshot"] = False
-    if version >= (0, 130, 0):
-        quiet["plugins"] = False
-    return quiet
 
 
 def classic_model(version: Version) -> str:

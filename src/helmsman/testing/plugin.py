@@ -72,7 +72,9 @@ def codex_home(
 ) -> CodexHome:
     """A fresh CODEX_HOME and HOME, configured for the scripted model."""
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
-    home.use_model(model.base_url, codex_version(codex_binary))
+    version = codex_version(codex_binary)
+    home.use_model(model.base_url, version)
+    home.keep_quiet(version)
     return home
 
 
