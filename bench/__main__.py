@@ -90,9 +90,16 @@ Medians, quartiles in parentheses.
 
 
 def check() -> bool:
-    """Compare the ratios that matter most with their bounds; whether none is clearly worse."""
+    """Compare the ratios that matter most with their bounds; whether none is clearly worse.
+
+    Where one seems to be, all are measured once more: a loss is there again, a disturbance is not.
+    """
     bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
     ratios = anyio.run(_ratios)
+    if any(ratios[name] > bound["at_most"] for name, bound in bounds.items()):
+        again = anyio.run(_ratios)
+        print("Measured again, because of", ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+        ratios = {name: min(ratio, again[name]) for name, ratio in ratios.items()}
     fine = True
     for name, bound in bounds.items():
         ratio = ratios[name]
