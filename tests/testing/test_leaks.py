@@ -16,17 +16,7 @@ if TYPE_CHECKING:
 
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
-TWO_HALVES = """
-import os, sys
-with open("/proc/self/comm", "w") as name:
-    name.write("bwrap")
-word = os.eventfd(0)
-inner = os.fork()
-if inner == 0:
-    os.read(word, 8)
-print(inner, flush=True)
-sys.stdin.read()
-"""
+TWO_HALVES = 'exec 3<>"$0"; (exec -a bwrap dd bs=8 count=1 <&3) & echo $!; read -r _'
 
 
 @pytest.fixture
@@ -61,11 +51,13 @@ def test_a_process_is_found_by_its_marker_wherever_it_is_in_the_tree() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone() -> None:
+def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone(tmp_path: Path) -> None:
     marker = uuid.uuid4().hex
     before = leaks.child_processes()
+    os.mkfifo(tmp_path / "word")
     with subprocess.Popen(
-        [sys.executable, "-c", TWO_HALVES],
+        ["bwrap", "-c", TWO_HALVES, tmp_path / "word"],
+        executable="/bin/bash",
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {leaks.MARKER_VARIABLE: marker},

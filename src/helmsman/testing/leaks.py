@@ -65,7 +65,8 @@ def stuck_sandboxes(marker: str) -> set[LeftProcess]:
 def _is_stuck_sandbox(folder: Path) -> bool:
     with contextlib.suppress(OSError, KeyError):
         parent = Path("/proc", _status(folder)["PPid"])
-        names = [(place / "comm").read_text(encoding="utf-8").strip() for place in (folder, parent)]
+        # By its first word: Codex runs it from an open file, and so the system calls it by the file's number.
+        names = [_command(place).partition(" ")[0] for place in (folder, parent)]
         call = (folder / "syscall").read_text(encoding="utf-8").split()
         is_reading = (call[:1], call[3:4]) == (["0"], ["0x8"])  # eight bytes
         return names[0] == "bwrap" != names[1] and is_reading
