@@ -30,7 +30,7 @@ from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import leaks, run, say
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from anyio.abc import Process
 
@@ -217,9 +217,21 @@ def done(request: ModelRequest) -> str:
     return f"Done with {request.last_user_text}"
 
 
+@pytest.fixture
+def no_stuck_sandboxes() -> Iterator[None]:
+    """Ends what Codex leaves when killed in the wrong millisecond. Asked for before the engines, so it comes after them."""
+    yield
+    leaks.end(leaks.stuck_sandboxes(os.environ[leaks.MARKER_VARIABLE]))
+
+
 @pytest.mark.timeout(240)
 async def test_after_two_hundred_kills_every_task_tells_the_truth(
-    model: ScriptedModel, codex_home: CodexHome, settings: Settings, detached_engines: Path, git_repo: Path
+    no_stuck_sandboxes: None,
+    model: ScriptedModel,
+    codex_home: CodexHome,
+    settings: Settings,
+    detached_engines: Path,
+    git_repo: Path,
 ) -> None:
     gate = model.gate()
     model.on("quick", lambda request: say(done(request)))
@@ -242,7 +254,6 @@ async def test_after_two_hundred_kills_every_task_tells_the_truth(
     assert witnesses.asked_of_the_model() <= {task.instruction for task in tasks}
     with closing(sqlite3.connect(detached_engines / REGISTRY_NAME)) as registry:
         assert registry.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    leaks.end(leaks.stuck_sandboxes(os.environ[leaks.MARKER_VARIABLE]))
 
 
 async def until_all_tell_the_truth(helm: Helmsman, witnesses: Witnesses) -> list[Task]:
