@@ -139,7 +139,9 @@ SCRIPTS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_a_turn_gives_the_same_result_and_thesame_messages(bench: Bench, model: ScriptedModel, name: str) -> None:
+async def test_a_turn_gives_the_same_result_and_the_same_messages(
+    bench: Bench, model: ScriptedModel, name: str
+) -> None:
     tool, steps, arguments = SCRIPTS[name]
     model.on("go", *steps)
     seen = []
