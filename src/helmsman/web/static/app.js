@@ -1,5 +1,6 @@
 // The page: which view is shown, and what is the same on all of them.
 
+import { guardAnswers } from "/answering.js";
 import { whenLoggedOut } from "/api.js";
 import { toast } from "/dom.js";
 import { listenToKeys } from "/keys.js";
@@ -59,6 +60,13 @@ function route() {
   show(name, make());
 }
 
+/** To the overview, at once: a change of the address alone would be seen only after the next keys. */
+function home() {
+  if (document.body.dataset.view === "home") return;
+  history.pushState(null, "", "#/");
+  route();
+}
+
 // --- in and out ------------------------------------------------------------------------------------------------------
 
 function logOut() {
@@ -104,9 +112,10 @@ live.addEventListener("state", (event) => {
 
 store.addEventListener("questions", () => setWaiting(store.questions.length));
 
+guardAnswers();
 listenToKeys({
   list,
-  back: () => (location.hash = "#/"),
+  home,
   interrupt: () => view?.interrupt?.checkVisibility() && view.interrupt.click(),
 });
 window.addEventListener("hashchange", route);

@@ -52,6 +52,7 @@ export function questionCard(question, { withSession }) {
 
 async function answer(card, question, answers) {
   card.inert = true;
+  const following = card.nextElementSibling; // the page may hear of the answer, and drop the card, before we do
   try {
     await post(sessionPath(question.sessionId, "questions", question.id), { answers });
   } catch (error) {
@@ -59,7 +60,7 @@ async function answer(card, question, answers) {
     toast(error.message, error.code === "question_not_open" ? "info" : "error");
     if (error.code !== "question_not_open") return;
   }
-  const next = card.nextElementSibling?.matches(".question") ? card.nextElementSibling : document.getElementById("main");
+  const next = following?.isConnected && following.matches(".question") ? following : document.getElementById("main");
   card.remove();
   next.focus({ preventScroll: true });
   store.refreshQuestions();
@@ -152,7 +153,7 @@ function askWords(area, row, option, send) {
     if (event.key === "Escape") {
       event.stopPropagation();
       back();
-    } else if (event.key === "Enter" && !event.shiftKey && event.target === field) {
+    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === field) {
       event.preventDefault();
       words.requestSubmit();
     }
