@@ -63,7 +63,7 @@ class Chromium:
             context = (await page.call("Target.createBrowserContext"))["browserContextId"]
             target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
             attached = await page.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-            page.target = attached["sessionId"]
+            page.target, page.context = attached["sessionId"], context
             for domain in ("Page", "Runtime", "Log"):
                 await page.call(f"{domain}.enable")
             await page.call("Emulation.setFocusEmulationEnabled", enabled=True)  # several windows, each as if in front
@@ -129,6 +129,7 @@ class Page:
 
     socket: ClientConnection
     target: str | None = None
+    context: str | None = None
     problems: list[str] = field(default_factory=list[str])
     """What the page complained of: scripts that failed, things the policy refused."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -198,6 +199,11 @@ class Page:
         """The window as a PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
 
+    async def allow_notifications(self) -> None:
+        """As if somebody had answered the browser's question about them with yes."""
+        allowed = {"permissions": ["notifications"], "browserContextId": self.context}
+        await self.call("Browser.grantPermissions", **allowed)
+
     # --- acting ------------------------------------------------------------------------------------------------------
 
     async def goto(self, url: str) -> None:
@@ -229,7 +235,9 @@ class Page:
                 await new Promise(requestAnimationFrame);
                 const box = one.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                const rests = box.x === before.x && box.y === before.y && !one.closest("[data-settled=no]");
+                const rests = box.x === before.x && box.y === before.y;
+                const guarded = one.closest(".question, dialog.confirm");
+                if (guarded && guarded.dataset.settled !== "yes") return null;
                 return rests && one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
             }})()"""
         )

@@ -5,6 +5,7 @@ import { whenLoggedOut } from "/api.js";
 import { toast } from "/dom.js";
 import { listenToKeys } from "/keys.js";
 import { live } from "/live.js";
+import { notificationButton, showNotices, tellOfQuestions } from "/notices.js";
 import { store } from "/store.js";
 import { setWaiting } from "/title.js";
 import { EnginesView } from "/views/engines.js";
@@ -13,6 +14,7 @@ import { HomeView } from "/views/home.js";
 import { SessionList } from "/views/list.js";
 import { LoginView } from "/views/login.js";
 import { openNewSession } from "/views/new-session.js";
+import { RulesView } from "/views/rules.js";
 import { SessionView } from "/views/session.js";
 import { TasksView } from "/views/tasks.js";
 import { UsageView } from "/views/usage.js";
@@ -27,6 +29,7 @@ const PLACES = {
   "": ["home", () => new HomeView()],
   tasks: ["tasks", () => new TasksView()],
   usage: ["usage", () => new UsageView()],
+  rules: ["rules", () => new RulesView()],
   engines: ["engines", () => new EnginesView(logOut)],
 };
 
@@ -44,6 +47,7 @@ function show(name, made) {
   }
   if (!first) view.heading.focus({ preventScroll: true }); // so that the next key and the screen reader begin here
   view.open().catch((error) => toast(error.message, "error"));
+  showNotices();
 }
 
 function route() {
@@ -111,6 +115,8 @@ live.addEventListener("state", (event) => {
 });
 
 store.addEventListener("questions", () => setWaiting(store.questions.length));
+notificationButton(document.getElementById("notify"));
+tellOfQuestions();
 
 guardAnswers();
 listenToKeys({
