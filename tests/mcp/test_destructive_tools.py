@@ -12,8 +12,9 @@ from helmsman.mcp.server import build_server
 from mcp import Client
 
 if TYPE_CHECKING:
-    from helmsman.settings import Settings
     from mcp.types import ToolAnnotations
+
+    from helmsman.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
