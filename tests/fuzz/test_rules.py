@@ -75,7 +75,7 @@ def effect(command: str) -> str:
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
         details={"command": command, "directory": "/src"},
     )
-    rules = RuleSet(rules=(Rule(effect="allow", command=ALLOWED),))
+    rules = RuleSet(rules=(Rule(effect="allow", command=ALLOWED, outside=True, prefix=True),))
     return decide(question, rules, Workspace(directory=Path("/src"))).effect
 
 
@@ -110,7 +110,8 @@ def test_a_deny_rule_is_never_weaker_than_none(command: str) -> None:
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
         details={"command": command, "directory": "/src"},
     )
-    allow, deny = Rule(effect="allow", command=ALLOWED), Rule(effect="deny", command=("rm",))
+    allow = Rule(effect="allow", command=ALLOWED, outside=True, prefix=True)
+    deny = Rule(effect="deny", command=("rm",))
     place = Workspace(directory=Path("/src"))
     without = decide(question, RuleSet(rules=(allow,)), place).effect
     both = decide(question, RuleSet(rules=(allow, deny)), place).effect
