@@ -319,6 +319,12 @@ class WorktreeError(HelmsmanError):
     code = "worktree_error"
 
 
+class ConfirmationNeeded(HelmsmanError):
+    """What was asked for loses something, and nobody said yes to that; nothing was done."""
+
+    code = "confirmation_needed"
+
+
 # --- the configuration files of MCP clients --------------------------------------------------------------------------
 
 

@@ -97,8 +97,9 @@ class Helmsman:
         memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
         self._listeners.append(self._known.on_event)
+        self.rules = RuleBook(self.settings.files, self.settings.state_dir)
         self.desk = Desk(
-            RuleBook(self.settings.files, self.settings.state_dir),
+            self.rules,
             AuditLog(self.settings.state_dir),
             timeout=self.settings.approval_timeout,
             handler=on_question,

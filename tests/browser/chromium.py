@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.lowlevel
 from websockets.asyncio.client import connect
 
 from helmsman.concurrency import background_tasks
@@ -62,9 +63,10 @@ class Chromium:
             context = (await page.call("Target.createBrowserContext"))["browserContextId"]
             target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
             attached = await page.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-            page.target = attached["sessionId"]
+            page.target, page.context = attached["sessionId"], context
             for domain in ("Page", "Runtime", "Log"):
                 await page.call(f"{domain}.enable")
+            await page.call("Emulation.setFocusEmulationEnabled", enabled=True)  # several windows, each as if in front
             await page.resize(width, height, scale)
             try:
                 yield page
@@ -127,6 +129,7 @@ class Page:
 
     socket: ClientConnection
     target: str | None = None
+    context: str | None = None
     problems: list[str] = field(default_factory=list[str])
     """What the page complained of: scripts that failed, things the policy refused."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -196,6 +199,11 @@ class Page:
         """The window as a PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
 
+    async def allow_notifications(self) -> None:
+        """As if somebody had answered the browser's question about them with yes."""
+        allowed = {"permissions": ["notifications"], "browserContextId": self.context}
+        await self.call("Browser.grantPermissions", **allowed)
+
     # --- acting ------------------------------------------------------------------------------------------------------
 
     async def goto(self, url: str) -> None:
@@ -216,7 +224,7 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def click(self, selector: str) -> None:
-        """Click in the middle of an element, once it is there, rests and is covered by nothing."""
+        """Click in the middle of an element, once it is there, rests, is covered by nothing and takes answers."""
         found = json.dumps(selector)
         place = await self.until(
             f"""(async () => {{
@@ -228,16 +236,36 @@ class Page:
                 const box = one.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
                 const rests = box.x === before.x && box.y === before.y;
+                const guarded = one.closest(".question, dialog.confirm");
+                if (guarded && guarded.dataset.settled !== "yes") return null;
                 return rests && one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
             }})()"""
         )
+        await self.click_at(*place)
+
+    async def click_at(self, x: float, y: float) -> None:
+        """Click at a place, whatever is there."""
         for kind in ("mousePressed", "mouseReleased"):
-            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def press(self, key: str) -> None:
+        await self.hold(key, times=1)
+
+    async def hold(self, key: str, *, times: int, release: bool = True) -> None:
+        """Press a key down until it has come so many times, as the keyboard repeats it."""
         code, text = _KEYS.get(key, (ord(key.upper()[0]), key))
-        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+        which = {"key": key, "code": f"Key{key.upper()}" if key.isalpha() else key, "windowsVirtualKeyCode": code}
+        for number in range(times):
+            await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, autoRepeat=number > 0, **which)
+        if release:
+            await self.call("Input.dispatchKeyEvent", type="keyUp", **which)
+
+    async def type_quickly(self, keys: str) -> None:
+        """Press keys faster than the page can follow: none waits for what the one before did."""
+        async with anyio.create_task_group() as tasks:
+            for key in keys:
+                tasks.start_soon(self.press, key)
+                await anyio.lowlevel.checkpoint()
 
     async def write(self, text: str) -> None:
         """Put text where the cursor is."""

@@ -124,7 +124,7 @@ async def test_axe_core_finds_nothing_serious(page: Page, asking: Session, theme
     await page.until_text(".session .question", "touch made.txt")
     await page.until_text(".file_change", "made.txt")
     seen["session"] = await findings(page)
-    await page.press("d")
+    await page.click("[data-answer=deny]")
     seen["reason"] = await findings(page)
     for number, tab in ((2, "changes"), (3, "turns")):
         await page.click(f"[role=tab]:nth-child({number})")

@@ -32,6 +32,19 @@ async def asking(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Sessio
     return session
 
 
+async def press_twice(page: Page, key: str) -> None:
+    """The first press shows which question is meant, the second answers it, once it has been seen for a moment."""
+    await page.press(key)
+    assert await page.get("document.activeElement.matches('.question')")
+    await settle(page)
+    await page.press(key)
+
+
+async def settle(page: Page) -> None:
+    await page.until("document.querySelector('.question').dataset.settled === 'yes'")
+    await page.get("import('/answering.js').then(({MOMENT}) => new Promise((done) => setTimeout(done, MOMENT + 250)))")
+
+
 async def done(session: Session) -> None:
     with anyio.fail_after(SECONDS):
         while session.status != "done":
@@ -54,7 +67,7 @@ async def test_a_question_is_announced_and_approved_with_a_click(page: Page, ask
 
 async def test_a_question_is_approved_with_a_key(page: Page, asking: Session, git_repo: Path) -> None:
     await page.until_text(".question", "touch made.txt")
-    await page.press("a")
+    await press_twice(page, "a")
     await done(asking)
     assert (git_repo / "made.txt").exists()
 
@@ -64,10 +77,11 @@ async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
 ) -> None:
     await page.click(".row")
     await page.until_text(".session .question", "touch made.txt")
-    await page.press("d")
+    await press_twice(page, "d")
     await page.until("document.activeElement.matches('.question textarea')")
     await page.press("Escape")
     await page.until("document.activeElement.matches('[data-answer=deny]')")
+    await settle(page)
     await page.press("d")
     await page.write("not on a Sunday")
     await page.press("Enter")
@@ -86,10 +100,13 @@ async def test_of_several_questions_the_first_key_only_shows_which_is_meant(
     await page.press("a")
     assert await page.get("document.activeElement === document.querySelector('.question')")
     assert asking.status == "awaiting_approval"
+    await settle(page)
     await page.press("a")
     await done(asking)
+    await page.until("document.querySelectorAll('.question').length === 1")
     assert second.status == "awaiting_approval"
     assert await page.get("document.activeElement.matches('.question')")
+    await settle(page)
     await page.press("a")
     await done(second)
 

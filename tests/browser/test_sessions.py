@@ -130,6 +130,7 @@ async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: Scripted
     await page.click(".row")
     await page.until_text(".agent_message", "at it")
     await page.click(".actions .danger")
+    await page.click("dialog [data-yes]")
     await page.until_text(".state", "Interrupted")
     assert session.status == "interrupted"
     assert not await page.get("document.querySelector('.actions .danger').checkVisibility()")

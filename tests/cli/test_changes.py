@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman
+from helmsman.errors import InvalidInput
 from helmsman.testing import run, say
-from helmsman.testing.repository import git
+from helmsman.testing.repository import git, make_repository
 from helmsman.worktrees.records import release
 
 if TYPE_CHECKING:
@@ -89,6 +90,46 @@ async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Le
     assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
 
 
+async def test_work_that_is_nowhere_else_is_not_dropped_without_a_yes(cli: Cli, left: Left) -> None:
+    refused = await cli.run("discard", left.id)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "would be lost: 2 changed files" in refused.stderr
+    assert "--yes" in refused.stderr
+    (said,) = (await cli.run("discard", left.id, "--json")).json
+    assert said["error"]["code"] == "confirmation_needed"
+    async with cli.on_terminal("discard", left.id) as program:
+        await program.shows("made.txt")
+        await program.shows("Drop it? [y/N]")
+        program.press("\n")
+        assert await program.exit_code() == 1
+    git(left.tree.path, "commit", "--quiet", "--allow-empty", "-m", "only here")
+    assert "1 commit, 2 changed files" in (await cli.run("discard", left.id)).stderr
+    assert left.tree.path.exists()
+    async with cli.on_terminal("discard", left.id) as program:
+        await program.shows("only here")
+        await program.shows("Drop it? [y/N]")
+        program.press("y\n")
+        assert await program.exit_code() == 0
+    assert not left.tree.path.exists()
+
+
+async def test_yes_drops_a_worktree_without_a_question(cli: Cli, left: Left) -> None:
+    (shown,) = (await cli.run("discard", "--yes", "--json", left.id)).json
+    assert len(shown["discarded"][0]["files"]) == 2
+    assert not left.tree.path.exists()
+
+
+async def test_work_that_came_after_the_question_is_not_dropped(
+    settings: Settings, left: Left, codex_home: CodexHome
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        shown = await helm.extras.changes.unsaved(left.id)
+        (left.tree.path / "later.txt").write_text("more", encoding="utf-8")
+        with pytest.raises(InvalidInput, match="look again"):
+            await helm.extras.changes.discard(left.id, losing=shown)
+        assert (left.tree.path / "later.txt").exists()
+
+
 async def test_a_dirty_tree_is_refused_with_its_files(cli: Cli, left: Left, git_repo: Path) -> None:
     (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
     done = await cli.run("apply", "--json", left.id)
@@ -110,11 +151,39 @@ async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli,
     assert (kept.exit_code, kept.stdout) == (0, "")
     assert "--force drops them" in kept.stderr
     assert left.tree.path.exists()
-    pruned = await cli.run("worktrees", "prune", "--force")
+    refused = await cli.run("worktrees", "prune", "--force")
+    assert (refused.exit_code, left.tree.path.exists()) == (2, True)
+    assert "--yes" in refused.stderr
+    async with cli.on_terminal("worktrees", "prune", "--force") as program:
+        await program.shows("2 file(s) changed")
+        await program.shows("Drop them? [y/N]")
+        program.press("\n")
+        assert await program.exit_code() == 1
+    assert left.tree.path.exists()
+    pruned = await cli.run("worktrees", "prune", "--force", "--yes")
     assert "made.txt" in pruned.stdout
     assert not left.tree.path.exists()
     assert "There are no worktrees" in (await cli.run("worktrees")).stderr
     assert "No worktree is left over" in (await cli.run("worktrees", "prune")).stderr
+
+
+async def test_prune_keeps_a_worktree_with_a_repository_or_a_commit_of_its_own(
+    cli: Cli, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("nothing", say("done"))
+    trees: list[Worktree] = []
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        for _ in range(2):
+            session = await helm.start("nothing", cwd=git_repo, worktree=True)
+            assert await session.wait(until="end", timeout=SECONDS)
+            assert session.worktree is not None
+            release(session.worktree)
+            trees.append(session.worktree)
+    make_repository(trees[0].path / "vendor")
+    git(trees[1].path, "commit", "--quiet", "--allow-empty", "-m", "only here")
+    kept = await cli.run("worktrees", "prune")
+    assert "2 worktree(s) with changes stay" in kept.stderr
+    assert all(tree.path.exists() for tree in trees)
 
 
 async def test_a_terminal_gets_a_table_of_worktrees(cli: Cli, left: Left) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from helmsman.codex.engine_records import EngineRecord
     from helmsman.testing import CodexHome
-    from tests.cli.conftest import Cli
+    from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 
@@ -63,6 +63,18 @@ async def test_a_stopped_engine_leaves_nothing_running(cli: Cli, engine: EngineR
     assert not engine.is_running
     assert not engine.directory.exists()
     assert "No engine is running" in (await cli.run("engines")).stderr
+
+
+async def test_a_person_is_asked_before_turns_under_way_are_stopped(cli: Cli, left_behind: LeaveBehind) -> None:
+    session_id = await left_behind.asking()
+    async with cli.on_terminal("engines", "stop", "--all") as program:
+        await program.shows("1 turn(s) under way are interrupted. Stop? [y/N]")
+        program.press("\n")
+        assert await program.exit_code() == 1
+    assert (await cli.run("respond", session_id)).exit_code == 5
+    async with cli.on_terminal("engines", "stop", "--all", "--yes") as program:
+        assert await program.exit_code() == 0
+        await program.shows("Stopped engine")
 
 
 async def test_all_engines_are_stopped_at_once(cli: Cli, engine: EngineRecord) -> None:

@@ -10,6 +10,7 @@ import pytest
 from helmsman.testing import Gate, say
 
 if TYPE_CHECKING:
+    from helmsman.settings import Settings
     from helmsman.testing import ScriptedModel
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -35,6 +36,29 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     nothing = await cli.run("respond", session_id)
     assert nothing.exit_code == 0
     assert "asks nothing" in nothing.stderr
+
+
+async def test_always_shows_its_rule_and_asks(cli: Cli, left_behind: LeaveBehind, settings: Settings) -> None:
+    session_id = await left_behind.asking()
+    (shown,) = (await cli.run("respond", session_id, "--json")).json
+    answer = ("respond", session_id, shown["questions"][0]["id"], "approve_always")
+    refused = await cli.run(*answer)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert '[[rules]]\neffect = "allow"' in refused.stderr
+    assert "touch made.txt" in refused.stderr
+    assert "--yes" in refused.stderr
+    async with cli.on_terminal(*answer) as program:
+        await program.shows("touch made.txt")
+        await program.shows("Keep it, and approve? [y/N]")
+        program.press("\n")
+        assert await program.exit_code() == 1
+    rules = settings.state_dir / "rules.toml"
+    assert not rules.exists()
+    assert not (cli.directory / "made.txt").exists()
+    done = await cli.run(*answer, "--yes")
+    assert done.exit_code == 0
+    assert (await cli.run("watch", session_id)).exit_code == 0
+    assert rules.read_text(encoding="utf-8").strip() in refused.stderr
 
 
 async def test_the_reason_of_a_denial_reaches_the_model(

@@ -81,15 +81,18 @@ async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: Scrip
         await program.shows("a  always allow it")
         await program.shows("deny and stop the turn")
         program.press("a")
-        await program.shows("Always allow commands that begin with")
-        await program.shows("b  back")
-        program.press("1")
+        await program.shows("This rule is kept")
+        await program.shows("git tag v1")
+        await program.shows("(y/N)")
+        program.press("y")
         await program.shows("• Tagged.")
         assert await program.exit_code() == 0
+    assert program.terminal.raw.count("\a") == 1
     async with cli.on_terminal("run", *WRITABLE, "Again") as program:
         await program.shows("→ approve (")
         await program.shows("• Tagged again.")
         assert await program.exit_code() == 0
+    assert "\a" not in program.terminal.raw
     assert "deny and stop the turn" not in program.screen
 
 

@@ -50,16 +50,23 @@ async def test_a_fork_with_a_message_runs_it(cli: Cli, model: ScriptedModel, ses
 
 
 async def test_the_last_turns_are_rolled_back(cli: Cli, model: ScriptedModel, session_id: str) -> None:
-    done = await cli.run("rollback", session_id)
+    refused = await cli.run("rollback", session_id)
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    async with cli.on_terminal("rollback", session_id) as program:
+        await program.shows("forgets its last turn, for good. Go on? [y/N]")
+        program.press("n\n")
+        assert await program.exit_code() == 1
+    done = await cli.run("rollback", session_id, "--yes")
     assert (done.exit_code, done.stdout) == (ExitCode.OK, "")
     assert "forgotten its last turn" in done.stderr
     model.on("gamma", say("third"))
     await cli.run("run", "--session", session_id, "gamma")
     assert "beta" not in model.requests[-1].user_texts
-    assert (await cli.run("rollback", session_id, "--turns", "2", "--json")).json == [
+    assert (await cli.run("rollback", session_id, "--turns", "2", "--json", "--yes")).json == [
         {"sessionId": session_id, "turns": 2}
     ]
-    too_many = await cli.run("rollback", session_id, "--turns", "1")
+    too_many = await cli.run("rollback", session_id, "--turns", "1", "--yes")
     assert too_many.exit_code == ExitCode.USAGE
     assert "has 0 turns" in too_many.stderr
 

@@ -47,6 +47,7 @@ async def test_a_question_is_answered_at_the_prompt(cli: Cli, left_behind: Leave
         assert await program.exit_code() == 0
     assert (cli.directory / "made.txt").exists()
     assert program.screen.count("Codex asks to run a command") == 1
+    assert program.terminal.raw.count("\a") == 1
 
 
 async def test_a_terminal_that_is_closed_over_a_question_answers_nothing(cli: Cli, left_behind: LeaveBehind) -> None:

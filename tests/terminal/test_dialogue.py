@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 COMMAND = ("approve", "approve_session", "deny", "abort")
+RULE = '[[rules]]\neffect = "allow"\ntext = "git push\u202e"\ndirectory = "/repo"\n\n'
 
 
 def _session() -> Session:
@@ -104,10 +105,13 @@ async def test_only_what_is_offered_can_be_chosen(terminal: PseudoTerminal) -> N
 
 async def test_a_lasting_permission_asks_for_the_prefix(terminal: PseudoTerminal) -> None:
     question = _command(
-        options=("approve", "approve_always", "deny"), prefixes=[["git", "push"], ["git", "push", "a b"]]
+        options=("approve", "approve_always", "deny"),
+        prefixes=[["git", "status"], ["git", "status", "a b"]],
+        alwaysRule=RULE,
     )
-    answer = await _answered(terminal, question, "deny", "a", "b  back", "2")
-    assert answer == ["approve_always: git push 'a b'"]
+    answer = await _answered(terminal, question, "deny", "a", "b  back", "1", "(y/N)", "y")
+    assert answer == ["approve_always: git status"]
+    assert '    command = ["git", "status"]\n    directory = "/repo"\n' in terminal.screen
 
 
 async def test_one_can_go_back_from_the_prefixes(terminal: PseudoTerminal) -> None:
@@ -116,12 +120,22 @@ async def test_one_can_go_back_from_the_prefixes(terminal: PseudoTerminal) -> No
     assert answer == ["approve"]
 
 
+async def test_the_rule_of_a_lasting_permission_is_shown_and_asked_about(terminal: PseudoTerminal) -> None:
+    question = _command(options=("approve", "approve_always", "deny"), alwaysRule=RULE)
+    moves = ("deny", "a", "(y/N)", "\n", "deny", "a", "(y/N)", "n", "deny", "a", "(y/N)", "y")
+    assert await _answered(terminal, question, *moves) == ["approve_always"]
+    assert (
+        '    [[rules]]\n    effect = "allow"\n    text = "git push\\u202e"\n    directory = "/repo"\n'
+        in terminal.screen
+    )
+
+
 @pytest.mark.parametrize("prefixes", [None, [], [[]], "git", [["git", 1]]])
 async def test_without_prefixes_a_lasting_permission_is_for_the_whole_command(
     terminal: PseudoTerminal, prefixes: object
 ) -> None:
-    question = _command(options=("approve", "approve_always"), prefixes=prefixes)
-    assert await _answered(terminal, question, "always allow it", "a") == ["approve_always"]
+    question = _command(options=("approve", "approve_always"), prefixes=prefixes, alwaysRule=RULE)
+    assert await _answered(terminal, question, "always allow it", "a", "(y/N)", "y") == ["approve_always"]
 
 
 async def test_a_hostile_command_cannot_hide_itself(terminal: PseudoTerminal) -> None:
@@ -249,6 +263,22 @@ async def test_several_questions_come_one_after_another(terminal: PseudoTerminal
             await terminal.shows("stop the turn")
             terminal.press("x")
     assert (first.answer, second.answer) == (["approve"], ["abort"])
+
+
+async def test_the_bell_rings_once_for_each_question_also_for_one_that_waits(terminal: PseudoTerminal) -> None:
+    first, second = Asking(_command("one")), Asking(_command("two"))
+    with anyio.fail_after(20), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run)
+            await terminal.shows("stop the turn")
+            assert terminal.raw.count("\a") == 1
+            tasks.start_soon(second.run)
+            await terminal.shows("\a")
+            terminal.press("y")
+            await terminal.shows("$ two")
+            await terminal.shows("stop the turn")
+            terminal.press("x")
+    assert terminal.raw.count("\a") == 2
 
 
 async def test_the_end_of_input_leaves_the_question_to_others(terminal: PseudoTerminal) -> None:

@@ -122,3 +122,26 @@ async def test_of_many_answers_at_once_exactly_one_counts(browser: Browser, asks
             tasks.start_soon(answer)
     assert sorted(outcomes) == [200] + 7 * [409]
     assert (await browser.settled(session_id))["status"] == "done"
+
+
+async def test_a_card_that_is_out_of_date_answers_no_other_question(
+    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+) -> None:
+    steps = [run(f"touch {name}", escalate="it is needed") for name in ("one", "two")]
+    model.on("touch", *steps, say("done"))
+    model.on("also", run("touch three", escalate="it is needed"), say("done"))
+    session_id = await browser.start("touch them", **asks)
+    first = await browser.question()
+    await browser.post(f"/api/sessions/{session_id}/questions/{first['id']}", answers=["approve"])
+    await browser.until(
+        "/api/questions", lambda found: [one["id"] for one in found["questions"]] not in ([], [first["id"]])
+    )
+    second = await browser.question()
+    stale = await browser.post(f"/api/sessions/{session_id}/questions/{first['id']}", 409, answers=["approve"])
+    assert stale["code"] == "question_not_open"
+    other = await browser.start("also this", **asks)
+    await browser.until("/api/questions", lambda found: len(found["questions"]) == 2)
+    elsewhere = await browser.post(f"/api/sessions/{other}/questions/{second['id']}", 409, answers=["approve"])
+    assert elsewhere["code"] == "question_not_open"
+    assert len((await browser.get("/api/questions"))["questions"]) == 2
+    assert {path.name for path in git_repo.iterdir()} & {"two", "three"} == set()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.cli.consent import can_ask
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def agree(*, agreed: bool, as_json: bool) -> ExitCode:
     """Whether to make the change: OK, or how to end without it."""
     if agreed:
         return ExitCode.OK
-    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask(as_json=as_json):
         click.echo("Nothing was changed. Add --yes to make this change.", err=True)
         return ExitCode.USAGE
     if click.confirm("Make this change?", default=False, err=True):

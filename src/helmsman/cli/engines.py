@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,27 +91,43 @@ Examples:
 )
 @click.argument("engine_id", metavar="ID", required=False)
 @click.option("--all", "every", is_flag=True, help="Stop all of them.")
+@yes_option
 @json_option
 @click.pass_obj
-def _stop(json_of_group: bool, engine_id: str | None, every: bool, as_json: bool) -> int:
-    """Stop an engine and all that runs in it: its turns are interrupted; their sessions can go on later."""
-    return stop_engines(engine_id, every=every, as_json=as_json or json_of_group)
+def _stop(json_of_group: bool, engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> int:
+    """Stop an engine and all that runs in it: its turns are interrupted; their sessions can go on later.
+
+    At a terminal you are asked first if turns are under way.
+    """
+    return stop_engines(engine_id, every=every, agreed=agreed, as_json=as_json or json_of_group)
 
 
 @reports_errors
-def stop_engines(engine_id: str | None, *, every: bool, as_json: bool) -> None:
+def stop_engines(engine_id: str | None, *, every: bool, agreed: bool, as_json: bool) -> int:
     """Stop the engine with this id (any unique beginning will do), or every one."""
     from helmsman.codex.detached import stop_engine
+    from helmsman.codex.engine_overview import engine_overviews
     from helmsman.codex.engine_records import read_records
     from helmsman.errors import InvalidInput
     from helmsman.rendering import json_line
 
     if (engine_id is None) is not every:
         raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
-    found = [record for record in read_records(_settings().state_dir) if every or record.id.startswith(engine_id or "")]
+    state_dir = _settings().state_dir
+    found = [record for record in read_records(state_dir) if every or record.id.startswith(engine_id or "")]
     if engine_id is not None and len(found) != 1:
         problem = "There is no engine" if not found else "There is more than one engine"
         raise InvalidInput(f"{problem} {engine_id}. `helmsman engines` lists them.")
+    meant = {record.id for record in found}
+    under_way = sum(
+        (engine["running"] or 0) + (engine["waiting"] or 0)
+        for engine in engine_overviews(state_dir)
+        if engine["id"] in meant
+    )
+    if under_way and not agree(
+        f"{under_way} turn(s) under way are interrupted. Stop?", agreed=agreed, as_json=as_json, otherwise=None
+    ):
+        return ExitCode.FAILED
     for record in found:
         stop_engine(record)
         if not as_json:
@@ -118,6 +136,7 @@ def stop_engines(engine_id: str | None, *, every: bool, as_json: bool) -> None:
         click.echo(json_line({"stopped": [record.id for record in found]}))
     elif not found:
         click.echo("No engine is running.", err=True)
+    return ExitCode.OK
 
 
 def _settings() -> Settings:

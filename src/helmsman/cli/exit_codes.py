@@ -43,6 +43,7 @@ _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
     (errors.TaskNotFound, ExitCode.USAGE),
     (errors.QuestionNotOpen, ExitCode.USAGE),
     (errors.AnswerInvalid, ExitCode.USAGE),
+    (errors.ConfirmationNeeded, ExitCode.USAGE),
 )
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
 from helmsman.errors import QuestionNotOpen
+from helmsman.questions import APPROVE_ALWAYS
 
 if TYPE_CHECKING:
     from helmsman.questions import Question
@@ -30,18 +32,48 @@ Examples:
 @session_argument
 @click.argument("question", required=False)
 @click.argument("answers", nargs=-1, metavar="[ANSWER]...")
+@yes_option
 @json_option
 @reports_errors
-def command(session: str, question: str | None, answers: tuple[str, ...], as_json: bool) -> int:
+def command(session: str, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool) -> int:
     """Answer a question of a session, or show what it asks when no answer is given.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
     ANSWER for each of its parts: an option, with a reason after a colon if you like, or a text where any will do. Showing
-    a question that is open gives exit code 5.
+    a question that is open gives exit code 5. `approve_always` shows the rule it would make and asks; where there is no
+    terminal to ask on, it needs --yes.
     """
-    if question is not None and answers:
-        return _answer(session, question, answers, as_json=as_json)
-    return _show(session, question, as_json=as_json)
+    if question is None or not answers:
+        return _show(session, question, as_json=as_json)
+    makes_rule = answers[0].partition(":")[0].strip() == APPROVE_ALWAYS
+    if makes_rule and not agreed and not _agree_to_rule(session, question, answers, as_json=as_json):
+        return ExitCode.FAILED
+    return _answer(session, question, answers, as_json=as_json)
+
+
+def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> bool:
+    """Whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
+    from helmsman.questions import read_answers
+    from helmsman.sessions.rules_from_answers import rule_shown_for_always
+    from helmsman.terminal.text import visible
+
+    async def look(helm: Helmsman, session_id: str) -> str | None:
+        asking = await helm.session(session_id)
+        found = next((one for one in asking.questions if one.id == question), None)
+        return None if found is None else rule_shown_for_always(found, read_answers(found, answers)[0].reason)
+
+    rule = on_session(session, look)
+    if rule is None:
+        return True
+    shown = visible(rule).strip()
+    if can_ask(as_json=as_json):
+        click.echo(f"{shown}\n", err=True)
+    return agree(
+        "This rule decides from now on without asking. Keep it, and approve?",
+        agreed=False,
+        as_json=as_json,
+        otherwise=f"This answer keeps a rule that decides from now on without asking:\n\n{shown}\n\n",
+    )
 
 
 def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> int:

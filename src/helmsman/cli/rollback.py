@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument, tell
 
 if TYPE_CHECKING:
@@ -19,24 +21,35 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   helmsman rollback 3b2d5c8e
-  helmsman rollback 3b2d5c8e --turns 3
+  helmsman rollback 3b2d5c8e --turns 3 --yes
 """,
 )
 @session_argument
 @click.option(
     "--turns", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many turns to forget."
 )
+@yes_option
 @json_option
 @reports_errors
-def command(session: str, turns: int, as_json: bool) -> None:
+def command(session: str, turns: int, agreed: bool, as_json: bool) -> int:
     """Forget the last turns of a session: Codex knows nothing of them any more. Files stay as those turns left them.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them).
+    SESSION is a session's id or a part of it (`helmsman list` shows them). Turns do not come back, so you are asked first;
+    where there is no terminal to ask on, this needs --yes.
     """
+    forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
+    question = f"Session {session} forgets {forgotten}, for good. Go on?"
+    if not agree(
+        question,
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"Session {session} would forget {forgotten}, for good.",
+    ):
+        return ExitCode.FAILED
 
     async def roll_back(helm: Helmsman, session_id: str) -> str:
         return (await helm.extras.upkeep.roll_back(session_id, turns)).id
 
     session_id = on_session(session, roll_back)
-    forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     tell(f"Session {session_id} has forgotten {forgotten}.", {"sessionId": session_id, "turns": turns}, as_json=as_json)
+    return ExitCode.OK

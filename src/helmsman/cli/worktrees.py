@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.paging import pager_option, print_paged
 
 if TYPE_CHECKING:
@@ -128,21 +130,31 @@ Example:
 """,
 )
 @click.option("--force", is_flag=True, help="Also those in which something was changed: it is lost.")
+@yes_option
 @json_option
 @click.pass_obj
-def _prune(json_of_group: bool, force: bool, as_json: bool) -> int:
-    """Drop the worktrees that are left over and in which nothing was changed."""
-    return prune_worktrees(force=force, as_json=as_json or json_of_group)
+def _prune(json_of_group: bool, force: bool, agreed: bool, as_json: bool) -> int:
+    """Drop the worktrees that are left over and in which nothing was changed.
+
+    With --force work is lost, so you are asked first; where there is no terminal to ask on, that needs --yes.
+    """
+    return prune_worktrees(force=force, agreed=agreed, as_json=as_json or json_of_group)
 
 
 @reports_errors
-def prune_worktrees(*, force: bool, as_json: bool) -> None:
+def prune_worktrees(*, force: bool, agreed: bool, as_json: bool) -> int:
     """Drop what is left over."""
     import anyio
 
     from helmsman.cli.discard import show_discarded
 
-    gone, kept = anyio.run(_dropped, _settings(), force)
+    settings = _settings()
+    found: tuple[Leftover, ...] = anyio.run(_left_over, settings)
+    lost = [one for one in found if one.unsaved]
+    if force and lost and not _agree(lost, agreed=agreed, as_json=as_json):
+        return ExitCode.FAILED
+    kept = [] if force else [one for one in found if one.files != () or one.unsaved]
+    gone: tuple[Discarded, ...] = anyio.run(_dropped, settings, [one for one in found if one not in kept])
     show_discarded(gone, as_json=as_json)
     if kept and not as_json:
         click.echo(
@@ -151,6 +163,18 @@ def prune_worktrees(*, force: bool, as_json: bool) -> None:
         )
     elif not gone and not as_json:
         click.echo("No worktree is left over. `helmsman worktrees` lists them all.", err=True)
+    return ExitCode.OK
+
+
+def _agree(changed: list[Leftover], *, agreed: bool, as_json: bool) -> bool:
+    if not agreed and can_ask(as_json=as_json):
+        _print_table([(one.worktree, _content(one)) for one in changed], no_pager=True)
+    return agree(
+        f"What was changed in {len(changed)} worktree(s) does not come back. Drop them?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"What was changed in {len(changed)} worktree(s) would be lost.",
+    )
 
 
 async def _all(settings: Settings) -> tuple[KnownWorktree, ...]:
@@ -167,14 +191,11 @@ async def _left_over(settings: Settings) -> tuple[Leftover, ...]:
         return await helm.extras.changes.leftovers()
 
 
-async def _dropped(settings: Settings, force: bool) -> tuple[tuple[Discarded, ...], list[Leftover]]:
-    """What was dropped, and what has changes in it (or cannot be looked into) and therefore stays."""
+async def _dropped(settings: Settings, found: list[Leftover]) -> tuple[Discarded, ...]:
     from helmsman.service import Helmsman
 
     async with Helmsman(settings) as helm:
-        found = await helm.extras.changes.leftovers()
-        kept = [one for one in found if not force and one.files != ()]
-        return await helm.extras.changes.prune([one for one in found if one not in kept]), kept
+        return await helm.extras.changes.prune(found)
 
 
 def _settings() -> Settings:
@@ -189,7 +210,9 @@ def _settings() -> Settings:
 def _content(leftover: Leftover) -> str:
     if leftover.files is None:
         return "not readable"
-    return f"{len(leftover.files)} file(s) changed" if leftover.files else "nothing changed"
+    if leftover.files:
+        return f"{len(leftover.files)} file(s) changed"
+    return "work of its own" if leftover.unsaved else "nothing changed"
 
 
 def _as_dict(tree: Worktree) -> dict[str, Any]:

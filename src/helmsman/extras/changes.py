@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Worktree
+    from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Unsaved, Worktree
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +116,30 @@ class Changes:
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty))
         return AppliedSession(session_id=session_id, repository=tree.repository, files=applied.files, how=applied.how)
 
-    async def discard(self, session_id: str) -> Discarded:
+    async def unsaved(self, session_id: str) -> Unsaved:
+        """What `discard` would lose: what is in the session's worktree and nowhere else.
+
+        Raises:
+            InvalidInput: It has no worktree.
+        """
+        return await anyio.to_thread.run_sync(worktrees.unsaved, await self._own_tree(session_id))
+
+    async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
         """Drop a session's worktree with its branch and all that is in it. The session itself stays, and can be read.
+
+        Args:
+            session_id: Whose worktree.
+            losing: What somebody agreed to lose; nothing is dropped if that is no longer all of it.
 
         Raises:
             SessionBusy: It is still at work.
-            InvalidInput: It has no worktree.
+            InvalidInput: It has no worktree, or there is more in it now.
             WorktreeError: Something cannot be removed.
         """
         tree = await self._own_tree(session_id)
         await self._check_idle(tree)
+        if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
+            raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
         if session is not None and session.engine is not None:
             await self._helm.interrupt(session_id)  # ends commands that its turns have left running in there

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from helmsman.errors import AnswerInvalid
 from helmsman.sessions.command_words import sensible_prefix
 from helmsman.sessions.policy import Rule, cd_target, changed_paths, place_of, sandbox_of
+from helmsman.sessions.rules_file import read_rules, rule_as_toml
 from helmsman.sessions.shell_words import parse_command
 
 if TYPE_CHECKING:
@@ -69,7 +71,22 @@ def with_prefix(rule: Rule, question: Question, workspace: Workspace, prefix: Se
     if list(prefix) not in offered:
         choices = " or ".join(shlex.join(choice) for choice in offered) or "none: answer approve_always alone"
         raise AnswerInvalid(f"{shlex.join(prefix)!r} is not a prefix that was offered. Choose {choices}.")
-    words = tuple(prefix)
+    return _for_beginning(rule, tuple(prefix))
+
+
+def rule_shown_for_always(question: Question, prefix: str | None = None) -> str | None:
+    """The rule that `approve_always` makes, with the beginning that was chosen, as it is shown to who gives that answer."""
+    text = question.details.get("alwaysRule")
+    if not isinstance(text, str) or prefix is None:
+        return text
+    (rule,) = read_rules(tomllib.loads(text), Path("rules.toml")).rules
+    try:
+        return rule_as_toml(_for_beginning(rule, tuple(shlex.split(prefix))))
+    except ValueError:  # no words, and so no answer either
+        return text
+
+
+def _for_beginning(rule: Rule, words: tuple[str, ...]) -> Rule:
     return replace(rule, text=None, command=words) if words == sensible_prefix(words) else rule
 
 

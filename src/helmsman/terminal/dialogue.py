@@ -7,6 +7,8 @@ door may answer; the question is then withdrawn and the terminal left as it was.
 from __future__ import annotations
 
 import shlex
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -25,8 +27,9 @@ from helmsman.questions import (
     REVISE,
     STOP,
 )
-from helmsman.terminal.keyboard import open_keyboard
-from helmsman.terminal.text import one_line
+from helmsman.sessions.rules_from_answers import rule_shown_for_always
+from helmsman.terminal.keyboard import has_terminal, open_keyboard
+from helmsman.terminal.text import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,12 +68,15 @@ _TYPE: Final = "t"
 _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
+_YES: Final = "y"
+_BELL: Final = "\a"
 
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
 
 async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
     """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal."""
+    _ring()
     async with _ONE_AT_A_TIME:
         with open_keyboard() as keyboard:
             if keyboard is None:
@@ -86,6 +92,14 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[s
             except anyio.get_cancelled_exc_class():
                 console.print("\n  No answer is needed any more.", style="yellow")
                 raise
+
+
+def _ring() -> None:
+    """Tell somebody who looks elsewhere that there is a question, be it one that has to wait for another."""
+    if has_terminal():
+        with suppress(OSError):  # the terminal was closed in this very moment
+            sys.stderr.write(_BELL)
+            sys.stderr.flush()
 
 
 class _Dialogue:
@@ -155,7 +169,8 @@ class _Dialogue:
                 reason = ""
             return f"{DENY}: {reason.strip()}" if reason.strip() else DENY
         if option == APPROVE_ALWAYS:
-            return await self._choose_prefix()
+            answer = await self._choose_prefix()
+            return answer if answer is not None and await self._wants_rule(answer) else None
         if option == REVISE:
             words = await self._line("  What is to be different? (Enter to go back) ")
             return f"{REVISE}: {words.strip()}" if words.strip() else None
@@ -173,6 +188,22 @@ class _Dialogue:
         self._show_choice(_BACK, "back")
         key = await self._key(choices)
         return None if key == _BACK else f"{APPROVE_ALWAYS}: {choices[key]}"
+
+    async def _wants_rule(self, answer: str) -> bool:
+        """Show the rule that the answer makes; whether it is wanted."""
+        from rich.text import Text
+
+        from helmsman.terminal.layout import fold
+
+        prefix = answer.partition(":")[2].strip() or None
+        self._console.print("\n  This rule is kept, and decides from now on without asking:\n", style="bold")
+        for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
+            for part in fold(self._console, Text(line), indent=4):
+                self._console.print(part)
+        self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
+        wanted = (await self._keyboard.key()).lower() == _YES
+        self._console.print("yes" if wanted else "no")
+        return wanted
 
     async def _ask_by_number(self, prompt: Prompt) -> str:
         for number, option in enumerate(prompt.options, start=1):

@@ -70,7 +70,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
         questions: [{question, options: [str], freeText, secret, descriptions: {option: text}}], details: {command?,
-        directory?, reason?, diff?, changes?, prefixes?, …}, directory?, summary?, agentId?}
+        directory?, reason?, diff?, changes?, prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
+        directory?, summary?, agentId?}
 
     GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
     GET /api/tasks/{idOrAlias} → Task
@@ -89,6 +90,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         tokens, most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total
         has them. `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
 
+    GET /api/rules?directory → {rules: [Rule], ownFile, problem?}: every rule that concerns work in the directory, in order
+        of files; without one, those that hold everywhere. `problem` says which file cannot be read; nothing is then
+        allowed by rule. `ownFile` is where answers keep theirs.
+        Rule = {id, effect: allow|deny|ask, description, toml, outside?, file, number, line?, removable?, ignored?: why it
+        does not count there, decidesLess?, restore?: what it needs to decide again what it did before, restoreInOwnFile?}
+
     GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
         ids of tasks
 
@@ -103,6 +110,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
+    POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
+        What rules would do with a command that Codex wants to run there; `inside`: that is proved to stay in the sandbox.
+    POST /api/rules/{id}/remove {} → {removed: Rule}; 400 where no answer made such a rule
 
 **Live**
 
@@ -127,6 +137,7 @@ from helmsman.web.acting import Acting
 from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
 from helmsman.web.reading import Reading
+from helmsman.web.rules import Rules
 from helmsman.web.transcripts import Transcripts
 
 if TYPE_CHECKING:
@@ -143,6 +154,7 @@ def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
     """The routes above. Who may use them is for the server to see to."""
     reading = Reading(helm, Transcripts(helm), Live(helm))
     acting = Acting(helm, logins)
+    rules = Rules(helm)
     looks: Mapping[str, Endpoint] = {
         "/login": acting.follow_login_link,
         "/api/overview": reading.overview,
@@ -157,6 +169,7 @@ def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
         "/api/tasks/{task_id}": reading.task,
         "/api/engines": reading.engines,
         "/api/usage": reading.usage,
+        "/api/rules": rules.listed,
         "/api/search": reading.search,
         "/api/live": reading.live,
     }
@@ -169,6 +182,8 @@ def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
         "/api/tasks/{task_id}/cancel": acting.cancel,
+        "/api/rules/explain": rules.explain,
+        "/api/rules/{rule_id}/remove": rules.remove,
     }
     return [
         *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),

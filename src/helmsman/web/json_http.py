@@ -36,6 +36,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "session_locked": 409,
     "question_not_open": 409,
     "task_not_ours": 409,
+    "invalid_setting": 409,
     "dirty_tree": 409,
     "apply_conflict": 409,
     "codex_unsupported": 409,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.mcp.status import session_status
 from helmsman.rendering import item_as_dict, session_info_as_dict, usage_as_dict
 from helmsman.tasks.model import Owner
+from helmsman.terminal.text import visible
 from helmsman.web.shortening import shortened
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
                 for prompt in question.prompts
             ],
             "details": details,
+            "alwaysRule": visible(str(question.details.get("alwaysRule") or "")) or None,
             "directory": session.directory,
             "summary": one_line(session.state.name or session.state.prompt),
             "agentId": question.agent_id,

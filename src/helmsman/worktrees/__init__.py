@@ -8,6 +8,7 @@ from helmsman.worktrees.applying import Applied, apply
 from helmsman.worktrees.changes import FileKind, FileStat, TreeDiff, diff, diff_of_directory
 from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
 from helmsman.worktrees.records import WORKTREES, Worktree, take_up, worktree_of
+from helmsman.worktrees.unsaved import Unsaved, unsaved
 
 __all__ = [
     "WORKTREES",
@@ -17,6 +18,7 @@ __all__ = [
     "FileStat",
     "Leftover",
     "TreeDiff",
+    "Unsaved",
     "Worktree",
     "apply",
     "assign",
@@ -27,5 +29,6 @@ __all__ = [
     "leftovers",
     "prune",
     "take_up",
+    "unsaved",
     "worktree_of",
 ]

@@ -9,14 +9,13 @@ import shutil
 import stat
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.changes import diff
 from helmsman.worktrees.git import Git, find_git, is_bare
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
@@ -30,6 +29,7 @@ from helmsman.worktrees.records import (
     remove_record,
     write_record,
 )
+from helmsman.worktrees.unsaved import Unsaved, changed_files, lost_commits, unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -56,10 +56,14 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A worktree that no running process has. `files` are its changes; None when it can no longer be read."""
+    """A worktree that no running process has. `files` are its changes; None when it can no longer be read.
+
+    `unsaved` is what would be lost with it.
+    """
 
     worktree: Worktree
     files: tuple[FileStat, ...] | None
+    unsaved: Unsaved = field(default_factory=Unsaved)
 
 
 # --- made ------------------------------------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ def discard(tree: Worktree) -> Discarded:
     Raises:
         WorktreeError: Something in it cannot be removed; its record stays, so that it can be tried again.
     """
-    commits, files = _lost_commits(tree), _changed_files(tree) or ()
+    commits, files = lost_commits(tree), changed_files(tree) or ()
     _remove_folder(tree.path)
     with one_at_a_time(tree):
         _remove_folder(tree.git_dir)
@@ -170,23 +174,6 @@ def discard(tree: Worktree) -> Discarded:
         kept = _remove_branch(tree)
     remove_record(tree)
     return Discarded(worktree=tree, commits=commits, files=files, branch_kept=kept)
-
-
-def _lost_commits(tree: Worktree) -> tuple[str, ...]:
-    """The commits that only this worktree and its branch have, newest first."""
-    wanted = ("HEAD", f"refs/heads/{tree.branch}")
-    others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
-    git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
-    with suppress(WorktreeError):
-        told = git.run("log", "-z", "--format=%h %s", *wanted, *others, "--").output
-        return tuple(line.decode("utf-8", "replace") for line in told.split(b"\0") if line)
-    return ()
-
-
-def _changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
-    with suppress(WorktreeError):
-        return diff(tree).files
-    return None
 
 
 def _remove_folder(folder: Path) -> None:
@@ -226,7 +213,7 @@ def leftovers(state_dir: Path, *, running: Collection[str] = ()) -> tuple[Leftov
     Nothing is removed: a session that has ended may have left work in one that nobody has looked at yet.
     """
     return tuple(
-        Leftover(worktree=tree, files=_changed_files(tree))
+        Leftover(worktree=tree, files=changed_files(tree), unsaved=unsaved(tree))
         for tree in read_records(state_dir)
         if tree.session_id not in running and not is_owned(tree)
     )

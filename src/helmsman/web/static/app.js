@@ -1,9 +1,11 @@
 // The page: which view is shown, and what is the same on all of them.
 
+import { guardAnswers } from "/answering.js";
 import { whenLoggedOut } from "/api.js";
 import { toast } from "/dom.js";
 import { listenToKeys } from "/keys.js";
 import { live } from "/live.js";
+import { notificationButton, showNotices, tellOfQuestions } from "/notices.js";
 import { store } from "/store.js";
 import { setWaiting } from "/title.js";
 import { EnginesView } from "/views/engines.js";
@@ -12,6 +14,7 @@ import { HomeView } from "/views/home.js";
 import { SessionList } from "/views/list.js";
 import { LoginView } from "/views/login.js";
 import { openNewSession } from "/views/new-session.js";
+import { RulesView } from "/views/rules.js";
 import { SessionView } from "/views/session.js";
 import { TasksView } from "/views/tasks.js";
 import { UsageView } from "/views/usage.js";
@@ -26,6 +29,7 @@ const PLACES = {
   "": ["home", () => new HomeView()],
   tasks: ["tasks", () => new TasksView()],
   usage: ["usage", () => new UsageView()],
+  rules: ["rules", () => new RulesView()],
   engines: ["engines", () => new EnginesView(logOut)],
 };
 
@@ -43,6 +47,7 @@ function show(name, made) {
   }
   if (!first) view.heading.focus({ preventScroll: true }); // so that the next key and the screen reader begin here
   view.open().catch((error) => toast(error.message, "error"));
+  showNotices();
 }
 
 function route() {
@@ -57,6 +62,13 @@ function route() {
   list.mark(null);
   const [name, make] = PLACES[place] ?? PLACES[""];
   show(name, make());
+}
+
+/** To the overview, at once: a change of the address alone would be seen only after the next keys. */
+function home() {
+  if (document.body.dataset.view === "home") return;
+  history.pushState(null, "", "#/");
+  route();
 }
 
 // --- in and out ------------------------------------------------------------------------------------------------------
@@ -103,10 +115,13 @@ live.addEventListener("state", (event) => {
 });
 
 store.addEventListener("questions", () => setWaiting(store.questions.length));
+notificationButton(document.getElementById("notify"));
+tellOfQuestions();
 
+guardAnswers();
 listenToKeys({
   list,
-  back: () => (location.hash = "#/"),
+  home,
   interrupt: () => view?.interrupt?.checkVisibility() && view.interrupt.click(),
 });
 window.addEventListener("hashchange", route);

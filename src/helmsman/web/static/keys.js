@@ -1,29 +1,37 @@
-// The keyboard. Letters do nothing while one writes, and nothing while a dialog is open.
+// The keyboard. Letters do nothing while one writes, and nothing while a dialog is open. A key acts once a press.
 
+import { hint, mayPress } from "/answering.js";
 import { openHelp } from "/views/help.js";
 import { openNewSession } from "/views/new-session.js";
 
-export function listenToKeys({ list, back, interrupt }) {
+const MAY_REPEAT = new Set(["j", "k"]);
+
+export function listenToKeys({ list, home, interrupt }) {
   const acts = {
     j: () => move(1),
     k: () => move(-1),
-    a: () => answer(["approve", "accept"]),
-    d: () => answer(["deny", "decline"]),
+    a: (event) => answer(event, ["approve", "accept"]),
+    d: (event) => answer(event, ["deny", "decline"]),
     x: interrupt,
     m: () => document.querySelector(".composer textarea")?.focus(),
     n: openNewSession,
-    "/": () => search(list),
+    "/": () => search(list, home),
     "?": openHelp,
-    Escape: () => leave(back),
+    Escape: () => leave(home),
   };
+  const held = new Set();
+  document.addEventListener("keyup", (event) => held.delete(event.code || event.key));
+  window.addEventListener("blur", () => held.clear()); // the keyup goes to another window
   document.addEventListener("keydown", (event) => {
+    const again = event.repeat || held.has(event.code || event.key);
+    held.add(event.code || event.key);
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
     if (document.querySelector("dialog[open]") || document.body.dataset.view === "login") return;
     if (isWriting(event.target) && event.key !== "Escape") return;
     const act = acts[event.key];
     if (!act) return;
     event.preventDefault();
-    act();
+    if (!again || MAY_REPEAT.has(event.key)) act(event);
   });
 }
 
@@ -42,28 +50,28 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-/** Give an answer to the question in view. Of several, the first one is only shown to be meant, and answered by the next press. */
-function answer(wanted) {
+/** Give an answer to the question that has the focus. Where none has, the first one gets it, and a further press is the answer. */
+function answer(event, wanted) {
   const cards = [...document.querySelectorAll(".question")].filter((card) => card.checkVisibility() && !card.inert);
-  const focused = cards.find((card) => card.contains(document.activeElement));
-  if (!focused && cards.length > 1) {
-    cards[0].focus();
-    return;
-  }
-  const card = focused ?? cards[0];
   const selector = wanted.map((name) => `[data-answer="${name}"]`).join(", ");
-  card?.querySelector(selector)?.click();
+  const focused = cards.find((card) => card.contains(document.activeElement));
+  if (focused) {
+    const button = focused.querySelector(selector);
+    if (button && mayPress(button, event)) button.click();
+  } else if (cards.length) {
+    cards[0].focus();
+    hint(cards[0], `This question is meant. Press ${event.key} again to answer it.`);
+  }
 }
 
-function search(list) {
-  if (!["home", "session"].includes(document.body.dataset.view)) location.hash = "#/";
-  requestAnimationFrame(() => {
-    list.field.focus();
-    list.field.select();
-  });
+/** Take what is typed from now on: the field has the focus before the next key is read. */
+function search(list, home) {
+  if (!list.field.checkVisibility()) home();
+  list.field.focus();
+  list.field.select();
 }
 
-function leave(back) {
+function leave(home) {
   if (isWriting(document.activeElement)) document.activeElement.blur();
-  else back();
+  else home();
 }

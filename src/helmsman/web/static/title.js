@@ -1,4 +1,7 @@
-// The title of the window: where one is, and how many questions wait.
+// The title and the icon of the window: where one is, and how many questions wait.
+
+const ICON = "/icon.svg";
+const ASKING_ICON = "/icon-asking.svg";
 
 let place = "Helmsman";
 let waiting = 0;
@@ -15,4 +18,7 @@ export function setWaiting(questions) {
 
 function show() {
   document.title = waiting ? `(${waiting}) ${place}` : place;
+  const icon = document.querySelector("link[rel=icon]");
+  const wanted = waiting ? ASKING_ICON : ICON;
+  if (icon.getAttribute("href") !== wanted) icon.setAttribute("href", wanted);
 }

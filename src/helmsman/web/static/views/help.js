@@ -5,9 +5,9 @@ import { freshId, h } from "/dom.js";
 const KEYS = [
   ["j, k", "to the next, the previous row"],
   ["Enter", "open the row"],
-  ["a", "approve the question in view"],
+  ["a", "approve the question that has the focus; the first press gives it the focus"],
   ["d", "deny it, with a reason"],
-  ["x", "interrupt the turn"],
+  ["x", "interrupt the turn, after a question"],
   ["m", "write a message to the session"],
   ["n", "start a new session"],
   ["/", "search"],

@@ -1,6 +1,7 @@
 // A question of Codex as a card: what one needs to see to decide, and a button for each answer.
 
 import { post, sessionPath } from "/api.js";
+import { confirmed } from "/confirm.js";
 import { freshId, h, toast } from "/dom.js";
 import { shortPath } from "/format.js";
 import { store } from "/store.js";
@@ -30,7 +31,7 @@ const LABELS = {
 const YES = new Set(["approve", "accept"]);
 const WITH_WORDS = { deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
 const REFUSALS = ["decline", "cancel"];
-const SHOWN_OTHERWISE = new Set(["paths", "changes", "files", "prefixes"]);
+const SHOWN_OTHERWISE = new Set(["paths", "changes", "files", "prefixes", "alwaysRule"]);
 
 /** A card that answers its question; `withSession` says whose it is, where that is not plain. */
 export function questionCard(question, { withSession }) {
@@ -52,6 +53,7 @@ export function questionCard(question, { withSession }) {
 
 async function answer(card, question, answers) {
   card.inert = true;
+  const following = card.nextElementSibling; // the page may hear of the answer, and drop the card, before we do
   try {
     await post(sessionPath(question.sessionId, "questions", question.id), { answers });
   } catch (error) {
@@ -59,7 +61,7 @@ async function answer(card, question, answers) {
     toast(error.message, error.code === "question_not_open" ? "info" : "error");
     if (error.code !== "question_not_open") return;
   }
-  const next = card.nextElementSibling?.matches(".question") ? card.nextElementSibling : document.getElementById("main");
+  const next = following?.isConnected && following.matches(".question") ? following : document.getElementById("main");
   card.remove();
   next.focus({ preventScroll: true });
   store.refreshQuestions();
@@ -113,14 +115,25 @@ function choices(question, part, send) {
       isYes ? h("kbd", { "aria-hidden": "true" }, "a") : null,
       option === "deny" ? h("kbd", { "aria-hidden": "true" }, "d") : null,
     );
-    button.addEventListener("click", () =>
-      option in WITH_WORDS ? askWords(area, row, option, send) : send([option]),
-    );
+    button.addEventListener("click", async () => {
+      if (option in WITH_WORDS) askWords(area, row, option, send);
+      else if (option !== "approve_always" || (await wantsRule(question))) send([option]);
+    });
     row.append(button);
   }
   area.append(row);
   if (part.freeText) area.append(freeAnswer(part, send));
   return area;
+}
+
+/** Whether the rule is wanted that "always" makes: it outlives the question, the session and this server. */
+function wantsRule(question) {
+  const rule = h("pre", { class: "code rule", tabindex: "0" }, question.alwaysRule?.trim() ?? "");
+  return confirmed({
+    title: "Always approve this?",
+    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the page Rules.")],
+    yes: "Keep the rule and approve",
+  });
 }
 
 /** Ask for the words that go with an answer, in place of the buttons. */
@@ -152,7 +165,7 @@ function askWords(area, row, option, send) {
     if (event.key === "Escape") {
       event.stopPropagation();
       back();
-    } else if (event.key === "Enter" && !event.shiftKey && event.target === field) {
+    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === field) {
       event.preventDefault();
       words.requestSubmit();
     }

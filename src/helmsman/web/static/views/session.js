@@ -1,6 +1,7 @@
 // One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
 
 import { get, post, sessionPath } from "/api.js";
+import { confirmed } from "/confirm.js";
 import { actionButton, arrange, freshId, h } from "/dom.js";
 import { count, duration, shortPath, statusPill, timeAgo, tokens } from "/format.js";
 import { live } from "/live.js";
@@ -28,9 +29,7 @@ export class SessionView {
     this.state = h("div", { class: "state" });
     this.facts = h("p", { class: "facts quiet" });
     this.note = h("p", { class: "note", hidden: true });
-    this.interrupt = actionButton("Interrupt", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () =>
-      post(sessionPath(sessionId, "interrupt")),
-    );
+    this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => this.#interrupt());
     this.questions = h("div", { class: "questions" });
     this.changes = h("div", { class: "changes scroller", tabindex: "0" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
@@ -172,6 +171,16 @@ export class SessionView {
     this.composer.show(session);
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();
+  }
+
+  async #interrupt() {
+    const sure = await confirmed({
+      title: "Interrupt this turn?",
+      about: h("p", {}, "Codex and the commands it runs are stopped where they are. What was changed until then stays changed."),
+      yes: "Interrupt",
+      no: "Let it work",
+    });
+    if (sure) await post(sessionPath(this.id, "interrupt"));
   }
 
   #showTitle() {

@@ -1,6 +1,7 @@
 // The registered tasks, local and in the cloud.
 
 import { get, post } from "/api.js";
+import { confirmed } from "/confirm.js";
 import { actionButton, arrange, h, toast } from "/dom.js";
 import { shortPath, statusPill, timeAgo } from "/format.js";
 import { live } from "/live.js";
@@ -108,6 +109,13 @@ export class TasksView {
 function taskParts(task, refresh) {
   const running = task.status === "pending" || task.status === "working";
   const cancel = async () => {
+    const sure = await confirmed({
+      title: "Cancel this task?",
+      about: [h("p", {}, task.instruction), h("p", { class: "quiet" }, "It is stopped where it is. What was changed until then stays changed.")],
+      yes: "Cancel the task",
+      no: "Let it work",
+    });
+    if (!sure) return;
     const { message } = await post(`tasks/${encodeURIComponent(task.taskId)}/cancel`);
     toast(message);
     refresh();
@@ -135,7 +143,7 @@ function taskParts(task, refresh) {
         outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
       ),
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
-      running ? actionButton("Cancel", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
+      running ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
     ),
   ];
 }

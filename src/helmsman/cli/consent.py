@@ -1,0 +1,41 @@
+"""Asking before something is done that cannot be taken back. `--yes` is the answer given beforehand; silence is no."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+
+from helmsman.errors import ConfirmationNeeded
+
+yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do it without asking.")
+
+
+def can_ask(*, as_json: bool) -> bool:
+    """Whether there is a person to ask: at a terminal, and not a program that reads JSON."""
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> bool:
+    """Whether to go on: somebody said yes, now or beforehand.
+
+    Args:
+        question: What the person at the terminal is asked.
+        agreed: Whether `--yes` was given.
+        as_json: Whether a program reads the output.
+        otherwise: Why this cannot be done where nobody can be asked; None: it is then done all the same.
+
+    Raises:
+        ConfirmationNeeded: Nobody can be asked.
+    """
+    if agreed:
+        return True
+    if not can_ask(as_json=as_json):
+        if otherwise is None:
+            return True
+        raise ConfirmationNeeded(f"{otherwise} Nothing was done. Add --yes to do it.")
+    if click.confirm(question, default=False, err=True):
+        return True
+    click.echo("Nothing was done.", err=True)
+    return False

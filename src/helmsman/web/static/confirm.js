@@ -1,0 +1,26 @@
+// A question of the page itself, before something that cannot be taken back. The answer is no until somebody says yes.
+
+import { freshId, h } from "/dom.js";
+
+/** Ask; whether the answer was yes. `about` are nodes or texts to judge by. */
+export function confirmed({ title, about, yes, no = "Cancel", danger = true }) {
+  return new Promise((resolve) => {
+    const id = freshId("title");
+    const refuse = h("button", { type: "button", onclick: () => dialog.close() }, no);
+    const agree = h("button", { type: "button", class: danger ? "danger" : "primary", dataset: { yes: "" }, onclick: () => dialog.close("yes") }, yes);
+    const dialog = h(
+      "dialog",
+      { class: "dialog confirm", "aria-labelledby": id },
+      h("h2", { id }, title),
+      h("div", { class: "about" }, about),
+      h("div", { class: "buttons" }, refuse, agree),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    refuse.focus(); // so that Enter, pressed by habit, says no
+  });
+}

@@ -1,0 +1,149 @@
+// The rules that decide without asking: which there are, which one decides a command, and taking back what "always" made.
+
+import { get, post } from "/api.js";
+import { confirmed } from "/confirm.js";
+import { actionButton, freshId, h, toast } from "/dom.js";
+import { setPlace } from "/title.js";
+
+const TONE = { allow: "good", deny: "bad", ask: "waiting" };
+const WORDS = { allow: "Allowed", deny: "Denied", ask: "You are asked" };
+
+export class RulesView {
+  #directory = "";
+  #closed = false;
+
+  constructor() {
+    const [where, command, place, known] = ["directory", "command", "place", "known"].map(freshId);
+    this.heading = h("h1", { tabindex: "-1" }, "Rules");
+    this.known = h("datalist", { id: known });
+    this.directory = h("input", { id: where, name: "directory", list: known, autocomplete: "off", placeholder: "everywhere" });
+    const choose = h("form", { class: "ask-rules" }, label(where, "Rules that concern work in"), this.directory, h("button", { type: "submit" }, "Show"));
+    choose.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#directory = this.directory.value.trim();
+      this.place.value ||= this.#directory;
+      this.#read().catch((error) => toast(error.message, "error"));
+    });
+    this.command = h("input", { id: command, name: "command", required: true, autocomplete: "off", placeholder: "npm test" });
+    this.place = h("input", { id: place, name: "place", required: true, list: known, autocomplete: "off" });
+    this.inside = h("input", { type: "checkbox", name: "inside" });
+    this.answer = h("div", { class: "decision", role: "status" });
+    const explain = h(
+      "form",
+      { class: "explain" },
+      h("div", { class: "field" }, label(command, "Command"), this.command),
+      h("div", { class: "field" }, label(place, "Directory"), this.place),
+      h("label", { class: "check" }, this.inside, h("span", {}, "It is proved to stay in the sandbox")),
+      h("div", { class: "buttons" }, h("button", { type: "submit" }, "Which rule decides?")),
+      this.answer,
+    );
+    explain.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#explain().catch((error) => toast(error.message, "error"));
+    });
+    this.problem = h("p", { class: "note bad", hidden: true });
+    this.list = h("div", { class: "rules" }, h("p", { class: "empty" }, "Reading…"));
+    this.element = h(
+      "div",
+      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Rules" },
+      h("div", { class: "page-head" }, this.heading),
+      this.known,
+      h("h2", {}, "Which rule decides this command?"),
+      explain,
+      h("h2", {}, "All rules"),
+      choose,
+      this.problem,
+      this.list,
+    );
+  }
+
+  async open() {
+    setPlace("Rules");
+    const { directories } = await get("overview");
+    this.known.append(...directories.map((value) => h("option", { value })));
+    this.place.value ||= directories[0] ?? "";
+    await this.#read();
+  }
+
+  close() {
+    this.#closed = true;
+  }
+
+  async #read() {
+    const { rules, ownFile, problem } = await get("rules", { directory: this.#directory });
+    if (this.#closed) return;
+    this.problem.hidden = !problem;
+    this.problem.textContent = problem ?? "";
+    const files = Map.groupBy(rules, (rule) => rule.file);
+    this.list.replaceChildren(
+      ...[...files].map(([file, its]) =>
+        h(
+          "section",
+          { class: "rules-file", "aria-label": file },
+          h("h3", {}, h("code", { class: "mono" }, file), file === ownFile ? h("span", { class: "pill quiet" }, "made by answers") : null),
+          h("ul", {}, its.map((rule) => h("li", {}, this.#rule(rule)))),
+        ),
+      ),
+    );
+    if (!rules.length) this.list.append(h("p", { class: "empty" }, "No rules. Every question goes to a person."));
+    this.element.dataset.ready = "yes";
+  }
+
+  #rule(rule) {
+    return h(
+      "article",
+      { class: "card rule-card", dataset: { rule: rule.id }, "aria-label": rule.description },
+      h(
+        "p",
+        { class: "facts" },
+        h("span", { class: `pill ${TONE[rule.effect]}` }, rule.effect),
+        rule.outside ? h("span", { class: "pill bad" }, "outside the sandbox") : null,
+        rule.ignored ? h("span", { class: "pill quiet" }, "does not count here") : null,
+        rule.decidesLess ? h("span", { class: "pill waiting" }, "decides less than it did") : null,
+        rule.line ? h("span", { class: "quiet" }, `line ${rule.line}`) : null,
+      ),
+      h("pre", { class: "code", tabindex: "0" }, rule.toml.trim()),
+      rule.ignored ? h("p", { class: "quiet" }, rule.ignored) : null,
+      rule.restore ? restoring(rule) : null,
+      rule.removable
+        ? h("div", { class: "buttons" }, actionButton("Take back…", { class: "danger", "aria-label": `Take back: ${rule.description}` }, () => this.#remove(rule)))
+        : null,
+    );
+  }
+
+  async #remove(rule) {
+    const sure = await confirmed({
+      title: rule.effect === "allow" ? "Take back this rule?" : "Take back this rule, which holds something off?",
+      about: [h("pre", { class: "code rule", tabindex: "0" }, rule.toml.trim()), h("p", { class: "quiet" }, "It no longer decides, in any session.")],
+      yes: "Take it back",
+    });
+    if (!sure) return;
+    await post(`rules/${encodeURIComponent(rule.id)}/remove`);
+    toast("The rule is gone.");
+    await this.#read();
+  }
+
+  async #explain() {
+    const given = { command: this.command.value, directory: this.place.value.trim(), inside: this.inside.checked };
+    const { effect, reason, rule } = await post("rules/explain", given);
+    this.answer.replaceChildren(
+      h("p", {}, h("span", { class: `pill ${TONE[effect]}`, dataset: { effect } }, WORDS[effect]), " ", reason),
+      ...(rule ? [h("pre", { class: "code", tabindex: "0" }, rule.toml.trim()), h("p", { class: "quiet" }, place(rule))] : []),
+    );
+  }
+}
+
+function restoring(rule) {
+  const words = rule.restoreInOwnFile
+    ? "It answers only what is proved to stay in the sandbox. To have more answered, put this into your own helmsman.toml:"
+    : "It answers only what is proved to stay in the sandbox. To have answered what it answered before, add to it:";
+  return h("div", { class: "restore" }, h("p", {}, words), h("pre", { class: "code", tabindex: "0" }, rule.restore.trim()));
+}
+
+function place(rule) {
+  return `${rule.file}${rule.line ? `, line ${rule.line}` : ""}`;
+}
+
+function label(id, words) {
+  return h("label", { for: id }, words);
+}

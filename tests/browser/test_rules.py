@@ -1,0 +1,87 @@
+"""The page of rules: seen by file, asked which one decides, taken back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import run, say
+from tests.browser.chromium import SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+WRITTEN_BEFORE = """
+[[rules]]
+effect = "allow"
+command = ["npm", "test"]
+"""
+
+
+@pytest.fixture
+async def approved(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+    """A session whose question was answered with "always"."""
+    model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
+    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+        await helm.respond(session.id, session.questions[0].id, ["approve_always"])
+        await session.wait(until="end")
+    return session
+
+
+async def test_rules_are_seen_explained_and_taken_back(
+    page: Page, helm: Helmsman, approved: Session, git_repo: Path
+) -> None:
+    await page.click(".places a[href='#/rules']")
+    await page.until_text(".rules-file h3", "rules.toml")
+    await page.until_text(".rule-card", "touch made.txt")
+    await page.until_text(".rule-card", "allow")
+    await page.until("document.querySelector('.explain [name=place]').value !== ''")
+    assert await page.get("document.querySelector('.explain [name=place]').value") == str(git_repo)
+    await page.click(".explain [name=command]")
+    await page.write("touch made.txt")
+    await page.press("Enter")
+    await page.until_text(".decision [data-effect=allow]", "Allowed")
+    await page.until_text(".decision pre", "touch made.txt")
+    await page.get("document.querySelector('.explain [name=command]').select()")
+    await page.write("npm publish")
+    await page.press("Enter")
+    await page.until_text(".decision [data-effect=ask]", "You are asked")
+    await page.click(".rule-card .danger")
+    await page.until_text("dialog", "touch made.txt")
+    await page.press("Escape")
+    await page.until("document.querySelector('dialog') === null")
+    assert len(helm.rules.listed(None)) == 1
+    await page.click(".rule-card .danger")
+    await page.click("dialog [data-yes]")
+    await page.until_text(".rules", "No rules.")
+    assert helm.rules.listed(None) == []
+
+
+async def test_a_rule_that_decides_less_is_marked_with_what_would_restore_it(
+    page: Page, helm: Helmsman, git_repo: Path
+) -> None:
+    helm.rules.permanent_path.parent.mkdir(parents=True, exist_ok=True)
+    helm.rules.permanent_path.write_text(WRITTEN_BEFORE, encoding="utf-8")
+    helm.rules.permanent_path.chmod(0o600)
+    (git_repo / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n', encoding="utf-8")
+    await page.get("location.hash = '#/rules'")
+    await page.until_text(".rule-card", "decides less than it did")
+    await page.until_text(".rule-card .restore", "outside = true")
+    assert await page.count(".rule-card") == 1
+    await page.get(f"document.querySelector('.ask-rules input').value = {json.dumps(str(git_repo))}")
+    await page.click(".ask-rules button")
+    await page.until("document.querySelectorAll('.rule-card').length === 2")
+    await page.until_text(".rules-file h3", str(git_repo / "helmsman.toml"))
+    await page.until_text(".rule-card", "git")

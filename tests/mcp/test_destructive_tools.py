@@ -1,0 +1,41 @@
+"""Tools that can lose work say so, in the words a client asks its user by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.mcp.server import build_server
+from mcp import Client
+
+if TYPE_CHECKING:
+    from mcp.types import ToolAnnotations
+
+    from helmsman.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+LOSE_WORK = {
+    "codex_discard", "codex_apply", "codex_rollback", "codex_interrupt", "codex_respond", "codex_compact", "codex_goal",
+}  # fmt: skip
+HARMLESS = {
+    "codex_rename", "codex_archive", "codex_unarchive", "codex_review", "codex_local_review",
+}  # fmt: skip
+
+
+async def test_every_tool_that_can_lose_work_is_marked_as_destructive(settings: Settings) -> None:
+    found: dict[str, ToolAnnotations | None] = {}
+    for toolsets in (("sessions", "extras"), ("router",)):
+        async with (
+            Helmsman(replace(settings, tools=toolsets, expose_primitives=True)) as helm,
+            Client(build_server(helm)) as client,
+        ):
+            found |= {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert found.keys() >= LOSE_WORK
+    for name, hints in found.items():
+        assert hints is not None, name
+        if not hints.read_only_hint and name not in HARMLESS:
+            assert hints.destructive_hint is True, name
