@@ -93,7 +93,7 @@ async def test_a_phone_shows_one_thing_at_a_time_and_everything_can_be_touched(p
     await page.click(".back")
     await page.until("document.querySelector('.row').checkVisibility()")
     assert asking.status == "done"
-    for place, part in (("tasks", ".tasks > li"), ("usage", ".chart svg"), ("engines", ".card")):
+    for place, part in (("tasks", ".tasks > li"), ("usage", ".chart svg"), ("rules", ".explain"), ("engines", ".card")):
         await page.get(f"location.hash = '#/{place}'")
         await page.until(f"document.querySelector('{part}') !== null")
         assert not await page.get(TOO_WIDE), place
@@ -130,7 +130,7 @@ async def test_axe_core_finds_nothing_serious(page: Page, asking: Session, theme
         await page.click(f"[role=tab]:nth-child({number})")
         await page.until(f"document.querySelector('.{tab}').childElementCount > 0")
         seen[tab] = await findings(page)
-    for place in ("tasks", "usage", "engines"):
+    for place in ("tasks", "usage", "rules", "engines"):
         await page.get(f"location.hash = '#/{place}'")
         await page.until(f"document.body.dataset.view === '{place}' && !main.innerText.includes('Reading…')")
         seen[place] = await findings(page)

@@ -16,6 +16,7 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
 from helmsman.terminal import ask_on_terminal, has_terminal
+from helmsman.terminal.dialogue import MOMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -263,6 +264,36 @@ async def test_several_questions_come_one_after_another(terminal: PseudoTerminal
             await terminal.shows("stop the turn")
             terminal.press("x")
     assert (first.answer, second.answer) == (["approve"], ["abort"])
+
+
+async def test_a_held_key_answers_one_question_and_not_the_next(terminal: PseudoTerminal) -> None:
+    first, second = Asking(_command("one")), Asking(_command("two"))
+    held = anyio.Event()
+
+    async def hold() -> None:
+        while not held.is_set():
+            terminal.press("y")
+            await anyio.sleep(0.03)  # as keyboards repeat
+
+    with anyio.fail_after(30), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run)
+            tasks.start_soon(second.run)
+            await terminal.shows("stop the turn")
+            tasks.start_soon(hold)
+            await terminal.shows("$ two")
+            await anyio.sleep(2 * MOMENT)
+            held.set()
+            assert (first.answer, second.answer) == (["approve"], "not yet")
+            await terminal.shows("stop the turn")
+            terminal.press("x")
+    assert second.answer == ["abort"]
+
+
+async def test_every_part_of_a_question_waits_for_a_key_of_its_own(terminal: PseudoTerminal) -> None:
+    prompts = (Prompt(text="First?", options=("a", "b")), Prompt(text="Second?", options=("c", "d")))
+    moves = ("2  b", "1", "Second?", "1", "2  d", "2")  # the second 1 comes before there is a choice
+    assert await _answered(terminal, _question(*prompts, kind="user_input"), *moves) == ["a", "d"]
 
 
 async def test_the_bell_rings_once_for_each_question_also_for_one_that_waits(terminal: PseudoTerminal) -> None:

@@ -38,18 +38,21 @@ def command(session: str, turns: int, agreed: bool, as_json: bool) -> int:
     where there is no terminal to ask on, this needs --yes.
     """
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
-    question = f"Session {session} forgets {forgotten}, for good. Go on?"
-    if not agree(
-        question,
-        agreed=agreed,
-        as_json=as_json,
-        otherwise=f"Session {session} would forget {forgotten}, for good.",
-    ):
-        return ExitCode.FAILED
+
+    async def find(_helm: Helmsman, session_id: str) -> str:
+        return session_id
 
     async def roll_back(helm: Helmsman, session_id: str) -> str:
         return (await helm.extras.upkeep.roll_back(session_id, turns)).id
 
-    session_id = on_session(session, roll_back)
+    session_id = on_session(session, find)
+    if not agree(
+        f"Session {session_id} forgets {forgotten}, for good. Go on?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"Session {session_id} would forget {forgotten}, for good.",
+    ):
+        return ExitCode.FAILED
+    on_session(session_id, roll_back)
     tell(f"Session {session_id} has forgotten {forgotten}.", {"sessionId": session_id, "turns": turns}, as_json=as_json)
     return ExitCode.OK

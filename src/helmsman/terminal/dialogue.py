@@ -1,7 +1,8 @@
 """Asks the person at the terminal what Codex wants to know.
 
-Shows what there is to judge, whole and with nothing hidden, then takes one key for each choice. While it waits, another
-door may answer; the question is then withdrawn and the terminal left as it was. Several questions come one after another.
+Shows what there is to judge, whole and with nothing hidden, and a moment later takes one key for each choice. While it
+waits, another door may answer; the question is then withdrawn and the terminal left as it was. Several questions come one
+after another.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
 _BELL: Final = "\a"
+MOMENT: Final = 0.6
+"""Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
 
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
@@ -140,6 +143,7 @@ class _Dialogue:
             choices[_TYPE] = "type another answer"
         if left_out:
             choices[_SHOW_ALL] = f"show the other {left_out} lines first"
+        await self._keyboard.quiet(MOMENT)
         self._show_choices(choices, prompt)
         while True:
             key = await self._key(choices)

@@ -1,8 +1,8 @@
 """Single keys and lines from the terminal, read without blocking the event loop.
 
 A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
-back as it was. Lines are edited by the terminal itself. Keys pressed before the question was on the screen, and text
-pasted where one key is expected, are thrown away: nothing is approved by accident.
+back as it was. Lines are edited by the terminal itself. Keys pressed before the question was on the screen for a moment,
+keys that are held down, and text pasted where one key is expected, are thrown away: nothing is approved by accident.
 """
 
 from __future__ import annotations
@@ -40,6 +40,21 @@ class Keyboard:
         self._set(off=termios.ICANON | termios.ECHO)
         typed = (await self._read()).replace("\r", "\n")
         return typed if len(typed) == 1 else ""
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no key has come for so long; those that do are thrown away.
+
+        Raises:
+            EOFError: The terminal is gone.
+        """
+        import termios
+
+        self._set(off=termios.ICANON | termios.ECHO)
+        pressed = True
+        while pressed:
+            with anyio.move_on_after(seconds) as waiting:
+                await self._read()
+            pressed = not waiting.cancelled_caught
 
     async def line(self, *, secret: bool = False) -> str:
         """A line, without its end. A secret one is not shown while it is typed.

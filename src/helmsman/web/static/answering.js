@@ -101,6 +101,7 @@ function guard(event) {
   if (byKey ? (writes || cameAlone(event)) && hasBeen("focused", card, event) : hasBeen("placed", card, event)) return;
   event.preventDefault();
   event.stopImmediatePropagation();
+  button.scrollIntoView({ block: "nearest" }); // Enter in a field sends a form whose button may be out of view
   hint(card, TOO_EARLY);
 }
 
