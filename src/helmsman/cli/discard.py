@@ -53,7 +53,7 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
     from helmsman.cli.whose_changes import file_as_dict, file_line
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     if as_json:
         shown = [

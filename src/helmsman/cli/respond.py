@@ -65,13 +65,14 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     from helmsman.cli.consoles import result_console
     from helmsman.cli.question_text import open_question_lines
     from helmsman.cli.session_ids import short_id
+    from helmsman.question_text import question_as_dict
     from helmsman.rendering import json_line
 
     asking, questions = on_session(session, look)
     if question is not None and not questions:
         raise QuestionNotOpen(f"Session {asking.id} has no open question {question}. Leave it out to see which it has.")
     if as_json:
-        click.echo(json_line({"sessionId": asking.id, "questions": [one.as_dict() for one in questions]}))
+        click.echo(json_line({"sessionId": asking.id, "questions": [question_as_dict(one) for one in questions]}))
     elif not questions:
         require_reachable(asking)
         click.echo(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.terminal.text import one_line, plain_output, shell_script, visible
+from helmsman.shown_text import one_line, plain_output, shell_script, visible
 
 
 @pytest.mark.parametrize(
