@@ -120,6 +120,7 @@ def _command(question: Question, details: dict[str, Any], _diff: str | None) -> 
     lines: list[Line] = []
     if kind == "writeStdin":
         title = f"Codex asks to type into a command that runs {where}"
+        command = exact(str(command))  # its last line break is the Enter key
     elif command is None and network is not None:
         title = "Codex asks to reach the network"
     else:
