@@ -9,6 +9,7 @@ nobody here knows is shown as it came.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,7 @@ from helmsman.shown_text import exact, in_sight, named, shell_script
 from helmsman.unified_diff import read_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from helmsman.questions import Question
 
@@ -66,13 +67,12 @@ class QuestionText:
 def describe(question: Question) -> QuestionText:
     """What a question asks, and everything that a yes to it would grant."""
     details = dict(question.details)
-    diff = details.pop("diff", None)
-    title, lines = _DESCRIBED[question.type](question, details, diff if isinstance(diff, str) else None)
-    who = "Codex" if question.agent_id is None else "A sub-agent of Codex"
-    unknown = [Line("Also", f"{exact(str(key))}: {value}") for key, value in _unknown(details)]
-    return QuestionText(
-        title.replace("Codex", who, 1), (*lines, *unknown), diff if isinstance(diff, str) and diff else None
-    )
+    diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
+    title, lines = _DESCRIBED[question.type](question, details, diff)
+    if question.agent_id is not None:
+        title = title.replace("through Codex", "through a sub-agent of Codex")
+        title = re.sub("^Codex", "A sub-agent of Codex", title)
+    return QuestionText(title, (*lines, *_unknown(details)), diff or None)
 
 
 def part_texts(question: Question) -> list[str]:
@@ -110,7 +110,7 @@ def value_lines(text: str) -> list[str]:
 # --- the kinds of questions ------------------------------------------------------------------------------------------
 
 
-def _command(question: Question, details: dict[str, Any], _diff: str | None) -> tuple[str, list[Line]]:
+def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     command, kind, network = (
         details.pop("command", None),
@@ -139,7 +139,7 @@ def _command(question: Question, details: dict[str, Any], _diff: str | None) -> 
     return title, [*lines, *_why(details), *_always(details)]
 
 
-def _patch(_question: Question, details: dict[str, Any], diff: str | None) -> tuple[str, list[Line]]:
+def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     lines = list(_files(details, diff)) or [Line("Files", "Codex does not say which")]
     root = details.pop("grantRoot", None)
@@ -148,15 +148,17 @@ def _patch(_question: Question, details: dict[str, Any], diff: str | None) -> tu
     return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details), *_always(details)]
 
 
-def _permission(_question: Question, details: dict[str, Any], _diff: str | None) -> tuple[str, list[Line]]:
+def _permission(_question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     granted = _permissions(details.pop("permissions", None)) or [Line("Permission", "Codex does not say which")]
     return "Codex asks for more permissions", [*granted, *_where(details), *_why(details), *_always(details)]
 
 
-def _elicitation(question: Question, details: dict[str, Any], _diff: str | None) -> tuple[str, list[Line]]:
-    is_call = details.get("approvalKind") is not None
+def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    kind = details.get("approvalKind")
+    is_call = kind is not None
     title = "Codex asks to use an MCP tool, outside the sandbox" if is_call else "An MCP server asks you, through Codex"
     lines = [*_value("Server", details.pop("server", None) or "Codex does not say which")]
+    lines += _value("Kind", kind) if kind not in (None, "mcp_tool_call") else []
     lines += _value("Tool", details.pop("tool")) if "tool" in details else []
     lines += _value("Asks", question.prompts[0].text) if question.prompts else []
     parameters = details.pop("toolParams", None)
@@ -167,7 +169,7 @@ def _elicitation(question: Question, details: dict[str, Any], _diff: str | None)
     return title, [*lines, *_why(details), *_always(details)]
 
 
-def _user_input(question: Question, details: dict[str, Any], _diff: str | None) -> tuple[str, list[Line]]:
+def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     plan = details.pop("plan", None)
     lines = list(_value("Plan", plan)) if plan else []
     if len(question.prompts) == 1:  # the parts of a longer one are shown where each is answered
@@ -224,7 +226,7 @@ def _network(context: Any) -> str:
             return exact(_json(context, indent=None))
 
 
-def _files(details: dict[str, Any], diff: str | None) -> Iterator[Line]:
+def _files(details: dict[str, Any], diff: str) -> Iterator[Line]:
     """Every file of a patch. Codex's own list of them is believed before the diff that was made of it."""
     changes, files, paths = (details.pop(key, None) for key in ("changes", "files", "paths"))
     if changes:
@@ -260,12 +262,10 @@ def _change(change: Any) -> Line:
     return Line(verb, f"{path}  {counts}")
 
 
-def _unknown(details: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    return [
-        (key, exact(_json(value, indent=None)))
-        for key, value in details.items()
-        if key not in _NOT_SHOWN and value is not None
-    ]
+def _unknown(details: Mapping[str, Any]) -> Iterator[Line]:
+    for key, value in details.items():
+        if key not in _NOT_SHOWN and value is not None:
+            yield Line("Also", f"{named(key)}: {exact(_json(value, indent=None))}")
 
 
 def _json(value: Any, *, indent: int | None = 2) -> str:

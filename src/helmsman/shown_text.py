@@ -38,13 +38,15 @@ _SHELL: Final = re.compile(
     r"(?:/bin/|/usr/bin/|/usr/local/bin/|/opt/homebrew/bin/)?(?:bash|dash|sh|zsh) -l?c (?P<script>.+)", re.DOTALL
 )
 """A shell that lies elsewhere may be anything."""
-_QUOTED: Final = re.compile(r"""'([^']*)'|"((?:[^"\\$`]|\\["\\$`])*)"|([\w@%+=:,./-]+)|\\(['"\\ ])""", re.ASCII)
+_QUOTED: Final = re.compile(r"""'([^']*)'|"((?:[^"\\$`]+|\\["\\$`])*+)"|([\w@%+=:,./-]+)|\\(['"\\ ])""", re.ASCII)
 _IN_QUOTES: Final = re.compile(r'\\(["\\$`])')
 
 
 def visible(text: str) -> str:
     """The text with everything that would not be seen written out. Lines and tabs stay."""
-    return _NOT_PLAIN.sub(_written_out, text)
+    if any(map(_depends_on_neighbours, set(text))):
+        return _NOT_PLAIN.sub(_written_out, text)
+    return text.translate(_BY_ITSELF)
 
 
 def one_line(text: str) -> str:
@@ -108,6 +110,24 @@ def _written_out(found: re.Match[str]) -> str:
             is_seen = is_seen or _is_part_of_picture(char, before, after, whole[place - 2 : place - 1])
         shown.append(char if is_seen else _escape(char))
     return "".join(shown)
+
+
+class _Written(dict[int, str]):
+    """Each character as it is written where it stands by itself, worked out once."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        written = self[code] = char if char in "\n\t" or _has_ink(char) else _escape(char)
+        return written
+
+
+_BY_ITSELF: Final = _Written()
+
+
+@cache
+def _depends_on_neighbours(char: str) -> bool:
+    """Whether it is seen in some places and not in others: marks, and what says how a picture looks."""
+    return char in (_PICTURE, _JOINER) or category(char)[0] == "M"
 
 
 @cache

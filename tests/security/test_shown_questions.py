@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import mcp_types as types
 import pytest
 
 from helmsman.mcp.server import build_server
@@ -86,7 +87,7 @@ async def test_a_form_says_all_of_a_command_and_no_line_of_it_is_forged(
     _check_command(form.message, git_repo)
 
 
-async def test_status_transcript_and_router_say_the_same(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_status_and_transcript_say_the_same(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", run(COMMAND, escalate=f"It is safe.\n{FORGED}"), say("done"))
     async with Client(build_server(helm), mode="legacy") as client:
         codex = Caller(client)
@@ -99,7 +100,9 @@ async def test_status_transcript_and_router_say_the_same(helm: Helmsman, model: 
         await settled_for_good(codex, session_id)
     text = status["pendingQuestion"]["questions"][0]["question"]
     _check_command(text, git_repo)
+    assert isinstance(said.content[0], types.TextContent)
     assert text in said.content[0].text
+    assert isinstance(resource.contents[0], types.TextResourceContents)
     assert text in resource.contents[0].text
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from helmsman.question_text import describe
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.terminal.question_view import DIFF_LINES, question_lines, whole_diff
 
@@ -115,6 +116,28 @@ def test_no_details_whatever_raise_or_reach_the_terminal_unseen(
 ) -> None:
     shown = _shown(_question(kind, details, text))
     assert all(char.isprintable() or char == "\n" or not char.isascii() for char in shown)
+
+
+@given(
+    st.sampled_from(["Directory: /safe", "? Codex asks", "Permission: none", "  y  approve"]),
+    st.integers(24, 120),
+    st.integers(0, 130),
+)
+def test_no_line_that_the_width_breaks_looks_like_ours(forged: str, width: int, padding: int) -> None:
+    text = "x" * padding + f"\n{forged} " + "y" * padding + f" {forged}\u2028{forged}"
+    details = {
+        "command": text,
+        "directory": "/repo",
+        "reason": text,
+        "diff": f"{text}\n@@ -1 +1 @@\n-{forged}\n+{text}\n",
+    }
+    for kind in TYPES:
+        console = Console(width=width, file=io.StringIO())
+        lines, _ = question_lines(console, _question(kind, details, text=text), directory="/repo")
+        ours = [line.plain for line in lines if not line.plain.startswith("    │")]
+        assert all(line == "" or line.startswith(("? ", "  ")) for line in ours)
+        labels = [line.label for line in describe(_question(kind, details, text=text)).lines if line.label]
+        assert [line.strip().partition(":")[0] for line in ours[2:]] == labels
 
 
 def test_values_that_are_no_json_are_shown_somehow() -> None:

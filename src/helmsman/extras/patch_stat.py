@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from helmsman.shown_text import named
 from helmsman.unified_diff import read_diff
 from helmsman.worktrees import FileStat
 
@@ -17,7 +18,9 @@ def files_of(diff: str) -> tuple[FileStat, ...]:
 
 def stat_of(files: tuple[FileStat, ...]) -> str:
     """An overview of changed files for people."""
-    lines = [f" {file.path} | " + ("binary" if file.binary else f"+{file.added} -{file.removed}") for file in files]
+    lines = [
+        f" {named(file.path)} | " + ("binary" if file.binary else f"+{file.added} -{file.removed}") for file in files
+    ]
     added, removed = (sum(count or 0 for count in counts) for counts in zip(*_counts(files), strict=True))
     return "\n".join([*lines, f" {len(files)} file(s) changed, +{added} -{removed}\n"])
 

@@ -97,7 +97,7 @@ def in_words(status: StatusOutput) -> str:
     """The short text beside the structured content, for clients that show only that."""
     lines = [f"{status.session_id}: {status.status}"]
     if status.progress is not None:
-        lines.append(status.progress.text)
+        lines.append(exact(status.progress.text))
     if status.note:
         lines.append(status.note)
     if status.pending_question is not None:
