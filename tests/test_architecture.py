@@ -11,12 +11,17 @@ SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
 BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
+BASE |= {"shown_text", "question_text", "unified_diff"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
     "engine": {"errors", "events", "questions"},
+    "shown_text": set(),
+    "unified_diff": {"events"},
+    "permission_words": {"shown_text"},
+    "question_text": {"permission_words", "questions", "shown_text", "unified_diff"},
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
@@ -27,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "inputs": {"engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"errors", "file_lock", "repositories", "settings"},
+    "worktrees": {"errors", "file_lock", "repositories", "settings", "unified_diff"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,

@@ -56,12 +56,3 @@ def test_who_declines_a_form_need_not_fill_it_in() -> None:
     assert read_answers(form, ["decline"]) == (Choice("decline"),)
     with pytest.raises(AnswerInvalid, match="2 part"):
         read_answers(form, ["accept"])
-
-
-def test_a_question_shows_itself_in_the_shape_of_the_contract() -> None:
-    assert question(APPROVAL).as_dict() == {
-        "id": "q_1",
-        "type": "command_approval",
-        "questions": [{"question": "Run it?", "options": ["approve", "deny"]}],
-        "details": {"command": "ls"},
-    }

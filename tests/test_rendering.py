@@ -20,6 +20,7 @@ from helmsman.events import (
     Usage,
     UsageReported,
 )
+from helmsman.question_text import question_as_dict
 from helmsman.questions import Prompt, Question
 from helmsman.rendering import event_as_dict, event_name, json_line, session_info_as_dict, usage_as_dict
 
@@ -61,7 +62,7 @@ def test_a_question_is_shown_as_pending_question_is() -> None:
     question = Question(
         id="q", type="command_approval", session_id="s", turn_id="t", prompts=(prompt,), details={"command": "ls"}
     )
-    assert event_as_dict(QuestionAsked(session_id="s", question=question))["question"] == question.as_dict()
+    assert event_as_dict(QuestionAsked(session_id="s", question=question))["question"] == question_as_dict(question)
 
 
 def test_every_event_has_a_name_of_its_own() -> None:

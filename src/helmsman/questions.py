@@ -54,7 +54,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …
+    """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …, as Codex
+    said it; `question_text.describe` puts it into words that are safe to show.
 
     `asides` holds what Codex said besides, for who tells it on in Codex's own way; it helps nobody to decide.
     """
@@ -68,15 +69,6 @@ class Question:
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     asides: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def as_dict(self) -> dict[str, Any]:
-        """The question as `pendingQuestion` shows it."""
-        return {
-            "id": self.id,
-            "type": self.type,
-            "questions": [{"question": prompt.text, "options": list(prompt.options)} for prompt in self.prompts],
-            "details": dict(self.details),
-        }
 
 
 @dataclass(frozen=True, slots=True)

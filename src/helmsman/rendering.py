@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.events import Event, Item
+from helmsman.question_text import question_as_dict
 from helmsman.questions import Question
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _plain(value: Any) -> Any:
         case Item():
             return item_as_dict(value)
         case Question():
-            return value.as_dict()
+            return question_as_dict(value)
         case Enum():
             return value.value
         case PurePath():

@@ -21,7 +21,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     session_id = await left_behind.asking()
     shown = await cli.run("respond", session_id[-8:])
     assert shown.exit_code == 5
-    assert "$ touch made.txt" in shown.stdout
+    assert "Command: touch made.txt" in shown.stdout
     command = shown.stdout.rpartition("Answer it: helmsman ")[2].split()
     assert command[-1] == "approve"
     assert (await cli.run("respond", session_id, command[2], "perhaps")).exit_code == 2

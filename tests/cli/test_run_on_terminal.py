@@ -27,7 +27,7 @@ async def test_an_approval_is_given_at_the_prompt(cli: Cli, model: ScriptedModel
     model.on("Publish", run(f"touch {place}", escalate="It must leave the sandbox"), say("Published."))
     async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
         await program.shows("? Codex asks to run a command")
-        await program.shows("because It must leave the sandbox")
+        await program.shows("Reason given: It must leave the sandbox")
         await program.shows("deny and stop the turn")
         program.press("y")
         await program.shows("→ approve")
@@ -64,7 +64,7 @@ async def test_a_patch_is_judged_by_its_diff_and_not_shown_twice(cli: Cli, model
     model.on("Write", patch(add("new.txt", "hello\n")), say("Written."))
     async with cli.on_terminal("run", "-s", "read-only", "-a", "on-request", "Write") as program:
         await program.shows("? Codex asks to change files")
-        await program.shows("add new.txt  +1 -0\n  +hello\n")
+        await program.shows("add new.txt  +1 -0\n    │ @@ -0,0 +1 @@\n    │ +hello\n")
         await program.shows("deny and stop the turn")
         program.press("y")
         await program.shows("± add new.txt  +1 -0")

@@ -372,7 +372,9 @@ def _closed(answer: str | None, by: str) -> Sequence[Event]:
 def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | None, by: str, line: str) -> None:
     transcript = Transcript(_console(), answered_by="--auto")
     shown = _shown(transcript, *_closed(answer, by))
-    assert shown == f"\n? Codex asks to run a command\n  $ git push\n  in /repo\n{line}"
+    assert (
+        shown == f"\n? Codex asks to run a command outside the sandbox\n  Command: git push\n  Directory: /repo\n{line}"
+    )
 
 
 def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
@@ -382,7 +384,7 @@ def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
 
 def test_what_a_rule_answered_before_it_was_asked_is_told() -> None:
     shown = _shown(Transcript(_console(), asked_here=True), *_closed("approve", "rule: git push"))
-    assert shown.endswith("$ git push\n  in /repo\n  → approve (rule: git push)")
+    assert shown.endswith("Command: git push\n  Directory: /repo\n  → approve (rule: git push)")
 
 
 def test_what_comes_of_a_question_follows_below_it() -> None:

@@ -39,7 +39,7 @@ async def test_a_question_is_answered_at_the_prompt(cli: Cli, left_behind: Leave
     session_id = await left_behind.asking()
     async with cli.on_terminal("watch", session_id) as program:
         await program.shows("? Codex asks to run a command")
-        await program.shows("$ touch made.txt")
+        await program.shows("Command: touch made.txt")
         await program.shows("deny and stop the turn")
         program.press("y")
         await program.shows("→ approve")

@@ -13,6 +13,7 @@ from helmsman.codex.approvals import Surroundings, read_question, write_answer
 from helmsman.codex.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
 from helmsman.events import CommandAction, FileChange, PathChange
+from helmsman.question_text import describe
 from helmsman.questions import Choice, Question, read_answers
 
 METHODS = (
@@ -47,7 +48,7 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
     question = ask(request(approvals.COMMAND, command="git pull", cwd="/src", reason="need it"))
     assert question.type == "command_approval"
     assert question.details == {"command": "git pull", "directory": "/src", "reason": "need it", "sandbox": "outside"}
-    assert "git pull" in question.prompts[0].text
+    assert "\nCommand: git pull\n" in describe(question).text()
     assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
 
 
@@ -93,12 +94,13 @@ def test_a_patch_brings_its_real_diff() -> None:
     assert question.type == "patch_approval"
     assert question.details["paths"] == ["/src/a.txt", "/src/b.txt"]
     assert "-old\n+new\n" in question.details["diff"]
+    assert question.details["changes"] == [{"path": "/src/a.txt", "kind": "update", "movedTo": "/src/b.txt"}]
 
 
 def test_permissions_are_granted_as_asked_for_the_turn_or_the_session_or_not_at_all() -> None:
     wanted = {"network": {"enabled": True}, "fileSystem": {"read": None, "write": ["/var/tmp"]}}
     asked = request(approvals.PERMISSIONS, permissions=wanted, reason="need net")
-    assert "network access and write access to /var/tmp" in ask(asked).prompts[0].text
+    assert [line.text for line in describe(ask(asked)).lines] == ["network access", "write to /var/tmp", "need net"]
     assert answer(asked, "approve") == {"permissions": wanted, "scope": "turn"}
     assert answer(asked, "approve_session") == {"permissions": wanted, "scope": "session"}
     assert answer(asked, "deny") == {"permissions": {}, "scope": "turn"}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from helmsman.codex.normalise import file_change_diff, from_app_server
 from helmsman.codex.normalise.diffs import path_change
 from helmsman.events import FileChange, ItemEnded, PathChange
+from helmsman.unified_diff import read_diff
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -167,7 +168,23 @@ def test_without_a_diff_nothing_is_counted() -> None:
 
 def test_paths_outside_the_directory_keep_their_whole_name() -> None:
     diff = file_change_diff([PathChange(path="/etc/hosts", kind="add", diff="x\n")], "/repo")
-    assert "+++ b/etc/hosts\n" in diff
+    assert "+++ b//etc/hosts\n" in diff
+    assert read_diff(diff)[0].path == "/etc/hosts"
+
+
+@pytest.mark.parametrize("path", ["/repo/../etc/hosts", "/repository/x", "/etc/repo/x"])
+def test_only_what_lies_in_the_directory_is_told_from_there(path: str) -> None:
+    diff = file_change_diff([PathChange(path=path, kind="add", diff="x\n")], "/repo")
+    assert read_diff(diff)[0].path.startswith("/")
+
+
+def test_git_does_not_apply_a_path_outside_to_a_file_inside(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    diff = file_change_diff([PathChange(path=str(outside / "new.txt"), kind="add", diff="x\n")], str(inside))
+    with pytest.raises(AssertionError, match="invalid path"):
+        _apply(inside, diff)
+    assert (list(inside.iterdir()), outside.exists()) == ([], False)
 
 
 def test_windows_paths_become_relative_too() -> None:

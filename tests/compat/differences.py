@@ -68,6 +68,9 @@ OTHER_OUTCOMES = {
 }
 """Scripts that end otherwise than with the original, each to the better. The test says how exactly."""
 
+LONGER_QUESTIONS = "the original's sentence comes first, then all that is granted; a reason is told among that"
+"""The message of an approval."""
+
 LONGER_TEXTS = frozenset({"bad type", "unknown thread", "not a thread id", "not a thread id, by the old name"})
 """Errors whose text begins like the original's and goes on to say what to do."""
 

@@ -185,6 +185,9 @@ async def test_an_approval_is_asked_for_and_answered_in_the_same_way(
             result = await client.call("codex", {"prompt": "go", **arguments})
             seen.append((_result(result), forms, _told(client), (server.directory / "made.txt").exists()))
     same_messages(seen[0][2], seen[1][2])
+    for form in seen[1][1]:
+        form["message"], _, more = form["message"].partition("\n")
+        assert more.startswith("Codex asks to "), differences.LONGER_QUESTIONS
     assert [seen[1][0], _without_ids(seen[1][1], bench.helmsman), seen[1][3]] == [
         seen[0][0],
         _without_ids(seen[0][1], bench.original),

@@ -40,6 +40,7 @@ async def test_the_removed_server(
     assert (git_repo / "made.txt").exists()
     (form,) = person.forms
     assert form.message.startswith("Allow Codex to run `")
+    assert "\nCommand: touch made.txt\n" in form.message
     async with Helmsman(compat, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
         second = await Caller(client)("codex-reply", prompt="again", conversationId=first["threadId"])
     assert second == {"threadId": first["threadId"], "content": "back"}

@@ -105,7 +105,7 @@ async def test_a_question_of_the_model_is_put_to_the_person(
         answer = await Caller(client)("codex", prompt="choose", config=config, **writes)
     assert answer["content"] == "thanks"
     assert "B" in model.requests[-1].tool_output
-    assert [form.message for form in person.forms] == ["Which one?"]
+    assert [form.message for form in person.forms] == ["Codex asks you\nQuestion: Which one?"]
 
 
 async def test_a_waiting_caller_hears_of_progress(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:

@@ -60,7 +60,13 @@ def test_the_reason_for_a_change_and_the_place_it_wants_are_told() -> None:
     question = asking("patch_approval", reason="because", grantRoot="/src")
     params = elicitation(question, None, call_id="1", event_id="1")
     assert params is not None
-    assert params["message"] == "because\nAllow Codex to apply proposed code changes?"
+    assert params["message"].split("\n") == [
+        "Allow Codex to apply proposed code changes?",
+        "Codex asks to change files, outside the sandbox",
+        "Files: Codex does not say which",
+        "Permission: write to everything under /src, for the rest of the session",
+        "Reason given: because",
+    ]
     assert (params["codex_reason"], params["codex_grant_root"]) == ("because", "/src")
 
 

@@ -158,7 +158,7 @@ async def test_a_question_of_the_model_is_a_form_with_its_options(
         done = await settled_for_good(codex, session_id)
     assert done["result"] == "thanks"
     assert "B" in model.requests[-1].tool_output
-    assert [form.message for form in person.forms] == ["Which one?"]
+    assert [form.message for form in person.forms] == ["Codex asks you\nQuestion: Which one?"]
 
 
 async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(

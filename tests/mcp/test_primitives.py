@@ -397,6 +397,11 @@ async def test_a_wait_returns_with_the_question_that_codex_asks(
         assert (asking["status"], asking["input_required"]) == ("working", True)
         assert asking["pending_question"]["type"] == "command_approval"
         assert "router,sessions" in asking["next_actions"][0]
+        said = await client.call_tool("_codex_local_status", {"task_id": begun["task_id"]})
+        told = await client.call_tool("codex", {"request": f"check {begun['task_id']}"})
+        for words in (said.content[0], told.content[0]):
+            assert isinstance(words, types.TextContent)
+            assert "\nCommand: touch made.txt\n" in words.text
         await helm.respond(asking["thread_id"], asking["pending_question"]["id"], ["deny"])
         assert (await ended(codex, begun["task_id"]))["result"] == "made"
 

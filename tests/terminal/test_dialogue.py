@@ -9,8 +9,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
+from helmsman.codex.normalise import file_change_diff
 from helmsman.engine import SessionOptions
-from helmsman.events import FileChange, ItemStarted, PathChange, TurnRequested
+from helmsman.events import PathChange
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session, Verbs
@@ -84,7 +85,8 @@ async def test_each_choice_has_a_key(terminal: PseudoTerminal, key: str, answer:
 async def test_a_command_is_shown_with_where_and_why(terminal: PseudoTerminal) -> None:
     await _answered(terminal, _command(reason="It needs the network"), "stop the turn", "y")
     assert (
-        "? Codex asks to run a command\n  $ git push\n  in /repo\n  because It needs the network\n" in terminal.screen
+        "? Codex asks to run a command outside the sandbox\n  Command: git push\n  Directory: /repo\n"
+        "  Reason given: It needs the network\n" in terminal.screen
     )
 
 
@@ -141,7 +143,7 @@ async def test_without_prefixes_a_lasting_permission_is_for_the_whole_command(
 
 async def test_a_hostile_command_cannot_hide_itself(terminal: PseudoTerminal) -> None:
     await _answered(terminal, _command("rm -rf /\x1b[2K\rls \u202e"), "stop the turn", "y")
-    assert "$ rm -rf /\\x1b[2K\\x0dls \\u202e" in terminal.screen
+    assert "Command: rm -rf /\\x1b[2K\\x0dls \\u202e" in terminal.screen
     assert "\x1b[2K" not in terminal.screen
 
 
@@ -152,24 +154,20 @@ async def test_a_command_of_several_lines_is_shown_whole(terminal: PseudoTermina
 
 
 async def test_a_patch_is_shown_with_its_real_paths(terminal: PseudoTerminal) -> None:
-    session = _session()
     changes = (
-        PathChange(path="/repo/a.py", kind="update", diff="@@ -1 +1 @@\n-old\n+new\n", added=1, removed=1),
-        PathChange(path="/etc/hosts", kind="delete", diff="secret\n", added=0, removed=1),
+        PathChange(path="/repo/a.py", kind="update", diff="@@ -1 +1 @@\n-old\n+new\n"),
+        PathChange(path="/etc/hosts", kind="delete", diff="secret\n"),
     )
-    session.apply(TurnRequested(session_id="s1", text="go"))
-    session.apply(ItemStarted(session_id="s1", item=FileChange(id="call_1", status="in_progress", changes=changes)))
-    question = _question(Prompt(text="?", options=COMMAND), kind="patch_approval", item_id="call_1", diff="not used")
-    asking = Asking(question, session)
-    with anyio.fail_after(20), terminal.attached():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(asking.run)
-            await terminal.shows("stop the turn")
-            terminal.press("y")
-    assert (
-        "  change a.py  +1 -1\n  @@ -1 +1 @@\n  -old\n  +new\n  delete /etc/hosts  +0 -1\n  -secret\n"
-        in terminal.screen
-    )
+    diff = file_change_diff(changes, "/repo")
+    question = _question(Prompt(text="?", options=COMMAND), kind="patch_approval", diff=diff)
+    await _answered(terminal, question, "stop the turn", "y")
+    shown = [
+        "  Changes: a.py  +1 -1",
+        "  Deletes: /etc/hosts  +0 -1",
+        *("    │ change a.py  +1 -1", "    │ @@ -1 +1 @@", "    │ -old", "    │ +new"),
+        *("    │ delete /etc/hosts  +0 -1", "    │ @@ -1 +0,0 @@", "    │ -secret"),
+    ]
+    assert "\n".join(shown) in terminal.screen
 
 
 async def test_the_rest_of_a_long_diff_is_shown_on_request(terminal: PseudoTerminal) -> None:
@@ -214,7 +212,7 @@ async def test_a_form_is_filled_in_field_by_field(terminal: PseudoTerminal) -> N
     question = _question(*prompts, kind="mcp_elicitation", server="lab")
     answer = await _answered(terminal, question, "cancel", "y", "Name\n", "Ada\n", "false", "1")
     assert answer == ["accept", "Ada", "true"]
-    assert "? An MCP server asks you (lab)\n  Your details?\n" in terminal.screen
+    assert "? An MCP server asks you, through Codex\n  Server: lab\n  Asks: Your details?\n" in terminal.screen
 
 
 async def test_who_declines_a_form_need_not_fill_it_in(terminal: PseudoTerminal) -> None:
@@ -258,9 +256,9 @@ async def test_several_questions_come_one_after_another(terminal: PseudoTerminal
             tasks.start_soon(first.run)
             tasks.start_soon(second.run)
             await terminal.shows("stop the turn")
-            assert "$ two" not in terminal.screen
+            assert "Command: two" not in terminal.screen
             terminal.press("y")
-            await terminal.shows("$ two")
+            await terminal.shows("Command: two")
             await terminal.shows("stop the turn")
             terminal.press("x")
     assert (first.answer, second.answer) == (["approve"], ["abort"])

@@ -61,27 +61,33 @@ def test_lines_have_the_colours_of_a_diff() -> None:
 def test_a_unified_diff_has_a_heading_for_each_file() -> None:
     diff = file_change_diff([CHANGED, ADDED, DELETED, MOVED], "/repo")
     assert _plain(diff_lines(diff)) == [
-        "change app.py",
+        "change app.py  +1 -1",
         *("@@ -1,2 +1,2 @@", "-old", "+new", " kept"),
-        "add new.txt",
+        "add new.txt  +2 -0",
         *("@@ -0,0 +1,2 @@", "+one", "+two"),
-        "delete etc/gone",
+        "delete /etc/gone  +0 -1",
         *("@@ -1 +0,0 @@", "-bye"),
-        "change a → b",
+        "change a → b  +1 -1",
         *("@@ -1 +1 @@", "-x", "+y"),
     ]
 
 
 def test_a_removed_line_that_looks_like_a_header_is_still_shown() -> None:
     diff = (
-        "diff --git a/x.sql b/x.sql\n--- a/x.sql\n+++ b/x.sql\n@@ -1,2 +1 @@\n--- drop the table\n-++ b/other\n kept\n"
+        "diff --git a/x.sql b/x.sql\n--- a/x.sql\n+++ b/x.sql\n@@ -1,3 +1 @@\n--- drop the table\n-++ b/other\n kept\n"
     )
-    assert _plain(diff_lines(diff)) == ["change x.sql", "@@ -1,2 +1 @@", "--- drop the table", "-++ b/other", " kept"]
+    assert _plain(diff_lines(diff)) == [
+        "change x.sql  +0 -2",
+        "@@ -1,3 +1 @@",
+        "--- drop the table",
+        "-++ b/other",
+        " kept",
+    ]
 
 
 def test_a_file_without_content_has_only_its_heading() -> None:
     diff = "diff --git a/empty b/empty\nnew file mode 100644\nindex 0000000..e69de29\n"
-    assert _plain(diff_lines(diff)) == ["add empty"]
+    assert _plain(diff_lines(diff)) == ["add empty  +0 -0"]
 
 
 def test_a_binary_file_says_so() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from helmsman.question_text import describe
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.terminal.question_view import DIFF_LINES, question_lines, whole_diff
 
@@ -47,20 +48,31 @@ def _shown(question: Question, directory: str | None = "/repo") -> str:
         (
             "command_approval",
             {"command": "ls", "directory": "/elsewhere", "additionalPermissions": {"network": {"enabled": True}}},
-            '? Codex asks to run a command\n  $ ls\n  in /elsewhere\n  with {"network": {"enabled": true}}',
+            "? Codex asks to run a command outside the sandbox\n  Command: ls\n  Directory: /elsewhere\n"
+            "  Permission: network access",
         ),
-        ("command_approval", {}, "? Codex asks to run a command\n  the text"),
+        (
+            "command_approval",
+            {},
+            "? Codex asks to run a command outside the sandbox\n  Command: Codex does not say which",
+        ),
         (
             "patch_approval",
             {"grantRoot": "/", "reason": "it must"},
-            "? Codex asks to change files\n  the text\n  because it must\n  and write access to /",
+            "? Codex asks to change files, outside the sandbox\n  Files: Codex does not say which\n"
+            "  Permission: write to everything under /, for the rest of the session\n  Reason given: it must",
         ),
-        ("permission_approval", {"directory": "/repo"}, "? Codex asks for more permissions\n  the text\n  in /repo"),
-        ("user_input", {}, "? Codex asks you"),
+        (
+            "permission_approval",
+            {"directory": "/repo"},
+            "? Codex asks for more permissions\n  Permission: Codex does not say which\n  Directory: /repo",
+        ),
+        ("user_input", {}, "? Codex asks you\n  Question: the text"),
         (
             "mcp_elicitation",
             {"server": "lab", "toolDescription": "Writes", "toolParams": {"p": "x"}, "url": "https://x"},
-            '? An MCP server asks you (lab)\n  the text\n  with {"p": "x"}\n  the tool Writes\n  opens https://x',
+            "? An MCP server asks you, through Codex\n  Server: lab\n  Asks: the text\n  Parameters: {\n"
+            '    │   "p": "x"\n    │ }\n  Opens: https://x\n  The tool says of itself: Writes',
         ),
     ],
 )
@@ -86,11 +98,12 @@ def test_a_directory_other_than_the_sessions_stands_out() -> None:
 
 
 def test_a_long_diff_is_cut_and_can_be_had_whole() -> None:
-    question = _question("patch_approval", {"diff": "@@ -0,0 +1,500 @@\n" + "+x\n" * 500})
+    question = _question("patch_approval", {"diff": "--- a/x\n+++ b/x\n@@ -0,0 +1,500 @@\n" + "+x\n" * 500})
     lines, left_out = question_lines(CONSOLE, question)
-    assert left_out == 501 - DIFF_LINES
+    assert "  Changes: x  +500 -0" in [line.plain for line in lines]
+    assert left_out == 502 - DIFF_LINES
     assert lines[-1].plain == f"  … {left_out} more lines"
-    assert len(whole_diff(CONSOLE, question)) == 501
+    assert len(whole_diff(CONSOLE, question)) == 502
 
 
 _JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | inner)
@@ -105,5 +118,29 @@ def test_no_details_whatever_raise_or_reach_the_terminal_unseen(
     assert all(char.isprintable() or char == "\n" or not char.isascii() for char in shown)
 
 
+@given(
+    st.sampled_from(["Directory: /safe", "? Codex asks", "Permission: none", "  y  approve"]),
+    st.integers(24, 120),
+    st.integers(0, 130),
+)
+def test_no_line_that_the_width_breaks_looks_like_ours(forged: str, width: int, padding: int) -> None:
+    text = "x" * padding + f"\n{forged} " + "y" * padding + f" {forged}\u2028{forged}"
+    details = {
+        "command": text,
+        "directory": "/repo",
+        "reason": text,
+        "diff": f"{text}\n@@ -1 +1 @@\n-{forged}\n+{text}\n",
+    }
+    for kind in TYPES:
+        console = Console(width=width, file=io.StringIO())
+        lines, _ = question_lines(console, _question(kind, details, text=text), directory="/repo")
+        ours = [line.plain for line in lines if not line.plain.startswith("    │")]
+        assert all(line == "" or line.startswith(("? ", "  ")) for line in ours)
+        labels = [line.label for line in describe(_question(kind, details, text=text)).lines if line.label]
+        assert [line.strip().partition(":")[0] for line in ours[2:]] == labels
+
+
 def test_values_that_are_no_json_are_shown_somehow() -> None:
-    assert "with " in _shown(_question("command_approval", {"command": "x", "additionalPermissions": {1: object()}}))
+    assert "Permission: 1: " in _shown(
+        _question("command_approval", {"command": "x", "additionalPermissions": {1: object()}})
+    )

@@ -147,7 +147,7 @@ async def test_hostile_items_stay_small_and_are_only_ever_json(
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert len(answer.content) < 200_000
     (entry,) = [one for one in answer.json()["entries"] if one["item"]["type"] == "mcp_tool_call"]
-    assert entry["item"]["tool"] == script
+    assert entry["item"]["tool"] == "<script>alert(1)</script>\\ud800\\x00"
     assert len(entry["item"]["arguments"]["wide"]) == 200
     assert entry["cut"] > 490_000
     gate.release()

@@ -63,12 +63,14 @@ async def test_a_transcript_has_messages_commands_and_diffs(
     assert items["user_message"]["text"] == "work"
     assert (items["command_execution"]["exitCode"], items["command_execution"]["output"].strip()) == (3, "one")
     (change,) = items["file_change"]["changes"]
-    assert (change["kind"], change["added"], change["removed"]) == ("update", 1, 1)
-    assert "+# Changed" in change["diff"]
+    assert (change["kind"], change["added"], change["removed"]) == ("modified", 1, 1)
+    assert ["add", "+# Changed", None, 1] in change["lines"]
     assert items["agent_message"]["text"] == "done"
     assert [entry["index"] for entry in page["entries"]] == list(range(page["total"]))
     assert (await browser.get(f"/api/sessions/{session_id}"))["hasDiff"]
-    assert "+# Changed" in (await browser.get(f"/api/sessions/{session_id}/diff"))["diff"]
+    (file,) = (await browser.get(f"/api/sessions/{session_id}/diff"))["files"]
+    assert (file["path"], file["added"], file["removed"]) == ("README.md", 1, 1)
+    assert ["add", "+# Changed", None, 1] in file["lines"]
 
 
 async def test_the_transcript_of_a_running_turn_grows_where_it_is(

@@ -27,7 +27,7 @@ Examples:
 def command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:

@@ -89,7 +89,7 @@ async def _apply(
 
 
 def _print(applied: dict[str, Any]) -> None:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
     count = len(applied["files"])

@@ -76,8 +76,8 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
     from rich.text import Text
 
     from helmsman.redaction import redact
+    from helmsman.shown_text import visible
     from helmsman.terminal.diffs import HEADING, diff_lines
-    from helmsman.terminal.text import visible
 
     for change in changes:
         done = ", ".join(f"{entry.name} ({entry.location.scope} scope) is {entry.action}" for entry in change.entries)

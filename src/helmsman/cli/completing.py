@@ -64,6 +64,6 @@ def complete_session_or_task(context: click.Context, parameter: click.Parameter,
 def _item(name: str, about: str | None) -> CompletionItem:
     from click.shell_completion import CompletionItem
 
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     return CompletionItem(name, help=one_line(about or "")[:_HELP_WIDTH])

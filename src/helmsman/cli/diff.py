@@ -64,7 +64,7 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
     if as_json:
         click.echo(json_line(_as_dict(changed)))
     elif only_stat:
-        from helmsman.terminal.text import visible
+        from helmsman.shown_text import visible
 
         click.echo(changed.about, err=True)
         click.echo(visible(changed.diff.stat), nl=False)

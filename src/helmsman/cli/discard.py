@@ -61,7 +61,7 @@ async def _look(settings: Settings, reference: str) -> tuple[str, Unsaved]:
 
 def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> bool:
     from helmsman.cli.whose_changes import file_line
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     if not agreed and can_ask(as_json=as_json):
         for commit in losing.commits:
@@ -99,7 +99,7 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
     from helmsman.cli.whose_changes import file_as_dict, file_line
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     if as_json:
         shown = [

@@ -23,9 +23,9 @@ from helmsman.errors import StepInterrupted
 from helmsman.events import QuestionAsked, TurnEnded
 from helmsman.questions import ACCEPT, APPROVE, DENY
 from helmsman.rendering import event_as_dict, json_line, usage_as_dict
+from helmsman.shown_text import visible
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
-from helmsman.terminal.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

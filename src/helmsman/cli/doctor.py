@@ -92,8 +92,8 @@ def _print(console: Console, report: Report) -> None:
 def _lines(console: Console, check: Check, width: int) -> list[Text]:
     from rich.text import Text
 
+    from helmsman.shown_text import visible
     from helmsman.terminal.layout import fold
-    from helmsman.terminal.text import visible
 
     mark, style = _MARKS[check.status]
     lead = Text.assemble((f"{mark} ", style), (f"{check.name:<{width}}  ", "bold"))

@@ -151,7 +151,7 @@ def _settings() -> Settings:
 def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     now = datetime.now(UTC)
     rows: list[tuple[str, ...]] = []

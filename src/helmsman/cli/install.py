@@ -187,8 +187,8 @@ def _report(
 ) -> None:
     from rich.text import Text
 
+    from helmsman.shown_text import visible
     from helmsman.terminal.layout import fold
-    from helmsman.terminal.text import visible
 
     if not changed:
         console.print(f"{program.title} runs Helmsman already; nothing to change.")

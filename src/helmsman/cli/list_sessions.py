@@ -94,7 +94,7 @@ def _table(console: Console, sessions: list[SessionInfo]) -> Table:
 
     from helmsman.cli.session_ids import short_id
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     wide = console.width >= _WIDE
     now = datetime.now(UTC)
@@ -123,7 +123,7 @@ def _table(console: Console, sessions: list[SessionInfo]) -> Table:
 
 
 def _row(info: SessionInfo) -> str:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     time = info.updated_at.isoformat(timespec="seconds")
     cells = (info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt)

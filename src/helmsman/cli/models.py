@@ -54,7 +54,7 @@ def _as_dict(model: Model) -> dict[str, object]:
 
 
 def _cells(model: Model) -> list[str]:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     mark = "*" if model.is_default else ""
     cells = (model.id, mark, ",".join(model.efforts), model.default_effort or "", model.description or "")

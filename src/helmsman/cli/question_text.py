@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from helmsman.cli.session_ids import short_id
-from helmsman.events import FileChange
+from helmsman.shown_text import exact
 from helmsman.terminal.layout import fold
-from helmsman.terminal.question_view import question_lines
-from helmsman.terminal.text import one_line
+from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,23 +21,20 @@ if TYPE_CHECKING:
 
 def open_question_lines(console: Console, session: Session, question: Question) -> list[Text]:
     """The question in lines for a console."""
-    changes = next(
-        (item.changes for item in session.items if isinstance(item, FileChange) and item.id == question.item_id), ()
-    )
-    lines, left_out = question_lines(console, question, directory=session.directory, changes=changes)
+    lines, left_out = question_lines(console, question, directory=session.directory)
     if left_out:
         lines.append(Text("  `helmsman watch` shows all of it.", "dim"))
     for number, prompt in enumerate(question.prompts):
         lines.append(Text())
-        if number or question.type == "user_input":  # the first prompt of the others is the view itself
-            lines += fold(console, Text(one_line(prompt.text), "bold"))
+        if not is_in_view(question, number):
+            lines += prompt_lines(console, prompt)
         for option in prompt.options:
             choice = Text.assemble(
-                (one_line(option), "cyan"), (f"  {prompt.descriptions.get(option, '')}".rstrip(), "dim")
+                (exact(option), "cyan"), (f"  {exact(prompt.descriptions.get(option, ''))}".rstrip(), "dim")
             )
-            lines += fold(console, choice, indent=4)
+            lines += fold(console, choice, indent=4, below=Text("      │ ", "dim"))
         if prompt.free_text or not prompt.options:
             lines += fold(console, Text("any text", "dim"), indent=4)
     answers = [prompt.options[0] if prompt.options else "…" for prompt in question.prompts]
     command = shlex.join(["helmsman", "respond", short_id(session.id), question.id, *answers])
-    return [*lines, Text(), Text.assemble(("Answer it: ", "dim"), one_line(command))]
+    return [*lines, Text(), Text.assemble(("Answer it: ", "dim"), exact(command))]

@@ -55,7 +55,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
     """Whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
     from helmsman.questions import read_answers
     from helmsman.sessions.rules_from_answers import rule_shown_for_always
-    from helmsman.terminal.text import visible
+    from helmsman.shown_text import visible
 
     async def look(helm: Helmsman, session_id: str) -> str | None:
         asking = await helm.session(session_id)
@@ -97,13 +97,14 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     from helmsman.cli.consoles import result_console
     from helmsman.cli.question_text import open_question_lines
     from helmsman.cli.session_ids import short_id
+    from helmsman.question_text import question_as_dict
     from helmsman.rendering import json_line
 
     asking, questions = on_session(session, look)
     if question is not None and not questions:
         raise QuestionNotOpen(f"Session {asking.id} has no open question {question}. Leave it out to see which it has.")
     if as_json:
-        click.echo(json_line({"sessionId": asking.id, "questions": [one.as_dict() for one in questions]}))
+        click.echo(json_line({"sessionId": asking.id, "questions": [question_as_dict(one) for one in questions]}))
     elif not questions:
         require_reachable(asking)
         click.echo(

@@ -182,8 +182,8 @@ def _print(report: ReviewReport, session: Session) -> None:
     from rich.text import Text
 
     from helmsman.cli.consoles import result_console
+    from helmsman.shown_text import visible
     from helmsman.terminal.layout import fold
-    from helmsman.terminal.text import visible
 
     console = result_console()
     for finding in report.findings:
@@ -204,7 +204,7 @@ def _print(report: ReviewReport, session: Session) -> None:
 def _heading(finding: Finding, directory: str | None) -> Text:
     from rich.text import Text
 
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     rank = "P?" if finding.priority is None else f"P{finding.priority}"
     place = one_line(finding.file or "")

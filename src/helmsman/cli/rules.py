@@ -118,7 +118,7 @@ def _test(json_of_group: bool, text: str, inside: bool, directory: Path, as_json
 def test_rules(text: str, directory: Path, *, inside: bool, as_json: bool) -> None:
     """Explain a decision."""
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import visible
+    from helmsman.shown_text import visible
 
     decision = _book().explain(text, directory.resolve(), inside=inside)
     rule = decision.rule
@@ -193,7 +193,7 @@ def _book() -> RuleBook:
 
 
 def _shown(one: ListedRule) -> str:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     rule = one.rule
     lines = [f"{one.id}  {one_line(rule.describe().removesuffix(f' ({rule.origin})'))}", f"  {_place(one)}"]
@@ -210,7 +210,7 @@ def _shown(one: ListedRule) -> str:
 
 
 def _place(one: ListedRule) -> str:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     line = f", line {one.line}" if one.line is not None else ""
     return f"rule {one.number} of {one_line(str(one.path))}{line}"

@@ -56,7 +56,7 @@ def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.cli.consoles import result_console
     from helmsman.cli.details import print_details
     from helmsman.cli.question_text import open_question_lines
-    from helmsman.terminal.text import one_line, visible
+    from helmsman.shown_text import one_line, visible
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
     usage = status.usage

@@ -17,8 +17,8 @@ from helmsman.events import (
     TurnRequested,
 )
 from helmsman.sessions.progress import infer_progress
+from helmsman.shown_text import one_line, shell_script
 from helmsman.terminal.layout import crop
-from helmsman.terminal.text import one_line, shell_script
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -251,7 +251,7 @@ def cancel_task(reference: str, reason: str | None, *, as_json: bool) -> int:
     if as_json:
         _tell(task, as_json=True, message=message)
     else:
-        from helmsman.terminal.text import one_line
+        from helmsman.shown_text import one_line
 
         click.echo(f"{one_line(message)} {task.id} is {task.status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
@@ -312,8 +312,8 @@ def _print_text(text: str, *, is_diff: bool) -> None:
     if not is_terminal(console := result_console()):
         click.echo(text, nl=not is_diff)
         return
+    from helmsman.shown_text import visible
     from helmsman.terminal.diffs import diff_lines
-    from helmsman.terminal.text import visible
 
     for line in diff_lines(text) if is_diff else (visible(text),):
         console.print(line, soft_wrap=True)
@@ -363,7 +363,7 @@ def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: boo
     from helmsman.errors import InvalidInput
     from helmsman.inputs import directory as existing_directory
     from helmsman.rendering import json_line
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     place = existing_directory("directory", directory)
 
@@ -414,7 +414,7 @@ def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
 
 def _details(task: Task) -> dict[str, str | None]:
     """A task for a person, by label; what is not known is empty."""
-    from helmsman.terminal.text import one_line, visible
+    from helmsman.shown_text import one_line, visible
 
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
     url = task.metadata.get("url")
@@ -454,7 +454,7 @@ def _table(console: Console, tasks: list[Task]) -> Table:
 
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     now = datetime.now(UTC)
     rows: list[tuple[str | Text, ...]] = []
@@ -478,7 +478,7 @@ _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green"
 
 
 def _row(task: Task) -> str:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     time = task.updated_at.isoformat(timespec="seconds")
     status = f"{task.status} (asks)" if task.input_required else task.status

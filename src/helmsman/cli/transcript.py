@@ -42,10 +42,10 @@ from helmsman.events import (
     WebSearch,
 )
 from helmsman.questions import REFUSALS
+from helmsman.shown_text import one_line, plain_output, shell_script, visible
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
 from helmsman.terminal.question_view import question_lines
-from helmsman.terminal.text import one_line, plain_output, shell_script, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -392,9 +392,7 @@ class Transcript:
         return [] if self._asked_here else self._question(question)
 
     def _question(self, question: Question) -> list[Text]:
-        item = self._open.get(question.item_id or "")
-        changes = item.changes if isinstance(item, FileChange) else ()
-        lines, _ = question_lines(self._console, question, directory=self.directory, changes=changes)
+        lines, _ = question_lines(self._console, question, directory=self.directory)
         return lines
 
     def _question_closed(self, event: QuestionClosed) -> list[Text]:

@@ -55,7 +55,7 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     from helmsman.extras.usage_report import merged
     from helmsman.rendering import json_line
     from helmsman.settings import load_settings
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     settings = load_settings()
     configure_logs(settings)
@@ -97,7 +97,7 @@ def _cut(told: UsageReport, limit: int | None) -> tuple[list[UsageGroup], list[U
 
 
 def _cells(group: UsageGroup) -> tuple[str, ...]:
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     usage = group.usage
     tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens)
@@ -131,7 +131,7 @@ def _table(
     from rich.table import Table
 
     from helmsman.cli.short_paths import end_of
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(told.group_by.upper(), style="cyan", no_wrap=True)

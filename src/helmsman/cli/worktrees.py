@@ -233,7 +233,7 @@ def _print_table(rows: list[tuple[Worktree, str]], *, no_pager: bool) -> None:
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.session_ids import short_id
     from helmsman.cli.short_paths import end_of
-    from helmsman.terminal.text import one_line
+    from helmsman.shown_text import one_line
 
     console = result_console()
     if not is_terminal(console):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME: Final = "helmsman"
 _CODEX_VARIABLE: Final = "CODEX_CLI_PATH"
+_LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line ends where a diff ends it: `splitlines` sees more ends."""
 
 Action = Literal["added", "rewritten", "updated", "removed", "restored"]
 
@@ -74,8 +77,8 @@ class Change:
         before, after = self.before or "", self.after or ""
         name = str(self.path)
         lines = difflib.unified_diff(
-            before.splitlines(keepends=True),
-            after.splitlines(keepends=True),
+            _LINES.findall(before),
+            _LINES.findall(after),
             name if self.before is not None else "/dev/null",
             name if self.after is not None else "/dev/null",
         )

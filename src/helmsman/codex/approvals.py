@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from helmsman.codex.jsonrpc import IncomingRequest
-    from helmsman.events import FileChange
+    from helmsman.events import FileChange, PathChange
     from helmsman.questions import Sandbox
 
 COMMAND: Final = "item/commandExecution/requestApproval"
@@ -134,20 +134,19 @@ def _read_command(params: Mapping[str, Any], around: Surroundings) -> _Read:
         command = shlex.join(str(word) for word in command)
     reason = _text(params, "reason")
     extra = params.get("additionalPermissions")
-    text = f"Codex wants to run: {command}" if command else "Codex wants to run a command."
-    if reason:
-        text += f"\nIts reason: {reason}"
     # A command that brings extra permissions is approved each time: "the same command again" does not cover them.
     options = (APPROVE, DENY, ABORT) if extra else (APPROVE, APPROVE_SESSION, DENY, ABORT)
+    kind = params.get("kind")
     details = {
         "command": command,
+        "kind": kind if kind != "command" else None,
         "directory": _text(params, "cwd"),
         "reason": reason,
         "additionalPermissions": extra,
         "networkContext": params.get("networkApprovalContext"),
         "sandbox": around.sandbox,
     }
-    return "command_approval", (Prompt(text=text, options=options),), details
+    return "command_approval", (Prompt(text="Codex asks to run a command.", options=options),), details
 
 
 def _command_asides(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,20 +162,28 @@ def _command_asides(params: Mapping[str, Any]) -> dict[str, Any]:
 def _read_file_change(params: Mapping[str, Any], around: Surroundings) -> _Read:
     reason = _text(params, "reason")
     root = _text(params, "grantRoot")
-    text = "Codex wants to change files."
-    if root:
-        text += f" It asks for write access to everything under {root}."
-    if reason:
-        text += f"\nIts reason: {reason}"
     changes = around.patch.changes if around.patch is not None else ()
     details = {
         "diff": file_change_diff(changes, around.directory) if changes else None,
+        "changes": list(map(_change, changes)) or None,
         "paths": [path for change in changes for path in (change.path, change.moved_to) if path is not None] or None,
         "reason": reason,
         "grantRoot": root,
         "files": params.get("fileChanges"),
     }
-    return "patch_approval", (Prompt(text=text, options=(APPROVE, APPROVE_SESSION, DENY, ABORT)),), details
+    prompt = Prompt(text="Codex asks to change files.", options=(APPROVE, APPROVE_SESSION, DENY, ABORT))
+    return "patch_approval", (prompt,), details
+
+
+def _change(change: PathChange) -> dict[str, Any]:
+    told = {
+        "path": change.path,
+        "kind": change.kind,
+        "movedTo": change.moved_to,
+        "added": change.added,
+        "removed": change.removed,
+    }
+    return {key: value for key, value in told.items() if value is not None}
 
 
 def _write_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
@@ -193,17 +200,9 @@ def _write_legacy_decision(_params: Mapping[str, Any], choices: tuple[Choice, ..
 def _read_permissions(params: Mapping[str, Any], _around: Surroundings) -> _Read:
     reason = _text(params, "reason")
     wanted = _dict(params.get("permissions"))
-    parts: list[str] = []
-    if _dict(wanted.get("network")).get("enabled"):
-        parts.append("network access")
-    files = _dict(wanted.get("fileSystem"))
-    access = ((verb, files.get(verb)) for verb in ("read", "write"))
-    parts += [f"{verb} access to {', '.join(map(str, paths))}" for verb, paths in access if paths]
-    text = f"Codex asks for {' and '.join(parts) or 'more permissions'}."
-    if reason:
-        text += f"\nIts reason: {reason}"
     details = {"permissions": wanted, "directory": _text(params, "cwd"), "reason": reason}
-    return "permission_approval", (Prompt(text=text, options=(APPROVE, APPROVE_SESSION, DENY)),), details
+    prompt = Prompt(text="Codex asks for more permissions.", options=(APPROVE, APPROVE_SESSION, DENY))
+    return "permission_approval", (prompt,), details
 
 
 def _write_permissions(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from helmsman.extras.changes import DiffScope
 from helmsman.mcp.contract import Input, Output, SessionId
 from helmsman.mcp.toolset import READS, Tool
-from helmsman.worktrees import FileKind
+from helmsman.unified_diff import FileKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

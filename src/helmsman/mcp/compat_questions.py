@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.events import FileChange
 from helmsman.mcp.compat_items import Message, changes_by_path, command_words, parsed_command
+from helmsman.mcp.forms import SHOWN_DIFF_CHARS
+from helmsman.question_text import describe
 from helmsman.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
+from helmsman.shown_text import exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +76,7 @@ def elicitation(question: Question, item: Item | None, *, call_id: str, event_id
     }
     if question.type == "command_approval":
         return {
-            "message": f"Allow Codex to run `{shlex.join(message['command'])}` in `{message['cwd']}`?",
+            "message": f"{_allow_command(message)}\n{describe(question).text()}",
             "codex_elicitation": "exec-approval",
             **about,
             "codex_command": message["command"],
@@ -82,7 +85,7 @@ def elicitation(question: Question, item: Item | None, *, call_id: str, event_id
         }
     reason, root = question.details.get("reason"), question.details.get("grantRoot")
     return {
-        "message": f"{reason}\n{_ALLOW_CHANGES}" if reason else _ALLOW_CHANGES,
+        "message": f"{_ALLOW_CHANGES}\n{describe(question).text(diff_chars=SHOWN_DIFF_CHARS)}",
         "codex_elicitation": "patch-approval",
         **about,
         **({"codex_reason": reason} if reason else {}),
@@ -92,6 +95,11 @@ def elicitation(question: Question, item: Item | None, *, call_id: str, event_id
 
 
 _ALLOW_CHANGES: Final = "Allow Codex to apply proposed code changes?"
+
+
+def _allow_command(message: Message) -> str:
+    """The original's sentence. It did not say all that is allowed, nor keep a command from looking like more of it."""
+    return f"Allow Codex to run `{exact(shlex.join(message['command']))}` in `{exact(str(message['cwd']))}`?"
 
 
 def answer(question: Question, reply: Mapping[str, Any]) -> str:

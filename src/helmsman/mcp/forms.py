@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.question_text import describe
 from helmsman.questions import DECLINE, DENY
+from helmsman.shown_text import exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.questions import Prompt, Question
 
-_SHOWN_DIFF_CHARS: Final = 4000
+SHOWN_DIFF_CHARS: Final = 8000
+"""Of a longer diff the form has the beginning, and the names and counts of all its files."""
 _DECISION: Final = "decision"
 _REASON: Final = "reason"
 _WORDS: Final = "_words"
@@ -19,15 +22,7 @@ _WORDS: Final = "_words"
 
 def form_message(question: Question) -> str:
     """What the person reads above the fields."""
-    details = question.details
-    lines = [prompt.text for prompt in question.prompts[:1]]
-    if directory := details.get("directory"):
-        lines.append(f"In: {directory}")
-    if plan := details.get("plan"):
-        lines.insert(0, f"{plan}\n")
-    if diff := details.get("diff"):
-        lines.append(diff if len(diff) <= _SHOWN_DIFF_CHARS else diff[:_SHOWN_DIFF_CHARS] + "\n… (cut)")
-    return "\n".join(lines)
+    return describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
 
 
 def form_schema(question: Question) -> dict[str, Any]:
@@ -35,7 +30,7 @@ def form_schema(question: Question) -> dict[str, Any]:
     if question.type == "user_input":
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts)}
         words = {
-            f"{_name(prompt, index)}{_WORDS}": {"type": "string", "title": prompt.words}
+            f"{_name(prompt, index)}{_WORDS}": {"type": "string", "title": exact(prompt.words)}
             for index, prompt in enumerate(question.prompts)
             if prompt.words is not None
         }
@@ -58,7 +53,9 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
         case "mcp_elicitation":
             if action == "decline":
                 return [DECLINE]
-            fields = [_text(filled.get(_name(prompt, index))) for index, prompt in enumerate(question.prompts[1:])]
+            fields = [
+                _chosen(prompt, filled.get(_name(prompt, index))) for index, prompt in enumerate(question.prompts[1:])
+            ]
             return ["accept", *fields]
         case "user_input":
             if action == "decline":
@@ -71,7 +68,7 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
 
 
 def _with_words(prompt: Prompt, name: str, filled: Mapping[str, Any]) -> str:
-    answer = _text(filled.get(name))
+    answer = _chosen(prompt, filled.get(name))
     words = _text(filled.get(f"{name}{_WORDS}")).strip() if prompt.words is not None else ""
     return f"{answer}: {words}" if words else answer
 
@@ -81,12 +78,23 @@ def _name(prompt: Prompt, index: int) -> str:
 
 
 def _field(prompt: Prompt) -> dict[str, Any]:
-    field: dict[str, Any] = {"type": "string", "title": prompt.text}
-    if prompt.options and not prompt.free_text:
-        field["enum"] = list(prompt.options)
-    elif prompt.options:
-        field["description"] = f"For example: {', '.join(prompt.options)}"
+    field: dict[str, Any] = {"type": "string", "title": exact(prompt.text)}
+    shown = list(_shown_options(prompt))
+    if shown and not prompt.free_text:
+        field["enum"] = shown
+    elif shown:
+        field["description"] = f"For example: {', '.join(shown)}"
     return field
+
+
+def _shown_options(prompt: Prompt) -> dict[str, str]:
+    """Each option by how it is shown: a client shows the values of a field as they are."""
+    return {exact(option): option for option in prompt.options}
+
+
+def _chosen(prompt: Prompt, value: Any) -> str:
+    text = _text(value)
+    return _shown_options(prompt).get(text, text)
 
 
 def _text(value: Any) -> str:

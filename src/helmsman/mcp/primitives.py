@@ -16,6 +16,7 @@ from helmsman.concurrency import background_tasks
 from helmsman.errors import InvalidInput
 from helmsman.github_guide import github_guide
 from helmsman.inputs import directory
+from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import answer, results_answer
 from helmsman.mcp.task_contract import (
     CancelAnswer,
@@ -261,6 +262,8 @@ def _in_words(output: TaskAnswer) -> str:
         lines.append(output.message)
     if output.note:
         lines.append(output.note)
+    if output.pending_question is not None:
+        lines += question_in_words(output.pending_question)
     if output.error is not None:
         lines.append(f"{output.error.code}: {output.error.message}")
     if isinstance(output, WaitAnswer | ResultsAnswer) and output.result:

@@ -15,6 +15,7 @@ from mcp.server.session import ServerSession
 from helmsman.errors import HelmsmanError
 from helmsman.inputs import directory
 from helmsman.mcp.primitives import PRIMITIVES, check_roots, setup_guide, wait_for_task
+from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
 from helmsman.mcp.task_contract import (
     ChoiceOutput,
@@ -228,8 +229,8 @@ def _told(call: Call, planned: Route, task: Task, message: str | None = None) ->
 def _standing(task: Task, question: PendingQuestion | None) -> str:
     name = f"{task.id} ({task.alias})"
     if task.input_required:
-        asked = f": {question.questions[0].question}" if question is not None and question.questions else ""
-        return f"{name} waits for an answer{asked}"
+        asked = question_in_words(question) if question is not None else []
+        return "\n".join([f"{name} waits for an answer", *asked])
     progress = f": {task.progress['text']}" if task.is_running and task.progress and "text" in task.progress else ""
     why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
     return f"{name} is {task.status}{progress}.{why}"

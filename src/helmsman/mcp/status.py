@@ -22,12 +22,13 @@ from helmsman.mcp.contract import (
     ItemEvent,
     PendingQuestion,
     ProgressOutput,
-    QuestionPart,
     StatusOutput,
     UsageOutput,
     Worktree,
 )
+from helmsman.question_text import marked, question_as_dict
 from helmsman.sessions.progress import infer_progress
+from helmsman.shown_text import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,12 +74,18 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
 
 
 def pending_question(question: Question) -> PendingQuestion:
-    return PendingQuestion(
-        id=question.id,
-        type=question.type,
-        questions=[QuestionPart(question=prompt.text, options=list(prompt.options)) for prompt in question.prompts],
-        details=dict(question.details),
-    )
+    return PendingQuestion.model_validate(question_as_dict(question))
+
+
+def question_in_words(question: PendingQuestion) -> list[str]:
+    """What is asked, and the answers that it takes."""
+    plan = question.details.get("plan")
+    lines = [f"Plan: {marked(str(plan))}"] if plan else []
+    for part in question.questions:
+        lines.append(f"Question {question.id}: {part.question}")
+        if part.options:
+            lines.append(f"Answers: {', '.join(map(exact, part.options))}")
+    return lines
 
 
 def worktree(session: Session) -> Worktree | None:
@@ -90,14 +97,11 @@ def in_words(status: StatusOutput) -> str:
     """The short text beside the structured content, for clients that show only that."""
     lines = [f"{status.session_id}: {status.status}"]
     if status.progress is not None:
-        lines.append(status.progress.text)
+        lines.append(exact(status.progress.text))
     if status.note:
         lines.append(status.note)
     if status.pending_question is not None:
-        question = status.pending_question
-        if plan := question.details.get("plan"):
-            lines.append(str(plan))
-        lines += [f"Question {question.id}: {part.question} [{', '.join(part.options)}]" for part in question.questions]
+        lines += question_in_words(status.pending_question)
     if status.error is not None:
         lines.append(f"{status.error.code}: {status.error.message}")
     if status.result is not None:

@@ -14,15 +14,19 @@ from helmsman.events import (
     TodoList,
     UserMessage,
 )
+from helmsman.question_text import describe, part_texts
+from helmsman.shown_text import exact, named, plain_output, shell_script, visible
+from helmsman.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from helmsman.engine import PastTurn
-    from helmsman.events import Item
+    from helmsman.events import Item, PathChange
     from helmsman.sessions.session import Session
 
 _OUTPUT_LINES: Final = 40
+_SPEAKERS: Final = {"agent_message": "Codex", "plan": "Plan", "review": "Review"}
 _STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
 
 
@@ -37,9 +41,8 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         parts.append(f"## Turn {number} ({turn.status})")
         parts += [text for text in map(_section, items) if text]
     for question in session.questions:
-        parts.append(
-            f"**Waiting for an answer** ({question.id}): " + "; ".join(prompt.text for prompt in question.prompts)
-        )
+        asked = "\n".join([describe(question).text(), *part_texts(question)[1:]])
+        parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")
     return "\n\n".join(parts) + "\n"
@@ -50,30 +53,35 @@ def _section(item: Item) -> str:
         case UserMessage():
             return "**User:**\n\n" + _quoted(item.text)
         case AgentMessage() | ProposedPlan() | Review():
-            return item.text
+            return f"**{_SPEAKERS[item.type]}:**\n\n" + _quoted(item.text)
         case Reasoning():
-            return f"*{item.text}*" if item.text else ""
+            return "**Thinking:**\n\n" + _quoted(item.text) if item.text else ""
         case CommandExecution():
             code = "declined" if item.declined else "" if item.exit_code is None else f"exit {item.exit_code}"
-            lines = item.output.splitlines()
+            lines = plain_output(item.output).removesuffix("\n").split("\n") if item.output else []
             cut = (
                 [f"… {len(lines) - _OUTPUT_LINES} lines", *lines[-_OUTPUT_LINES:]]
                 if len(lines) > _OUTPUT_LINES
                 else lines
             )
-            return _fenced("\n".join([f"$ {item.command}" + (f"  ({code})" if code else ""), *cut]), "console")
+            command = exact(shell_script(item.command))
+            return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *cut]), "console")
         case FileChange():
-            diffs = "\n".join(f"{change.kind} {change.path}\n{change.diff or ''}".rstrip() for change in item.changes)
-            return _fenced(diffs, "diff")
+            return _fenced("\n".join(line for change in item.changes for line in _change_lines(change)), "diff")
         case TodoList():
-            return "\n".join(f"- [{_STEP_MARKS[step.status]}] {step.text}" for step in item.steps)
+            return "\n".join(f"- [{_STEP_MARKS[step.status]}] {exact(step.text)}" for step in item.steps)
         case _:
-            summary = item.summary()
+            summary = exact(item.summary())
             return f"*{item.type}*" + (f": {summary}" if summary else "")
 
 
 def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines())
+    return "\n".join(f"> {line}" for line in visible(text).split("\n"))
+
+
+def _change_lines(change: PathChange) -> list[str]:
+    moved = f" → {named(change.moved_to)}" if change.moved_to is not None else ""
+    return [f"{change.kind} {named(change.path)}{moved}", *(visible(line.text) for line in read_change(change).lines)]
 
 
 def _fenced(text: str, language: str) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.events import FileChange
 from helmsman.questions import (
     ABORT,
     ACCEPT,
@@ -29,8 +28,8 @@ from helmsman.questions import (
     STOP,
 )
 from helmsman.sessions.rules_from_answers import rule_shown_for_always
+from helmsman.shown_text import exact, one_line, visible
 from helmsman.terminal.keyboard import has_terminal, open_keyboard
-from helmsman.terminal.text import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,22 +110,19 @@ class _Dialogue:
         self._keyboard = keyboard
         self._question = question
         self._directory = session.directory
-        self._changes = next(
-            (item.changes for item in session.items if isinstance(item, FileChange) and item.id == question.item_id), ()
-        )
 
     async def ask(self) -> list[str]:
-        from helmsman.terminal.question_view import question_lines
+        from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
 
-        lines, left_out = question_lines(
-            self._console, self._question, directory=self._directory, changes=self._changes
-        )
+        lines, left_out = question_lines(self._console, self._question, directory=self._directory)
         for line in lines:
             self._console.print(line)
         answers: list[str] = []
         for number, prompt in enumerate(self._question.prompts):
-            if number or self._question.type == "user_input":  # the first prompt of the others is the view itself
-                self._console.print(f"\n  {one_line(prompt.text)}", style="bold")
+            if not is_in_view(self._question, number):
+                self._console.print()
+                for line in prompt_lines(self._console, prompt):
+                    self._console.print(line)
             answers.append(await self._ask(prompt, left_out=left_out))
             if self._question.type == "mcp_elicitation" and answers[0] in REFUSALS:
                 break  # who declines a form need not fill it in
@@ -225,16 +221,16 @@ class _Dialogue:
 
         from helmsman.terminal.layout import fold
 
-        choice = Text(one_line(label))
+        choice = Text(exact(label))
         if description:
-            choice.append(f"  {one_line(description)}", "dim")
+            choice.append(f"  {exact(description)}", "dim")
         for line in fold(self._console, choice, lead=Text.assemble("  ", (key, "bold cyan"), "  ")):
             self._console.print(line)
 
     def _show_whole_diff(self) -> None:
         from helmsman.terminal.question_view import whole_diff
 
-        for line in whole_diff(self._console, self._question, directory=self._directory, changes=self._changes):
+        for line in whole_diff(self._console, self._question):
             self._console.print(line)
 
     async def _key(self, choices: Mapping[str, str]) -> str:

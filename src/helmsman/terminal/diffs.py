@@ -10,92 +10,52 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.terminal.text import one_line, visible
+from helmsman.shown_text import in_sight, named
+from helmsman.unified_diff import read_change, read_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from helmsman.events import PathChange
+    from helmsman.unified_diff import DiffLine, FileDiff, FileKind, LineKind
 
 ADDED: Final = "green"
 REMOVED: Final = "red"
 HUNK: Final = "cyan"
 HEADING: Final = "bold"
 
-_STYLES: Final = {"+": ADDED, "-": REMOVED, "@": HUNK, "\\": "dim"}
-_VERBS: Final = {"add": "add", "delete": "delete", "update": "change"}
+_STYLES: Final[dict[LineKind, str]] = {"add": ADDED, "remove": REMOVED, "hunk": HUNK, "note": "dim", "raw": "yellow"}
+_VERBS: Final[dict[FileKind, str]] = {"added": "add", "deleted": "delete", "copied": "copy"}
 
 
 def change_lines(change: PathChange, directory: str | None = None) -> list[Text]:
     """One file of a file change: a heading and its lines. Paths under `directory` are shown relative to it."""
-    path = relative_path(change.path, directory)
-    if change.moved_to:
-        path += f" → {relative_path(change.moved_to, directory)}"
-    heading = Text(f"{_VERBS[change.kind]} {one_line(path)}", HEADING)
-    if change.added is not None:
-        heading.append(f"  +{change.added}", ADDED)
-        heading.append(f" -{change.removed or 0}", REMOVED)
-    if not change.diff:
-        return [heading]
-    body = change.diff.removesuffix("\n").split("\n")
-    if change.kind == "update":
-        return [heading, *map(_body_line, body)]
-    return [heading, *(_body_line(("+" if change.kind == "add" else "-") + line) for line in body)]
+    file = read_change(change)
+    return [_heading(file, directory), *map(_body_line, file.lines)]
 
 
 def diff_lines(diff: str) -> list[Text]:
     """A unified diff, each file under a heading of its own."""
     lines: list[Text] = []
-    header: list[str] = []
-    for line in diff.removesuffix("\n").split("\n"):
-        if line.startswith("diff --git "):
-            lines += _heading(header)
-            header = [line]
-        elif header and not line.startswith("@@"):
-            header.append(line)
-        else:
-            lines += _heading(header)
-            header = []
-            lines.append(_body_line(line))
-    return lines + _heading(header)
+    for file in read_diff(diff):
+        lines += [_heading(file, None)] if file.path else []
+        lines += map(_body_line, file.lines)
+    return lines
 
 
-def _body_line(line: str) -> Text:
-    return Text(visible(line), _STYLES.get(line[:1], ""))
+def _heading(file: FileDiff, directory: str | None) -> Text:
+    path = named(relative_path(file.path, directory))
+    if file.old_path is not None:
+        path = f"{named(relative_path(file.old_path, directory))} → {path}"
+    heading = Text(f"{_VERBS.get(file.kind, 'change')} {path}", HEADING)
+    if file.added is not None:
+        heading.append(f"  +{file.added}", ADDED)
+        heading.append(f" -{file.removed or 0}", REMOVED)
+    return heading
 
 
-def _heading(header: Iterable[str]) -> list[Text]:
-    """What stands above a file's first hunk, in one line."""
-    names: dict[str, str] = {}
-    rest: list[Text] = []
-    for line in header:
-        for mark in (
-            "diff --git ",
-            "--- ",
-            "+++ ",
-            "new file mode ",
-            "deleted file mode ",
-            "rename from ",
-            "rename to ",
-        ):
-            if line.startswith(mark):
-                names[mark.strip()] = line.removeprefix(mark).rstrip("\t")
-                break
-        else:
-            if not line.startswith(("index ", "similarity index ")):
-                rest.append(_body_line(line))
-    if not names:
-        return rest
-    old, new = names.get("---", ""), names.get("+++", "")
-    both = names.get("diff --git", "").partition(" b/")
-    if "rename from" in names:
-        verb, path = "change", f"{names['rename from']} → {names.get('rename to', '')}"
-    elif "deleted file mode" in names:
-        verb, path = "delete", old.removeprefix("a/") or both[2]
-    else:
-        verb = "add" if "new file mode" in names else "change"
-        path = new.removeprefix("b/") or both[2]
-    return [Text(f"{verb} {one_line(path)}", HEADING), *rest]
+def _body_line(line: DiffLine) -> Text:
+    # What is no line of a hunk begins as it likes: it is marked, or it could be taken for a heading.
+    shown = in_sight(line.text)
+    return Text(f"│ {shown}" if line.kind == "raw" else shown, _STYLES.get(line.kind, ""))
 
 
 def relative_path(path: str, directory: str | None) -> str:

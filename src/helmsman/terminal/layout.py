@@ -15,15 +15,19 @@ INDENT: Final = 2
 _NARROWEST: Final = 20
 
 
-def fold(console: Console, text: Text, *, indent: int = INDENT, lead: Text | None = None) -> list[Text]:
-    """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width)."""
+def fold(
+    console: Console, text: Text, *, indent: int = INDENT, lead: Text | None = None, below: Text | None = None
+) -> list[Text]:
+    """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width), `below` in
+    that of the others."""
     indent = indent if lead is None else lead.cell_len
-    width = max(_NARROWEST, console.width - indent)
+    width = max(_NARROWEST, console.width - max(indent, below.cell_len if below is not None else 0))
     folded = [
         line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
     ]
     first = Text(" " * indent) if lead is None else lead.copy()
-    lines = [(Text(" " * indent) if number else first).append_text(line) for number, line in enumerate(folded)]
+    further = Text(" " * indent) if below is None else below
+    lines = [(further.copy() if number else first).append_text(line) for number, line in enumerate(folded)]
     for line in lines:
         line.rstrip()
     return lines or [first]

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from helmsman.testing.local_server import serve
+from helmsman.unified_diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -287,11 +288,11 @@ def _turn(number: int, attempt: CloudAttempt) -> Json:
 
 
 def _diff_stats(diff: str) -> Json:
-    lines = diff.splitlines()
+    files = read_diff(diff)
     return {
-        "files_modified": sum(line.startswith("diff --git ") for line in lines),
-        "lines_added": sum(line.startswith("+") and not line.startswith("+++ ") for line in lines),
-        "lines_removed": sum(line.startswith("-") and not line.startswith("--- ") for line in lines),
+        "files_modified": len(files),
+        "lines_added": sum(file.added or 0 for file in files),
+        "lines_removed": sum(file.removed or 0 for file in files),
     }
 
 

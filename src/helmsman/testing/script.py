@@ -294,7 +294,7 @@ def move(path: str, to: str, keeping: str) -> str:
 
 
 def _prefixed(sign: str, text: str) -> str:
-    return "".join(f"{sign}{line}\n" for line in text.splitlines())
+    return "".join(f"{sign}{line}\n" for line in text.removesuffix("\n").split("\n")) if text else ""
 
 
 def plan(*steps: str | tuple[str, StepStatus], explanation: str | None = None) -> Plan:

@@ -1,8 +1,8 @@
 """The dashboard's HTTP API: every route, field and event. The page (`static/`) is written against this text.
 
 Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; what is unknown is left out. Whatever Codex
-printed is text: show it as text. Times are ISO 8601 with an offset. `status` is a session's: `active`,
-`awaiting_approval`, `done`, `error`, `interrupted`.
+printed is text, with what would not be seen written out (but not in `details` and `options`): show it as text. Times are
+ISO 8601 with an offset. `status` is a session's: `active`, `awaiting_approval`, `done`, `error`, `interrupted`.
 
 **Files.** `/` is `static/index.html` and `/<name>` is `static/<name>`: html, css, js, svg, png, webmanifest, json, txt;
 nothing else is served, and there are no other paths (use `#/…` for places in the page). Each has an ETag and is asked for
@@ -55,23 +55,28 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Entry = {index, turn, turnId?, item: Item, cut?}; an entry's index never changes while the session runs on.
         Item = {type, id, status: started|in_progress|completed|failed, summary, …by type:
             user_message {text, images}, agent_message {text, phase?}, reasoning {text},
-            command_execution {command, directory?, exitCode?, output, announced, declined, durationMs?},
-            file_change {changes: [{path, kind: add|delete|update, movedTo?, diff?, added?, removed?}], declined},
+            command_execution {command, script, directory?, exitCode?, output, announced, declined, durationMs?},
+            file_change {changes: [File], declined},
             mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
             web_search {query}, todo_list {steps: [{text, status: pending|in_progress|completed}], explanation?},
             plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
             context_compaction {}, review {text, finished}, error {message}, unknown {name, payload}}
+        `script` is the command without the shell around it.
+        File = {path, oldPath?, kind: added|deleted|modified|renamed|copied|mode, added?, removed?, lines: [Line], missing?}
+        Line = [add|remove|same|hunk|note|raw, text with its sign, number before or null, number after or null]; `missing`
+        says how many lines there is no room for.
         Long texts are cut in the middle for pages, and `cut` says how many characters are missing.
 
     GET /api/sessions/{id}/transcript/{index} → Entry, whole (up to some MiB).
 
-    GET /api/sessions/{id}/diff → {diff, cut?}: what the current or last turn changed, as one unified diff; "" if not known.
+    GET /api/sessions/{id}/diff → {files: [File], cut?}: what the current or last turn changed, as far as it is known.
 
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
-        questions: [{question, options: [str], freeText, secret, descriptions: {option: text}}], details: {command?,
-        directory?, reason?, diff?, changes?, prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
-        directory?, summary?, agentId?}
+        title, lines: [{label, text}], files?: [File], questions: [{question, options: [str], labels: {option: text},
+        freeText, secret, descriptions: {option: text}}], details: {command?, directory?, reason?, diff?, changes?,
+        prefixes?, …}, alwaysRule?: the rule that approve_always would keep, directory?, summary?, agentId?}
+        `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.
 
     GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
     GET /api/tasks/{idOrAlias} → Task

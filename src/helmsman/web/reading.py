@@ -14,8 +14,9 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.extras.usage_report import GroupBy
 from helmsman.rendering import json_line, task_as_dict, usage_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
+from helmsman.unified_diff import read_diff
 from helmsman.web.json_http import NotFound, limit, number, switch, text
-from helmsman.web.shortening import shortened_text
+from helmsman.web.safe_values import safe, shown_files
 from helmsman.web.views import entry, listed, present, question_in_full, session_in_full, turn_in_timeline
 
 if TYPE_CHECKING:
@@ -144,8 +145,8 @@ class Reading:
 
     async def diff(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
-        diff, missing = shortened_text(session.state.diff or "", _WHOLE_CHARS)
-        return present({"diff": diff, "cut": missing or None})
+        files, missing = shown_files(read_diff(session.state.diff or ""), _WHOLE_CHARS)
+        return present({"files": files, "cut": missing or None})
 
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
@@ -228,10 +229,10 @@ class Reading:
             limit=limit(request, _SESSIONS, _MAX_SESSIONS),
             cursor=text(request, "cursor"),
         )
-        return present({"tasks": [task_as_dict(task) for task in found], "nextCursor": following})
+        return present({"tasks": [safe(task_as_dict(task)) for task in found], "nextCursor": following})
 
     async def task(self, request: Request) -> dict[str, Any]:
-        return task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))
+        return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
 
     async def engines(self, _request: Request) -> dict[str, Any]:
         engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
@@ -270,7 +271,7 @@ class Reading:
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         found = [task for task in tasks if _mentions(task, words)][:count]
-        return {"sessions": sessions, "tasks": [task_as_dict(task) for task in found]}
+        return {"sessions": sessions, "tasks": [safe(task_as_dict(task)) for task in found]}
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

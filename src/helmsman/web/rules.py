@@ -10,7 +10,7 @@ from pydantic import Field
 
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.mcp.contract import Input
-from helmsman.terminal.text import visible
+from helmsman.shown_text import visible
 from helmsman.web.acting import NothingInput
 from helmsman.web.json_http import body, text
 from helmsman.web.views import present

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman import shown_text
 from helmsman.mcp.status import session_status
-from helmsman.rendering import item_as_dict, session_info_as_dict, usage_as_dict
+from helmsman.question_text import describe, part_texts
+from helmsman.rendering import session_info_as_dict, usage_as_dict
 from helmsman.tasks.model import Owner
-from helmsman.terminal.text import visible
+from helmsman.unified_diff import read_diff
+from helmsman.web.safe_values import safe, shown_files, shown_item
 from helmsman.web.shortening import shortened
 
 if TYPE_CHECKING:
@@ -33,8 +36,7 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_line(text: str | None, width: int = SUMMARY_CHARS) -> str | None:
-    line = " ".join((text or "")[: 10 * width].split())
-    return line[:width] or None
+    return shown_text.one_line((text or "")[: 10 * width])[:width] or None
 
 
 def time(when: datetime | None) -> str | None:
@@ -73,7 +75,8 @@ def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Ta
     shown["isActive"] = status in ("active", "awaiting_approval")
     shown["status"] = status
     shown["questions"] = (len(session.state.questions) or None) if session is not None else None
-    shown["note"] = session.state.note if session is not None else None
+    shown["name"] = safe(shown.get("name"))
+    shown["note"] = safe(session.state.note) if session is not None else None
     shown["taskIds"] = [task.id for task in reversed(tasks)] or None
     shown["archived"] = shown.get("archived") or None
     shown.pop("engineVersion", None)
@@ -87,12 +90,12 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
     known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
     status = known.model_dump(by_alias=True, mode="json", exclude_none=True)
     status["itemEvents"] = []
+    question = status.pop("pendingQuestion", None)
     more = {
         "name": state.name,
         "prompt": state.prompt,
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
-        "questions": [question_in_full(session, question) for question in session.questions],
         "queued": len(session.queue),
         "taskIds": list(session.task_ids),
         "createdAt": time(session.created_at),
@@ -100,28 +103,35 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
         "hasDiff": bool(state.diff),
     }
-    return {**status, **present(more)}
+    questions = [question_in_full(session, one) for one in session.questions]
+    return present({**safe({**status, **more}), "pendingQuestion": question, "questions": questions})
 
 
 def question_in_full(session: Session, question: Question) -> dict[str, Any]:
     details, _ = shortened(dict(question.details), _DETAIL_CHARS)
+    words = describe(question)
+    files, _ = shown_files(read_diff(words.diff or ""), _DETAIL_CHARS)
     return present(
         {
             "sessionId": session.id,
             "id": question.id,
             "type": question.type,
+            "title": words.title,
+            "lines": [{"label": line.label, "text": line.text} for line in words.lines],
+            "files": files or None,
             "questions": [
                 {
-                    "question": prompt.text,
+                    "question": text,
                     "options": list(prompt.options),
+                    "labels": {option: shown_text.exact(option) for option in prompt.options},
                     "freeText": prompt.free_text or not prompt.options,
                     "secret": prompt.secret,
-                    "descriptions": dict(prompt.descriptions),
+                    "descriptions": {one: shown_text.exact(text) for one, text in prompt.descriptions.items()},
                 }
-                for prompt in question.prompts
+                for text, prompt in zip(part_texts(question), question.prompts, strict=True)
             ],
             "details": details,
-            "alwaysRule": visible(str(question.details.get("alwaysRule") or "")) or None,
+            "alwaysRule": shown_text.visible(str(question.details.get("alwaysRule") or "")) or None,
             "directory": session.directory,
             "summary": one_line(session.state.name or session.state.prompt),
             "agentId": question.agent_id,
@@ -161,5 +171,5 @@ def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[
 
 def entry(index: int, number: int, turn: Turn, item: Item, *, text_limit: int) -> dict[str, Any]:
     """One item of a transcript, with long texts cut."""
-    shown, missing = shortened(item_as_dict(item), text_limit)
+    shown, missing = shown_item(item, text_limit)
     return present({"index": index, "turn": number, "turnId": turn.id, "item": shown, "cut": missing or None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.worktrees.git import find_git, shown
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from helmsman.unified_diff import FileKind
     from helmsman.worktrees.git import Git
     from helmsman.worktrees.records import Worktree
-
-FileKind = Literal["added", "deleted", "modified", "renamed", "copied", "mode"]
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
 _SUBMODULE_MODE: Final = "160000"

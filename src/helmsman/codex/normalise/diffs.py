@@ -8,10 +8,12 @@ one real diff of many.
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.codex.normalise.reading import mapping, optional_text, text
 from helmsman.events import PathChange
+from helmsman.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,25 +35,16 @@ def path_change(raw: Any) -> PathChange:
     diff = optional_text(change.get("diff"))
     if moved_to is not None and diff is not None:
         diff = diff.removesuffix(_MOVE_TRAILER + moved_to)
-    added = removed = None
-    if diff is not None:
-        added, removed = _line_counts(kind, diff)
-    return PathChange(
-        path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff, added=added, removed=removed
-    )
-
-
-def _line_counts(kind: ChangeKind, diff: str) -> tuple[int, int]:
-    if kind == "update":  # hunks come without file headers, so every + and - at the start of a line counts
-        return diff.count("\n+") + diff.startswith("+"), diff.count("\n-") + diff.startswith("-")
-    lines = diff.count("\n") + (diff != "" and not diff.endswith("\n"))
-    return (lines, 0) if kind == "add" else (0, lines)
+    bare = PathChange(path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff)
+    read = read_change(bare)
+    return replace(bare, added=read.added, removed=read.removed)
 
 
 def file_change_diff(changes: Iterable[PathChange], directory: str | None = None) -> str:
     """One unified diff of all changes, which `git apply` accepts in `directory`.
 
-    Codex names files by absolute paths. Those under `directory` become relative to it; others keep their whole path.
+    Codex names files by absolute paths. Those under `directory` become relative to it; others keep their whole path, with
+    the slash that it begins with (`a//etc/hosts`): without it, it would be the path of a file in there.
     """
     return "".join(_one_file(change, directory) for change in changes)
 
@@ -94,11 +87,13 @@ def _whole_file(mark: str, content: str) -> str:
 
 
 def _shown_path(path: str, directory: str | None) -> str:
-    path = path.replace("\\", "/") if _is_windows_path(path) else path
-    if directory is not None:
-        base = (directory.replace("\\", "/") if _is_windows_path(directory) else directory).rstrip("/") + "/"
-        path = path.removeprefix(base)
-    return posixpath.normpath(path).lstrip("/") if path else path
+    path, directory = _with_slashes(path), None if directory is None else _with_slashes(directory)
+    path = posixpath.normpath(path) if path else path
+    return path if directory is None else path.removeprefix(directory.rstrip("/") + "/")
+
+
+def _with_slashes(path: str) -> str:
+    return path.replace("\\", "/") if _is_windows_path(path) else path
 
 
 def _is_windows_path(path: str) -> bool:

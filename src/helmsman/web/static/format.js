@@ -74,14 +74,6 @@ export function pathIn(directory, path) {
   return directory && path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path;
 }
 
-const SHELL = /^(?:\/\S*\/)?(?:ba|z)?sh -l?c (?:'([^']*)'|"((?:[^"\\$`]|\\[\\"$`])*)"|(\w+))$/;
-
-/** What a shell was told to run, without the shell and the quotes that Codex put around it. */
-export function shellWords(command) {
-  const told = SHELL.exec(command);
-  return told ? (told[1] ?? told[2]?.replace(/\\([\\"$`])/g, "$1") ?? told[3]) : command;
-}
-
 function ago(then) {
   const seconds = Math.max(0, (Date.now() - then) / 1000);
   if (seconds < 45) return "now";
@@ -104,12 +96,3 @@ setInterval(() => {
     if (element.textContent !== text) element.textContent = text;
   }
 }, 20_000);
-
-// Colours, cursor movements and window titles that programs send to a terminal.
-const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
-
-/** What a program printed, without what was meant for a terminal; of a line written over, what stood there last. */
-export function plainOutput(text) {
-  const plain = text.replace(ESCAPES, "").replaceAll("\r\n", "\n");
-  return plain.includes("\r") ? plain.replace(/[^\n]*\r(?=[^\n])/g, "").replaceAll("\r", "") : plain;
-}

@@ -73,7 +73,7 @@ class Store extends EventTarget {
     await quietly(async () => {
       this.questions = (await get("questions")).questions;
       const fresh = this.questions.filter((question) => !known.has(question.id));
-      if (fresh.length) announce(fresh.map((question) => `Codex asks: ${question.questions[0]?.question ?? ""}`).join(" "));
+      if (fresh.length) announce(fresh.map(spoken).join(" "));
       this.#tell("questions");
     });
   }
@@ -100,6 +100,12 @@ class Store extends EventTarget {
   #tell(type) {
     this.dispatchEvent(new Event(type));
   }
+}
+
+/** A question as it is announced: what is asked, and about what. */
+function spoken({ title, lines }) {
+  const [first] = lines;
+  return first ? `${title}. ${first.label}: ${first.text}` : `${title}.`;
 }
 
 /** What is read again at the next change need not be complained about: the sign of life in the header tells of it. */

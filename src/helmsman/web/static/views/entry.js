@@ -1,8 +1,8 @@
 // One thing done in a turn, by its type.
 
 import { h } from "/dom.js";
-import { count, duration, pathIn, plainOutput, shellWords } from "/format.js";
-import { asDiff, diffLines, stat } from "/views/diff.js";
+import { count, duration, pathIn } from "/format.js";
+import { diffLines, fileHeading } from "/views/diff.js";
 import { prose } from "/views/prose.js";
 
 const SHORT_OUTPUT = 14;
@@ -90,14 +90,14 @@ function unknown(item) {
 }
 
 function command(item) {
-  const text = plainOutput(item.output ?? "").replace(/\s+$/, "");
+  const text = (item.output ?? "").replace(/\s+$/, "");
   const lines = text ? text.split("\n").length : 0;
   const failed = item.exitCode !== undefined && item.exitCode !== 0;
   const running = item.status === "started" || item.status === "in_progress";
   const line = h(
     "div",
     { class: "command-line" },
-    h("code", { class: "mono", title: item.command }, shellWords(item.command)),
+    h("code", { class: "mono", title: item.command }, item.script),
     h(
       "span",
       { class: "facts" },
@@ -111,17 +111,10 @@ function command(item) {
   return [line, foldable(`${count(lines, "line")} of output`, output(text), lines <= SHORT_OUTPUT || failed || running)];
 }
 
-function change(one, directory) {
-  const words = { add: "new", delete: "removed", update: "changed" };
-  const [path, movedTo] = [one.path, one.movedTo].map((each) => each && pathIn(directory, each));
-  const heading = [
-    h("code", { class: "mono path", title: one.path }, movedTo ? `${path} → ${movedTo}` : path),
-    h("span", { class: `kind ${one.kind}` }, one.movedTo ? "moved" : (words[one.kind] ?? one.kind)),
-    stat(one.added, one.removed),
-  ];
-  if (!one.diff) return h("div", { class: "change" }, heading);
-  const short = one.diff.split("\n").length <= SHORT_DIFF;
-  return foldable(heading, diffLines(asDiff(one.kind, one.diff), `Changes of ${path}`), short);
+function change(file, directory) {
+  const heading = fileHeading(file, (path) => pathIn(directory, path));
+  if (!file.lines.length) return h("div", { class: "change" }, heading);
+  return foldable(heading, diffLines(file), file.lines.length <= SHORT_DIFF);
 }
 
 function toolCall(name, item) {

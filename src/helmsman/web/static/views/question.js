@@ -3,17 +3,8 @@
 import { post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { freshId, h, toast } from "/dom.js";
-import { shortPath } from "/format.js";
 import { store } from "/store.js";
-import { diffFiles, diffLines, stat } from "/views/diff.js";
-
-const TITLES = {
-  command_approval: "Codex wants to run a command",
-  patch_approval: "Codex wants to change files",
-  permission_approval: "Codex asks for more permissions",
-  user_input: "Codex asks you",
-  mcp_elicitation: "An MCP server asks you",
-};
+import { diffLines, fileHeading } from "/views/diff.js";
 
 const LABELS = {
   approve: "Approve",
@@ -31,7 +22,7 @@ const LABELS = {
 const YES = new Set(["approve", "accept"]);
 const WITH_WORDS = { deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
 const REFUSALS = ["decline", "cancel"];
-const SHOWN_OTHERWISE = new Set(["paths", "changes", "files", "prefixes", "alwaysRule"]);
+const PROSE = new Set(["Reason given", "Plan", "Question", "Asks", "The tool says of itself"]);
 
 /** A card that answers its question; `withSession` says whose it is, where that is not plain. */
 export function questionCard(question, { withSession }) {
@@ -39,7 +30,7 @@ export function questionCard(question, { withSession }) {
   const card = h("section", { class: "question", dataset: { question: question.id }, "aria-labelledby": title, tabindex: "-1" });
   const send = (answers) => answer(card, question, answers);
   card.append(
-    h("h2", { id: title }, TITLES[question.type] ?? "Codex asks you"),
+    h("h2", { id: title }, question.title),
     withSession
       ? h("p", { class: "whose" }, h("a", { href: `#/s/${question.sessionId}` }, question.summary ?? question.sessionId))
       : "",
@@ -69,36 +60,22 @@ async function answer(card, question, answers) {
 
 // --- what it is about ------------------------------------------------------------------------------------------------
 
+/** All that a yes grants, in the words of the server: a label of ours, and beside it what comes from a model. */
 function details(question) {
-  const { command, directory = question.directory, reason, diff, ...rest } = question.details;
-  const others = Object.entries(rest).filter(([name, value]) => !SHOWN_OTHERWISE.has(name) && value !== null);
-  const saysAll = (command || diff) && !rest.grantRoot; // then the question has only the same in a sentence
-  const text = question.questions.length === 1 && !saysAll ? question.questions[0].question : "";
-  return h(
-    "div",
-    { class: "about" },
-    text ? h("p", { class: "asked" }, text) : null,
-    command ? h("pre", { class: "code", tabindex: "0" }, Array.isArray(command) ? command.join(" ") : String(command)) : null,
-    reason && !text.includes(reason) ? h("p", {}, h("span", { class: "quiet" }, "Reason: "), String(reason)) : null,
-    diff ? diffs(String(diff)) : null,
-    directory ? h("p", { class: "quiet" }, "in ", h("span", { title: directory }, shortPath(String(directory)))) : null,
-    others.length ? h("details", {}, h("summary", {}, "Details"), h("pre", { class: "output", tabindex: "0" }, asText(others))) : null,
-  );
+  const values = h("dl", { class: "granted" });
+  let value = null;
+  for (const { label, text } of question.lines) {
+    if (label || !value) {
+      value = h("dd", { class: PROSE.has(label) ? "prose" : "mono", dataset: { label } });
+      values.append(h("dt", {}, label), value);
+    }
+    value.append(h("span", { class: "value-line" }, `${text || " "}\n`));
+  }
+  return h("div", { class: "about" }, question.lines.length ? values : null, (question.files ?? []).map(fileChange));
 }
 
-function diffs(diff) {
-  return diffFiles(diff).map((file) =>
-    h(
-      "details",
-      { open: true },
-      h("summary", {}, h("code", { class: "mono path" }, file.path), stat(file.added, file.removed)),
-      diffLines(file.diff, `Changes of ${file.path}`),
-    ),
-  );
-}
-
-function asText(pairs) {
-  return pairs.map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
+function fileChange(file) {
+  return h("div", { class: "file" }, h("p", { class: "file-heading" }, fileHeading(file)), diffLines(file, { all: true }));
 }
 
 // --- one choice ------------------------------------------------------------------------------------------------------
@@ -111,7 +88,7 @@ function choices(question, part, send) {
     const button = h(
       "button",
       { type: "button", class: isYes ? "primary" : "", dataset: { answer: option }, title: part.descriptions[option] },
-      LABELS[option] ?? option,
+      LABELS[option] ?? part.labels[option],
       isYes ? h("kbd", { "aria-hidden": "true" }, "a") : null,
       option === "deny" ? h("kbd", { "aria-hidden": "true" }, "d") : null,
     );
@@ -216,7 +193,7 @@ function partField(part) {
       "label",
       { class: "option" },
       h("input", { type: "radio", name: id, value: option, required: !own }),
-      h("span", {}, option, part.descriptions[option] ? h("span", { class: "quiet" }, ` ${part.descriptions[option]}`) : null),
+      h("span", {}, part.labels[option], part.descriptions[option] ? h("span", { class: "quiet" }, ` ${part.descriptions[option]}`) : null),
     ),
   );
   const element = h("fieldset", { class: "part" }, h("legend", {}, part.question), options, own);

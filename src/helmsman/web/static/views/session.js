@@ -9,7 +9,7 @@ import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
 import { Composer } from "/views/composer.js";
-import { diffFiles, diffLines, stat } from "/views/diff.js";
+import { diffLines, fileHeading } from "/views/diff.js";
 import { questionCard } from "/views/question.js";
 import { timeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
@@ -113,8 +113,7 @@ export class SessionView {
   }
 
   async #readChanges() {
-    const { diff, cut } = await get(sessionPath(this.id, "diff"));
-    const files = diffFiles(diff);
+    const { files, cut } = await get(sessionPath(this.id, "diff"));
     this.changes.replaceChildren(
       ...(files.length
         ? files.map((file, place) => changedFile(file, place < OPEN_DIFFS))
@@ -202,8 +201,8 @@ export class SessionView {
 }
 
 function changedFile(file, open) {
-  const fold = h("details", { open: false }, h("summary", {}, h("code", { class: "mono path" }, file.path), stat(file.added, file.removed)));
-  fold.addEventListener("toggle", () => fold.childElementCount === 1 && fold.append(diffLines(file.diff, `Changes of ${file.path}`)), { once: true });
+  const fold = h("details", { open: false }, h("summary", {}, fileHeading(file)));
+  fold.addEventListener("toggle", () => fold.childElementCount === 1 && fold.append(diffLines(file)), { once: true });
   fold.open = open;
   return fold;
 }

@@ -1,0 +1,82 @@
+"""What the page shows of models and programs: text made safe here, so that the page has only to put it down.
+
+Diffs come as parsed lines: there is one parser, and it is not in JavaScript, whose idea of a line is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from helmsman.events import CommandExecution, FileChange
+from helmsman.rendering import item_as_dict
+from helmsman.shown_text import exact, in_sight, plain_output, shell_script, visible
+from helmsman.unified_diff import read_change
+from helmsman.web.shortening import shortened, shortened_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.events import Item
+    from helmsman.unified_diff import FileDiff
+
+
+def safe(value: Any) -> Any:
+    """The value with each text in it `visible`."""
+    match value:
+        case str():
+            return visible(value.replace("\r\n", "\n"))
+        case Mapping():
+            return {visible(str(key)): safe(content) for key, content in value.items()}
+        case list() | tuple():
+            return [safe(content) for content in value]
+        case _:
+            return value
+
+
+def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
+    """An item as the page shows it, each text in it cut to about `text_limit`, and how many characters are missing."""
+    fields = item_as_dict(item)
+    match item:
+        case CommandExecution():
+            output, missing = shortened_text(fields.pop("output"), text_limit)
+            fields["script"] = shell_script(item.command)
+            shown, more = shortened(fields, text_limit)
+            return safe(shown) | {"output": plain_output(output)}, missing + more
+        case FileChange():
+            del fields["changes"]
+            shown, more = shortened(fields, text_limit)
+            files, missing = shown_files(map(read_change, item.changes), text_limit)
+            return safe(shown) | {"changes": files}, missing + more
+        case _:
+            shown, missing = shortened(fields, text_limit)
+            return safe(shown), missing
+
+
+def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, Any]], int]:
+    """The files of a diff, every one with its counts, their lines as far as there is room, and how many characters are
+    missing. A line is `[kind, text, number before, number after]`."""
+    shown: list[dict[str, Any]] = []
+    missing = 0
+    for file in files:
+        lines: list[list[Any]] = []
+        for line in file.lines:
+            if chars < 0:
+                break
+            text = in_sight(line.text)
+            lines.append([line.kind, text[: chars + 1], line.before, line.after])
+            missing += max(0, len(text) - chars - 1)
+            chars -= len(text) + 1
+        left_out = file.lines[len(lines) :]
+        missing += sum(len(line.text) + 1 for line in left_out)
+        told = {
+            "path": exact(file.path),
+            "oldPath": None if file.old_path is None else exact(file.old_path),
+            "kind": file.kind,
+            "added": file.added,
+            "removed": file.removed,
+            "lines": lines,
+            "missing": len(left_out) or None,
+        }
+        shown.append({key: value for key, value in told.items() if value is not None})
+    return shown, missing
