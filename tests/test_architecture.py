@@ -9,13 +9,14 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
-BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
+BASE = {"_version", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
 BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
+    "answered_by": {"questions"},
     "engine": {"errors", "events", "questions"},
     "concurrency": set(),
     "redaction": set(),

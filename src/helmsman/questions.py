@@ -28,6 +28,8 @@ CANCEL: Final = "cancel"
 REVISE: Final = "revise"
 STOP: Final = "stop"
 
+_LINE_CHARS: Final = 200
+
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
@@ -64,6 +66,12 @@ class Question:
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     asides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def line(self) -> str:
+        """What is asked, in a line."""
+        line = " ".join(self.prompts[0].text.split()) if self.prompts else self.type
+        return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
 
     def as_dict(self) -> dict[str, Any]:
         """The question as `pendingQuestion` shows it."""

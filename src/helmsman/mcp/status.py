@@ -18,6 +18,7 @@ from helmsman.events import (
     UserMessage,
 )
 from helmsman.mcp.contract import (
+    DeadlineOutput,
     ErrorOutput,
     ItemEvent,
     PendingQuestion,
@@ -27,6 +28,7 @@ from helmsman.mcp.contract import (
     UsageOutput,
     Worktree,
 )
+from helmsman.sessions.deadline import countdown
 from helmsman.sessions.progress import infer_progress
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         if state.error is not None
         else None,
         recent_output=_recent_output(session.items, output_lines),
-        pending_question=pending_question(questions[0]) if questions else None,
+        pending_question=pending_question(session, questions[0]) if questions else None,
         more_questions=len(questions) - 1 if len(questions) > 1 else None,
         item_events=[
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
@@ -64,6 +66,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         turn_count=session.turn_count,
         progress=_progress(session),
         note=_note(session, missed),
+        timed_out=list(state.timed_out) or None,
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
         working_directory=session.directory,
@@ -72,12 +75,16 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
-def pending_question(question: Question) -> PendingQuestion:
+def pending_question(session: Session, question: Question) -> PendingQuestion:
+    deadline = session.deadlines.get(question.id)
     return PendingQuestion(
         id=question.id,
         type=question.type,
         questions=[QuestionPart(question=prompt.text, options=list(prompt.options)) for prompt in question.prompts],
         details=dict(question.details),
+        deadline=None
+        if deadline is None
+        else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
     )
 
 
@@ -98,6 +105,8 @@ def in_words(status: StatusOutput) -> str:
         if plan := question.details.get("plan"):
             lines.append(str(plan))
         lines += [f"Question {question.id}: {part.question} [{', '.join(part.options)}]" for part in question.questions]
+        if question.deadline is not None:
+            lines.append(countdown(question.deadline.seconds_left, paused=question.deadline.paused))
     if status.error is not None:
         lines.append(f"{status.error.code}: {status.error.message}")
     if status.result is not None:
@@ -120,7 +129,7 @@ def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]
 
 
 def _note(session: Session, missed: int) -> str | None:
-    notes = [session.state.note] if session.state.note else []
+    notes = [note for note in (session.state.note, session.state.timed_out_note) if note]
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.events import FileChange
 from helmsman.questions import (
     ABORT,
@@ -25,6 +26,7 @@ from helmsman.questions import (
     REVISE,
     STOP,
 )
+from helmsman.sessions.deadline import countdown
 from helmsman.terminal.keyboard import open_keyboard
 from helmsman.terminal.text import one_line
 
@@ -69,8 +71,11 @@ _MOST_KEYS: Final = 9
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
 
-async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
-    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal."""
+async def ask_on_terminal(session: Session, question: Question, /) -> Answered | None:
+    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal.
+
+    The question's deadline stands still while this process is in the terminal's foreground.
+    """
     async with _ONE_AT_A_TIME:
         with open_keyboard() as keyboard:
             if keyboard is None:
@@ -79,7 +84,9 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[s
 
             console = Console(stderr=True, highlight=False, markup=False, emoji=False)
             try:
-                return await _Dialogue(console, keyboard, session, question).ask()
+                async with session.on_screen(question, keyboard.is_in_foreground):
+                    answers = await _Dialogue(console, keyboard, session, question).ask()
+                return Answered(answers, PERSON_AT_TERMINAL)
             except EOFError:
                 console.print("  Left unanswered.", style="yellow")
                 return None
@@ -94,6 +101,7 @@ class _Dialogue:
         self._keyboard = keyboard
         self._question = question
         self._directory = session.directory
+        self._deadline = session.deadlines.get(question.id)
         self._changes = next(
             (item.changes for item in session.items if isinstance(item, FileChange) and item.id == question.item_id), ()
         )
@@ -106,6 +114,8 @@ class _Dialogue:
         )
         for line in lines:
             self._console.print(line)
+        if self._deadline is not None:
+            self._console.print(f"  {countdown(self._deadline.seconds, paused=True)}", style="dim")
         answers: list[str] = []
         for number, prompt in enumerate(self._question.prompts):
             if number or self._question.type == "user_input":  # the first prompt of the others is the view itself

@@ -1,6 +1,7 @@
 // A question of Codex as a card: what one needs to see to decide, and a button for each answer.
 
 import { post, sessionPath } from "/api.js";
+import { countdown } from "/deadline.js";
 import { freshId, h, toast } from "/dom.js";
 import { shortPath } from "/format.js";
 import { store } from "/store.js";
@@ -43,6 +44,7 @@ export function questionCard(question, { withSession }) {
       ? h("p", { class: "whose" }, h("a", { href: `#/s/${question.sessionId}` }, question.summary ?? question.sessionId))
       : "",
     details(question),
+    question.deadline ? countdown(question, card) : "",
     question.questions.length === 1 && question.questions[0].options.length
       ? choices(question, question.questions[0], send)
       : form(question, send),

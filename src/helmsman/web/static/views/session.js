@@ -1,6 +1,7 @@
 // One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
 
 import { get, post, sessionPath } from "/api.js";
+import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h } from "/dom.js";
 import { count, duration, shortPath, statusPill, timeAgo, tokens } from "/format.js";
 import { live } from "/live.js";
@@ -162,7 +163,7 @@ export class SessionView {
     this.#session = session;
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
-    this.state.replaceChildren(statusPill(session.status));
+    this.state.replaceChildren(statusPill(session.status), ...(session.timedOut ? [timedOutPill(session.timedOut.length)] : []));
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status);
     this.facts.replaceChildren(...facts(session));
     const note = session.error?.message ?? session.note;
