@@ -102,7 +102,7 @@ async def test_the_first_answer_wins_and_the_other_door_is_told(
         await agent("codex_respond", sessionId=session_id, id=question["id"], answers=["deny"])
         path = f"/api/sessions/{session_id}/questions/{question['id']}"
         late = await browser.post(path, 409, answers=["approve"])
-        assert (late["code"], late["answer"], late["by"]) == ("question_not_open", "deny", "person")
+        assert (late["code"], late["answer"], late["by"]) == ("question_not_open", "deny", "agent: mcp 0.1.0")
         assert (await browser.settled(session_id))["status"] == "done"
         assert not (git_repo / "made.txt").exists()
 

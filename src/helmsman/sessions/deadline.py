@@ -6,8 +6,9 @@ is shown, it ends 24 hours after it was asked.
 
 Several processes may have the same question open (a server that runs the session, a dashboard, `helmsman watch`), so the
 clock is a small file in the state directory: `TimeLeft`, by the system's monotonic clock, which is the same for all of them
-and stands still while the machine sleeps. Who answers writes there who it was, for the others to tell. Where the file cannot
-be used each process keeps time for itself.
+and stands still while the machine sleeps. A question that every process has left (its engine goes on without them) is not
+denied by who comes back: its time begins anew, within the 24 hours. Who answers writes there who it was, for the others to
+tell. Where the file cannot be used each process keeps time for itself.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _LOCK_SECONDS: Final = 1.0
 _DIRECTORY: Final = "questions"
 _CLOSED_KEPT_SECONDS: Final = 60.0
 """How long the others have to read who answered."""
+_ABANDONED_SECONDS: Final = 10.0
+"""A clock that nobody has looked at for so long is kept by no process: who finds the question then has the whole time."""
 _VIEWERS: Final = 100
 
 
@@ -133,6 +136,7 @@ class Deadline:
         self._showing = 0
         self.is_being_answered = False
         """An answer is on its way to Codex: too late to say no for want of one."""
+        self._take_over()  # who looks at the question at once sees the time it has
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
@@ -212,14 +216,19 @@ class Deadline:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked():
                 self._sweep()
-                known = _read(self._path)
-                now = self._clock()
-                if known is not None and "closed" not in known and (shared := _time(known)) and shared.at <= now + 1:
-                    self._time = shared
-                else:
-                    _write(self._path, _as_json(self._time))
+                self._take_over()
+                _write(self._path, _as_json(self._time))
         except (OSError, HelmsmanError) as error:
             log.info("the time of a question is not shared with other processes: %s", error)
+
+    def _take_over(self) -> None:
+        known = _read(self._path)
+        shared = _time(known) if known is not None and "closed" not in known else None
+        if shared is None or shared.at > self._clock() + 1:  # none, or of before the last boot
+            return
+        with suppress(OSError):
+            is_kept = time.time() - self._path.stat().st_mtime < _ABANDONED_SECONDS
+            self._time = shared if is_kept else replace(self._time, end=shared.end)
 
     async def close(self, closing: Closing) -> bool:
         """Tell other processes who closes it, before the answer is given: they hear of that at once.
@@ -281,6 +290,8 @@ class Deadline:
             self._time = change(self._time)
 
     def _read_again(self) -> None:
+        with suppress(OSError):
+            os.utime(self._path)  # somebody keeps this clock
         known = _read(self._path)
         self._time = (_time(known) if known is not None else None) or self._time
 

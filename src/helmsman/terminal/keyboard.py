@@ -7,7 +7,6 @@ pasted where one key is expected, are thrown away: nothing is approved by accide
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from contextlib import ExitStack, contextmanager
@@ -57,12 +56,11 @@ class Keyboard:
         return (await self._read()).rstrip("\n")
 
     def is_in_foreground(self) -> bool:
-        """Whether the terminal is this process's now: not when it was sent to the background, or the terminal is gone."""
+        """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
-        except OSError as error:
-            # Not our controlling terminal (we were handed another one): nobody can take us off it.
-            return error.errno == errno.ENOTTY and os.isatty(self._fd)
+        except OSError:
+            return False
 
     async def _read(self) -> str:
         await anyio.wait_readable(self._fd)
