@@ -128,7 +128,7 @@ class Deadline:
         name = hashlib.sha256(f"{question.session_id}/{question.id}".encode()).hexdigest()[:32]
         self._state_dir = state_dir
         self._path = state_dir / _DIRECTORY / f"{name}.json"
-        self._clock = clock
+        self.clock = clock
         self._timeout = timeout
         self._time = TimeLeft.new(timeout, clock())
         self._changed = anyio.Event()
@@ -142,11 +142,11 @@ class Deadline:
 
     @property
     def seconds(self) -> float:
-        return self._time.seconds(self._clock())
+        return self._time.seconds(self.clock())
 
     @property
     def is_paused(self) -> bool:
-        return self._time.is_paused(self._clock())
+        return self._time.is_paused(self.clock())
 
     def as_dict(self) -> dict[str, Any]:
         """What is left of it, as every door shows it."""
@@ -154,14 +154,14 @@ class Deadline:
 
     def why_over(self) -> str:
         """Why the time is up, in words."""
-        most = LONGEST_SECONDS if self._clock() >= self._time.end else min(self._timeout, LONGEST_SECONDS)
+        most = LONGEST_SECONDS if self.clock() >= self._time.end else min(self._timeout, LONGEST_SECONDS)
         return f"nobody answered in {in_words(most)}"
 
     async def passed(self) -> None:
         """Return when the time is up."""
         while True:
             self._read_again()
-            left = self._time.runs_out() - self._clock()
+            left = self._time.runs_out() - self.clock()
             if left <= 0:
                 return
             with anyio.move_on_after(min(left, _LOOK_SECONDS)):  # another process may show it
@@ -180,20 +180,20 @@ class Deadline:
                 yield
         finally:
             with anyio.CancelScope(shield=True):
-                await self._change(lambda known: known.hidden(viewer, self._clock()))
+                await self._change(lambda known: known.hidden(viewer, self.clock()))
 
     async def lease(self, viewer: str, seconds: float = LEASE_SECONDS) -> None:
         """It is on screen now; who shows it for longer says so again."""
-        await self._change(lambda known: known.shown(viewer, self._clock(), seconds))
+        await self._change(lambda known: known.shown(viewer, self.clock(), seconds))
 
     async def release(self, viewer: str) -> None:
         """It is not on that screen any more."""
-        await self._change(lambda known: known.hidden(viewer, self._clock()))
+        await self._change(lambda known: known.hidden(viewer, self.clock()))
 
     async def _keep_shown(self, viewer: str, is_visible: Callable[[], bool]) -> None:
         until = 0.0
         while True:
-            now = self._clock()
+            now = self.clock()
             if not is_visible():
                 if until:
                     await self.release(viewer)
@@ -224,7 +224,7 @@ class Deadline:
     def _take_over(self) -> None:
         known = _read(self._path)
         shared = _time(known) if known is not None and "closed" not in known else None
-        if shared is None or shared.at > self._clock() + 1:  # none, or of before the last boot
+        if shared is None or shared.at > self.clock() + 1:  # none, or of before the last boot
             return
         with suppress(OSError):
             is_kept = time.time() - self._path.stat().st_mtime < _ABANDONED_SECONDS
@@ -256,6 +256,12 @@ class Deadline:
             known = _read(self._path)
             if known is not None and known.pop("closed", None) is not None:
                 _write(self._path, known)
+
+    def leave(self) -> None:
+        """This process keeps the clock no more."""
+        with suppress(OSError):
+            now = time.time()
+            os.utime(self._path, (now, now - _ABANDONED_SECONDS))
 
     async def forget(self) -> None:
         """It is over, and nobody has answered: there is nothing to tell the others."""

@@ -59,7 +59,10 @@ class Desk:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
             await self._refuse(session, asked.question, TROUBLE)
         finally:
-            session.deadlines.pop(asked.question.id, None)
+            if asked.question.id not in session.state.questions:
+                session.deadlines.pop(asked.question.id, None)
+            elif (deadline := session.deadlines.get(asked.question.id)) is not None:
+                deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
 
     async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
         question = _with_lasting_option(asked.question, _workspace(session))
