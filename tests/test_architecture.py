@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
-BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
+BASE = {"_version", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
 BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
 BASE |= {"shown_text", "question_text", "unified_diff"}
 
@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
+    "answered_by": {"questions"},
     "engine": {"errors", "events", "questions"},
     "shown_text": set(),
     "unified_diff": {"events"},

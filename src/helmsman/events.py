@@ -334,6 +334,24 @@ class ErrorItem(Item):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Item):
+    """What became of a question. Nothing that Codex did: `SessionState` makes it for transcripts.
+
+    `outcome` is in words (`denied: nobody answered in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
+    """
+
+    type: ClassVar[str] = "decision"
+    question: str = ""
+    answer: str | None = None
+    by: str = ""
+    door: str | None = None
+    outcome: str = ""
+
+    def summary(self) -> str:
+        return _one_line(f"{self.question} → {self.outcome}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownItem(Item):
     """An item of a type this version of Helmsman does not know, as it came."""
 
@@ -497,11 +515,17 @@ class QuestionAsked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionClosed(Event):
-    """A question is not open any more. `by` says who or what closed it, for example `person` or `turn ended`."""
+    """A question is not open any more: `by` and `door` say who or what closed it (`helmsman.answered_by`).
+
+    `about` is what was asked, in a line. Without an `answer` it was withdrawn.
+    """
 
     question_id: str
     answer: str | None
     by: str
+    door: str | None = None
+    reason: str | None = None
+    about: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from helmsman import worktrees
 from helmsman.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
 from helmsman.events import Notice, TurnRequested
+from helmsman.memory import timed_out_questions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -91,9 +92,12 @@ class KnownSessions:
         elif session.state.is_running and session.engine is not None and session.engine.lost is None:
             # The engine has told us of the turn, but not which task it is.
             self._ledger.begin(task.id, session, engine=task.engine, taken_over=True)
-        elif not await self._adopt(session, task) and not session.state.is_running:
-            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-            session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
+        else:
+            if not await self._adopt(session, task) and not session.state.is_running:
+                session.apply(TurnRequested(session_id=session.id, text=task.instruction))
+                session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
+            for event in () if session.state.timed_out else timed_out_questions(session.id, task):
+                session.apply(event)
 
     def _runs_here(self, session: Session) -> bool:
         return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from helmsman.answered_by import DEADLINE
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
 from helmsman.events import (
     EngineGone,
@@ -31,7 +32,7 @@ from helmsman.events import (
 )
 from helmsman.kept_options import options_to_keep
 from helmsman.sessions.progress import infer_progress
-from helmsman.tasks.model import Owner, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
+from helmsman.tasks.model import TIMED_OUT, Owner, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -268,10 +269,16 @@ class Ledger:
         }
         if not running.taken_over:
             changes["usage"] = running.used
+        if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
+            changes["note"] = session.state.timed_out_note
+            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
         self._note(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
 
     def _note(self, task_id: str, changes: TaskChanges, *, urgent: bool = False) -> None:
-        self._changes.setdefault(task_id, {}).update(changes)
+        waiting = self._changes.setdefault(task_id, {})
+        if "metadata" in waiting and "metadata" in changes:
+            changes = {**changes, "metadata": {**waiting["metadata"], **changes["metadata"]}}
+        waiting.update(changes)
         self._wake.set()
         if urgent:
             self._urgent.set()
@@ -380,8 +387,11 @@ def _ending(running: _Running) -> TaskChanges:
         "progress": None,
     }
     note = running.note_if_stopped if session.status == "interrupted" else running.note_if_over
-    if note is not None:
-        ending["note"] = note
+    missed = session.state.timed_out_note
+    if note is not None or missed is not None:
+        ending["note"] = " ".join(filter(None, (note, missed)))
+    if missed is not None:
+        ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
     if error is not None:
         ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     return ending

@@ -11,10 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.answered_by import DEADLINE
 from helmsman.errors import RegistryUnavailable
-from helmsman.events import AgentMessage, Failure, ItemEnded, TurnEnded, TurnRequested, TurnStarted, UsageReported
+from helmsman.events import (
+    AgentMessage,
+    Failure,
+    ItemEnded,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    UsageReported,
+)
 from helmsman.inputs import session_options
 from helmsman.kept_options import kept_options
+from helmsman.questions import DENY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +87,9 @@ class Memory:
         failed: tuple[Event, ...] = ()
         if last is not None and running is None:
             failed = _failed_turn(session_id, last, changes or {} if last is tasks[0] else {}, turn)
+        past = failed or (() if turn is None else _as_events(session_id, turn))
+        if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
+            past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
         return Remembered(
             options=self._options(directory, tasks),
             directory=directory,
@@ -83,7 +97,7 @@ class Memory:
             name=info.name if info is not None else None,
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
-            past=failed or (() if turn is None else _as_events(session_id, turn)),
+            past=past,
         )
 
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
@@ -114,6 +128,21 @@ class Memory:
         inside = tuple(root for root in options.writable_roots if any(map(root.is_relative_to, roots)))
         sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
         return replace(options, writable_roots=inside, sandbox=sandbox, config={})
+
+
+def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
+    """What the deadline denied in a task, as it happened: whoever looks at the session later is told, too."""
+    return tuple(
+        QuestionClosed(
+            session_id=session_id,
+            turn_id=task.turn_id,
+            question_id=f"{task.id}-{number}",
+            answer=DENY,
+            by=str(DEADLINE),
+            about=about,
+        )
+        for number, about in enumerate(task.timed_out, 1)
+    )
 
 
 def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:

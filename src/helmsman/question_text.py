@@ -37,6 +37,7 @@ _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind",
 _LONG_VALUE: Final = 2000
 """A parameter may be a whole file; more of it than this helps nobody to decide."""
 _EMPTY_LINES: Final = 3
+_LINE_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,13 @@ def describe(question: Question) -> QuestionText:
         title = title.replace("through Codex", "through a sub-agent of Codex")
         title = re.sub("^Codex", "A sub-agent of Codex", title)
     return QuestionText(title, (*lines, *_unknown(details)), diff or None)
+
+
+def in_a_line(question: Question) -> str:
+    """What is asked, in one line that is safe to show."""
+    words = describe(question)
+    line = ": ".join([words.title, *(line.text for line in words.lines[:1])])
+    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
 
 
 def part_texts(question: Question) -> list[str]:

@@ -94,6 +94,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "result": task.result,
         "error": task.error,
         "note": task.note,
+        "timedOut": list(task.timed_out) or None,
         "url": task.metadata.get("url"),
     }
     return {key: value for key, value in shown.items() if value is not None}

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.answered_by import PROGRAM, AnsweredBy
 from helmsman.concurrency import OnceEach, background_tasks, see_through
 from helmsman.engine_holder import EngineHolder, usable
 from helmsman.engines import find_agent, session_index
@@ -437,9 +438,9 @@ class Helmsman:
         return session
 
     async def respond(
-        self, session_id: str, question_id: str, answers: Sequence[str], *, by: str = "person"
+        self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session:
-        """Answer a question.
+        """Answer a question. `by` is written down as who gave the answer.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.

@@ -352,10 +352,10 @@ QUESTION = Question(
 )
 
 
-def _closed(answer: str | None, by: str) -> Sequence[Event]:
+def _closed(answer: str | None, by: str, door: str | None = None) -> Sequence[Event]:
     return (
         QuestionAsked(session_id="s", question=QUESTION),
-        QuestionClosed(session_id="s", question_id="q", answer=answer, by=by),
+        QuestionClosed(session_id="s", question_id="q", answer=answer, by=by, door=door),
     )
 
 
@@ -364,9 +364,9 @@ def _closed(answer: str | None, by: str) -> Sequence[Event]:
     [
         ("approve", "handler", "  → approve (--auto)"),
         ("deny: no", "handler", "  → deny: no (--auto)"),
-        ("deny", "timeout", "  → deny (timeout)"),
-        ("approve", "rule: git push", "  → approve (rule: git push)"),
-        (None, "turn ended", "  → withdrawn (turn ended)"),
+        ("deny", "deadline", "  → denied: nobody answered in time"),
+        ("approve", "rule: git push", "  → approved by rule: git push"),
+        (None, "turn ended", "  → withdrawn: its turn ended"),
     ],
 )
 def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | None, by: str, line: str) -> None:
@@ -378,13 +378,13 @@ def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | Non
 
 
 def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
-    assert _shown(Transcript(_console(), asked_here=True), *_closed("approve", "handler")) == ""
+    assert _shown(Transcript(_console(), asked_here=True), *_closed("approve", "person", "terminal")) == ""
     assert _shown(Transcript(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
 
 
 def test_what_a_rule_answered_before_it_was_asked_is_told() -> None:
     shown = _shown(Transcript(_console(), asked_here=True), *_closed("approve", "rule: git push"))
-    assert shown.endswith("Command: git push\n  Directory: /repo\n  → approve (rule: git push)")
+    assert shown.endswith("Command: git push\n  Directory: /repo\n  → approved by rule: git push")
 
 
 def test_what_comes_of_a_question_follows_below_it() -> None:

@@ -179,7 +179,7 @@ async def test_what_nobody_answers_is_refused_at_the_deadline(
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", cwd=git_repo, approval_policy="on-request"))
         closed = [event for event in session.feed.since(0).events if isinstance(event, QuestionClosed)]
-    assert [(event.answer, event.by) for event in closed] == [("deny", "timeout")]
+    assert [(event.answer, event.by) for event in closed] == [("deny", "deadline")]
     assert not (git_repo / "x").exists()
 
 

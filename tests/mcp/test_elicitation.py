@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
 
+from helmsman import Helmsman
 from helmsman.mcp.server import build_server
+from helmsman.sessions.deadline import LEASE_SECONDS
 from helmsman.testing import ask_user, call_tool, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -16,7 +21,7 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -178,3 +183,105 @@ async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
         done = await settled_for_good(codex, session_id)
     assert done["result"] == "thanks"
     assert "bob" in model.requests[-1].tool_output
+
+
+# --- the clock, and who answered -------------------------------------------------------------------------------------
+
+
+def last_in_audit(helm: Helmsman) -> tuple[str, str | None]:
+    lines = (helm.settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    entry = json.loads(lines[-1])
+    return entry["by"], entry.get("door")
+
+
+@pytest.mark.usefixtures("touches")
+async def test_the_audit_log_names_the_agent_that_answered_with_a_tool(
+    helm: Helmsman, asks: dict[str, Any], mode: Any
+) -> None:
+    named = types.Implementation(name="some-agent", version="1.2")
+    async with Client(build_server(helm), mode=mode, client_info=named) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        waiting = await codex.until_settled(session_id)
+        assert waiting["pendingQuestion"]["deadline"]["secondsLeft"] > 200
+        await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["deny"])
+        await codex.until_settled(session_id)
+    assert last_in_audit(helm) == ("agent: some-agent 1.2", "tool")
+
+
+@pytest.mark.usefixtures("touches")
+async def test_the_audit_log_names_the_person_and_the_client_whose_form_it_was(
+    helm: Helmsman, asks: dict[str, Any], mode: Any
+) -> None:
+    named = types.Implementation(name="some-agent", version="1.2")
+    person = Person(decision="deny")
+    async with Client(build_server(helm), mode=mode, elicitation_callback=person, client_info=named) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        if (await codex.until_settled(session_id))["status"] == "awaiting_approval":
+            await settled_for_good(codex, session_id)
+    assert last_in_audit(helm) == ("person", "form of some-agent 1.2")
+
+
+@pytest.mark.usefixtures("touches")
+async def test_the_clock_stands_still_while_a_form_is_open_and_runs_when_it_is_dismissed(
+    helm: Helmsman, asks: dict[str, Any]
+) -> None:
+    dismiss = anyio.Event()
+
+    async def person(context: Any, params: Any) -> types.ElicitResult:
+        await dismiss.wait()
+        return types.ElicitResult(action="cancel")
+
+    async with Client(build_server(helm), mode="legacy", elicitation_callback=person) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        await codex.until_settled(session_id)
+        await until_paused(codex, session_id, True)
+        dismiss.set()
+        await until_paused(codex, session_id, False)
+        assert (await codex("codex_status", sessionId=session_id))["status"] == "awaiting_approval"
+
+
+@pytest.mark.usefixtures("touches")
+async def test_a_form_that_was_handed_out_stops_the_clock_for_one_lease(helm: Helmsman, asks: dict[str, Any]) -> None:
+    """Nobody can tell whether a client of 2026-07-28 still shows it: fetching it again gains nothing."""
+    async with Client(build_server(helm), elicitation_callback=Person("cancel")) as client:
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        waiting = await codex.until_settled(session_id)
+        assert waiting["pendingQuestion"]["deadline"]["paused"]
+        session = await helm.session(session_id)
+        (deadline,) = session.deadlines.values()
+        deadline.clock = lambda: time.monotonic() + LEASE_SECONDS
+        for _ in range(3):
+            waiting = await codex("codex_wait", sessionId=session_id, timeoutSec=1)
+            assert not waiting["pendingQuestion"]["deadline"]["paused"]
+
+
+async def until_paused(codex: Caller, session_id: str, wanted: bool) -> None:
+    with anyio.fail_after(30):
+        while True:
+            status = await codex("codex_status", sessionId=session_id)
+            if status["pendingQuestion"]["deadline"]["paused"] is wanted:
+                return
+            await anyio.sleep(0.02)
+
+
+async def test_the_status_says_what_nobody_answered(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], mode: Any
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with (
+        Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm,
+        Client(build_server(helm), mode=mode) as client,
+    ):
+        codex = Caller(client)
+        session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
+        done = await settled_for_good(codex, session_id)
+        assert done["status"] == "done"
+        assert done["note"].startswith("A question timed out and was denied: ")
+        assert len(done["timedOut"]) == 1
+        (content,) = (await client.read_resource(f"codex://sessions/{session_id}")).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert "denied: nobody answered in" in content.text

@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
+from helmsman.answered_by import PERSON_AT_TERMINAL
 from helmsman.cli.client_files import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
 from helmsman.clients.locations import CLIENTS, Surroundings
@@ -117,7 +118,7 @@ def in_the_audit_log(text: str, folder: Path) -> str:
         prompts=(Prompt(text=text, options=("approve",)),),
         details={"command": text, "reason": text},
     )
-    audit.record(question, decision="deny", by="person", reason=text)
+    audit.record(question, decision="deny", by=PERSON_AT_TERMINAL, reason=text)
     return _as_text(audit.path)
 
 

@@ -15,12 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.answered_by import HANDLER, AnsweredBy
 from helmsman.file_lock import file_lock
 from helmsman.questions import Prompt, Question, QuestionType
 from helmsman.sessions.audit import AuditLog
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+PERSON = AnsweredBy("person", door="dashboard")
 
 
 def ask(kind: QuestionType = "command_approval", **details: Any) -> Question:
@@ -39,7 +43,7 @@ def audit(tmp_path: Path) -> AuditLog:
 
 def test_a_decision_is_one_line_that_tells_all(audit: AuditLog) -> None:
     question = ask(command="/bin/bash -lc 'git push'", directory="/src/repo")
-    audit.record(question, decision="deny", by="person", reason="not today")
+    audit.record(question, decision="deny", by=PERSON, reason="not today")
     (entry,) = entries(audit.path)
     assert datetime.fromisoformat(entry.pop("time")).utcoffset() is not None
     assert entry == {
@@ -50,6 +54,7 @@ def test_a_decision_is_one_line_that_tells_all(audit: AuditLog) -> None:
         "directory": "/src/repo",
         "decision": "deny",
         "by": "person",
+        "door": "dashboard",
         "reason": "not today",
     }
 
@@ -72,7 +77,7 @@ def test_a_decision_is_one_line_that_tells_all(audit: AuditLog) -> None:
 def test_every_kind_of_question_says_what_it_was_about(
     audit: AuditLog, question: Question, what: dict[str, Any]
 ) -> None:
-    audit.record(question, decision="approve", by="handler")
+    audit.record(question, decision="approve", by=HANDLER)
     assert entries(audit.path)[0]["what"] == what
 
 
@@ -81,7 +86,7 @@ def test_secrets_are_redacted_everywhere(audit: AuditLog) -> None:
     audit.record(
         ask(command=f"curl -H 'Authorization: Bearer {secret}' x", directory=f"/{secret}"),
         decision=secret,
-        by=f"allow curl {secret}",
+        by=AnsweredBy("rule", f"allow curl {secret}"),
         reason=f"OPENAI_API_KEY={secret}",
     )
     assert secret not in audit.path.read_text(encoding="utf-8")
@@ -89,23 +94,23 @@ def test_secrets_are_redacted_everywhere(audit: AuditLog) -> None:
 
 
 def test_the_log_is_for_the_user_alone(audit: AuditLog) -> None:
-    audit.record(ask(command="ls"), decision="approve", by="person")
+    audit.record(ask(command="ls"), decision="approve", by=PERSON)
     assert stat.S_IMODE(audit.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(audit.path.parent.stat().st_mode) == 0o700
 
 
 def test_very_long_values_are_cut(audit: AuditLog) -> None:
-    audit.record(ask(command="x" * 1_000_000), decision="deny", by="person")
-    audit.record(ask("patch_approval", paths=[f"/{number}" for number in range(10_000)]), decision="deny", by="person")
+    audit.record(ask(command="x" * 1_000_000), decision="deny", by=PERSON)
+    audit.record(ask("patch_approval", paths=[f"/{number}" for number in range(10_000)]), decision="deny", by=PERSON)
     assert audit.path.stat().st_size < 20_000
     assert [entry["decision"] for entry in entries(audit.path)] == ["deny", "deny"]
 
 
 def test_a_half_written_line_spoils_no_other(audit: AuditLog) -> None:
-    audit.record(ask(command="first"), decision="approve", by="person")
+    audit.record(ask(command="first"), decision="approve", by=PERSON)
     with audit.path.open("ab") as file:
         file.write(b'{"cut off')
-    audit.record(ask(command="second"), decision="approve", by="person")
+    audit.record(ask(command="second"), decision="approve", by=PERSON)
     first, cut, second = audit.path.read_text(encoding="ascii").splitlines()
     assert (json.loads(first)["what"], cut, json.loads(second)["what"]) == (
         {"command": "first"},
@@ -120,7 +125,7 @@ def test_a_half_written_line_spoils_no_other(audit: AuditLog) -> None:
 def test_a_log_that_has_grown_too_large_is_put_aside_and_the_oldest_is_dropped(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "state", max_bytes=1000, files_kept=3)
     for number in range(100):
-        audit.record(ask(command=str(number)), decision="approve", by="person")
+        audit.record(ask(command=str(number)), decision="approve", by=PERSON)
     files = [audit.path, audit.path.with_name("audit.jsonl.1"), audit.path.with_name("audit.jsonl.2")]
     assert sorted(audit.path.parent.glob("audit.jsonl*")) == files
     assert all(file.stat().st_size < 1500 for file in files)
@@ -130,15 +135,16 @@ def test_a_log_that_has_grown_too_large_is_put_aside_and_the_oldest_is_dropped(t
 
 def test_while_another_process_puts_the_log_aside_lines_are_still_written(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "state", max_bytes=1)
-    audit.record(ask(command="first"), decision="approve", by="person")
+    audit.record(ask(command="first"), decision="approve", by=PERSON)
     with file_lock(tmp_path / "state" / "audit.lock", timeout=1):
-        audit.record(ask(command="second"), decision="approve", by="person")
+        audit.record(ask(command="second"), decision="approve", by=PERSON)
     assert [entry["what"]["command"] for entry in entries(audit.path)] == ["first", "second"]
 
 
 RECORD_MANY = """
 import sys
 from pathlib import Path
+from helmsman.answered_by import PERSON_AT_TERMINAL
 from helmsman.questions import Prompt, Question
 from helmsman.sessions.audit import AuditLog
 
@@ -149,7 +155,7 @@ for number in range(200):
     question = Question(
         id="q_1", type="command_approval", session_id="T1", turn_id=None, prompts=prompts, details=details
     )
-    audit.record(question, decision="approve", by="person")
+    audit.record(question, decision="approve", by=PERSON_AT_TERMINAL)
 """
 
 
@@ -180,7 +186,7 @@ def test_a_full_disk_is_logged_and_not_raised(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
-        audit.record(ask(command="ls"), decision="approve", by="person")
+        audit.record(ask(command="ls"), decision="approve", by=PERSON)
     assert "No space left on device" in warnings(caplog)[0]
 
 
@@ -190,9 +196,9 @@ def test_a_write_that_stops_half_way_is_logged(
     write = os.write
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:10]))
-        audit.record(ask(command="lost"), decision="approve", by="person")
+        audit.record(ask(command="lost"), decision="approve", by=PERSON)
     assert "cut short" in warnings(caplog)[0]
-    audit.record(ask(command="next"), decision="approve", by="person")
+    audit.record(ask(command="next"), decision="approve", by=PERSON)
     assert json.loads(audit.path.read_text(encoding="ascii").splitlines()[-1])["what"] == {"command": "next"}
 
 
@@ -211,7 +217,7 @@ def test_a_state_directory_that_cannot_be_used_is_logged_and_not_raised(
         (state / "audit.jsonl").mkdir()
     if trouble == "a link":
         (state / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
-    AuditLog(state).record(ask(command="ls"), decision="approve", by="person")
+    AuditLog(state).record(ask(command="ls"), decision="approve", by=PERSON)
     assert len(warnings(caplog)) == 1
     assert not (tmp_path / "elsewhere").exists()
 
@@ -228,6 +234,6 @@ def test_whatever_a_question_holds_is_written_as_one_line_of_json(
     tmp_path_factory: pytest.TempPathFactory, command: Any, paths: Any, text: str
 ) -> None:
     audit = AuditLog(tmp_path_factory.mktemp("audit") / "state")
-    audit.record(ask(command=command, directory=paths), decision=text, by=text, reason=text)
-    audit.record(ask("patch_approval", paths=paths), decision=text, by=text)
+    audit.record(ask(command=command, directory=paths), decision=text, by=AnsweredBy("rule", text), reason=text)
+    audit.record(ask("patch_approval", paths=paths), decision=text, by=AnsweredBy("rule", text))
     assert len(entries(audit.path)) == 2

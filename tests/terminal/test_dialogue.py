@@ -55,7 +55,8 @@ class Asking:
         self.answer: Sequence[str] | str | None = "not yet"
 
     async def run(self) -> None:
-        self.answer = await ask_on_terminal(self._session, self._question)
+        answered = await ask_on_terminal(self._session, self._question)
+        self.answer = None if answered is None else answered.answers
 
 
 async def _answered(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -9,11 +10,14 @@ import pytest
 
 from helmsman.mcp.server import build_server
 from helmsman.testing import add, patch, run, say
+from helmsman.web.login import PAGE_HEADER
 from mcp import Client
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import httpx2
 
     from helmsman import Helmsman
     from helmsman.testing import ScriptedModel
@@ -41,7 +45,9 @@ async def test_a_question_is_shown_and_approved(browser: Browser, git_repo: Path
     assert "touch made.txt" in question["details"]["command"]
     assert question["directory"] == str(git_repo)
     session = await browser.get(f"/api/sessions/{session_id}")
-    assert (session["status"], session["questions"]) == ("awaiting_approval", [question])
+    (in_session,) = session["questions"]
+    assert session["status"] == "awaiting_approval"
+    assert in_session | {"deadline": question["deadline"]} == question  # it counts down
     (listed,) = (await browser.get("/api/sessions"))["sessions"]
     assert (listed["status"], listed["questions"]) == ("awaiting_approval", 1)
     assert (await browser.get("/api/overview"))["awaitingApproval"] == 1
@@ -102,7 +108,7 @@ async def test_the_first_answer_wins_and_the_other_door_is_told(
         await agent("codex_respond", sessionId=session_id, id=question["id"], answers=["deny"])
         path = f"/api/sessions/{session_id}/questions/{question['id']}"
         late = await browser.post(path, 409, answers=["approve"])
-        assert (late["code"], late["answer"], late["by"]) == ("question_not_open", "deny", "person")
+        assert (late["code"], late["answer"], late["by"]) == ("question_not_open", "deny", "agent: mcp 0.1.0")
         assert (await browser.settled(session_id))["status"] == "done"
         assert not (git_repo / "made.txt").exists()
 
@@ -145,3 +151,60 @@ async def test_a_card_that_is_out_of_date_answers_no_other_question(
     assert elsewhere["code"] == "question_not_open"
     assert len((await browser.get("/api/questions"))["questions"]) == 2
     assert {path.name for path in git_repo.iterdir()} & {"two", "three"} == set()
+
+
+# --- the clock, and who answered -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("touch")
+async def test_a_visible_page_stops_the_clock_of_what_it_shows_and_says_when_it_does_not_any_more(
+    browser: Browser, asks: dict[str, Any]
+) -> None:
+    await browser.start("touch it", **asks)
+    question = await browser.question()
+    assert question["deadline"]["paused"] is False
+    assert question["deadline"]["secondsLeft"] > 200
+    (told,) = (await browser.post("/api/shown", page="p1", questions=[question["id"], "q_other"]))["questions"]
+    assert (told["id"], told["deadline"]["paused"]) == (question["id"], True)
+    assert (await browser.question())["deadline"]["paused"] is True
+    await browser.post("/api/shown", page="p2", questions=[question["id"]])
+    await browser.post("/api/shown", page="p1", hidden=[question["id"]])
+    assert (await browser.question())["deadline"]["paused"] is True
+    await browser.post("/api/shown", page="p2", hidden=[question["id"]])
+    assert (await browser.question())["deadline"]["paused"] is False
+
+
+@pytest.mark.usefixtures("touch")
+async def test_nobody_else_can_stop_the_clock(
+    browser: Browser, anybody: httpx2.AsyncClient, asks: dict[str, Any]
+) -> None:
+    await browser.start("touch it", **asks)
+    question = await browser.question()
+    shown = {"page": "p", "questions": [question["id"]]}
+    cookies, header = dict(anybody.cookies), anybody.headers.pop(PAGE_HEADER)
+    assert (await anybody.post("/api/shown", json=shown)).status_code == 403
+    anybody.cookies.clear()
+    assert (await anybody.post("/api/shown", json=shown)).status_code == 401
+    anybody.cookies.update(cookies)
+    anybody.headers[PAGE_HEADER] = header
+    assert (await browser.question())["deadline"]["paused"] is False
+
+
+@pytest.mark.usefixtures("touch")
+async def test_the_audit_log_tells_a_person_in_the_dashboard_from_a_program_with_the_token(
+    browser: Browser, anybody: httpx2.AsyncClient, helm: Helmsman, token: str, asks: dict[str, Any]
+) -> None:
+    for credentials in ({}, {"Authorization": f"Bearer {token}"}):
+        session_id = await browser.start("touch it", **asks)
+        path = f"/api/sessions/{session_id}/questions/{(await browser.question())['id']}"
+        assert (await anybody.post(path, json={"answers": ["deny"]}, headers=credentials)).status_code == 200
+        await browser.settled(session_id)
+        entries = (await browser.get(f"/api/sessions/{session_id}/transcript"))["entries"]
+        (decision,) = [entry["item"] for entry in entries if entry["item"]["type"] == "decision"]
+        said = "by a program through the dashboard's API" if credentials else "by you in the dashboard"
+        assert decision["outcome"] == f"denied {said}"
+    lines = (helm.settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [(entry["by"], entry["door"]) for entry in map(json.loads, lines)] == [
+        ("person", "dashboard"),
+        ("program", "api"),
+    ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from helmsman.errors import HelmsmanError
     from helmsman.events import Event, Usage
     from helmsman.questions import Question
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.step import StepResult
 
 _UNFINISHED_LINES: Final = 8
@@ -98,11 +98,11 @@ async def approve(_session: Session, question: Question, /) -> Sequence[str] | N
     return next(([option] for option in (APPROVE, ACCEPT) if option in options), None)
 
 
-async def _ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
+async def _ask_on_terminal(session: Session, question: Question, /) -> Reply:
     return await _unless_gone(ask_on_terminal(session, question))
 
 
-async def _unless_gone(asking: Awaitable[Sequence[str] | None]) -> Sequence[str] | None:
+async def _unless_gone(asking: Awaitable[Reply]) -> Reply:
     """The person's answer; None, which leaves the question to others, where the terminal is closed over it.
 
     Everything fails on a terminal that is gone, and a handler that fails is a refusal. Nobody has refused, though.
@@ -161,12 +161,12 @@ class HumanDisplay:
     def on_question(self) -> QuestionHandler:
         return self._ask if self._answer is None else self._answer
 
-    async def _ask(self, session: Session, question: Question, /) -> Sequence[str] | str | None:
+    async def _ask(self, session: Session, question: Question, /) -> Reply:
         with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
             await self._shown.setdefault(question.id, anyio.Event()).wait()
         return await _unless_gone(self._ask_now(session, question))
 
-    async def _ask_now(self, session: Session, question: Question) -> Sequence[str] | None:
+    async def _ask_now(self, session: Session, question: Question) -> Reply:
         with self._screen.paused():
             return await ask_on_terminal(session, question)
 
@@ -203,7 +203,13 @@ class HumanDisplay:
             lines += self._error_lines(error, outcome.session)
         else:
             took = "" if outcome.seconds is None else f" in {duration(outcome.seconds)}"
-            lines += [Text(), Text(f"✓ Done{took}", "green")]
+            missed = outcome.session.state.timed_out_note if outcome.session is not None else None
+            mark, style = (
+                ("✓ Done", "green") if missed is None else ("! Done, but not everything was answered", "yellow")
+            )
+            lines += [Text(), Text(f"{mark}{took}", style)]
+            if missed is not None:
+                lines += fold(self._console, Text(visible(missed), "yellow"))
         if outcome.session is not None:
             lines += self._closing(outcome.session)
         self._screen.print(lines)
@@ -264,6 +270,7 @@ class JsonDisplay:
             "attempts": result.attempts if result is not None else None,
             "usage": usage_as_dict(outcome.usage) if outcome.usage is not None else None,
             "error": error.as_dict() if error is not None else None,
+            "timedOut": list(session.state.timed_out) or None if session is not None else None,
             "exitCode": int(outcome.exit_code),
         }
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from helmsman.engine import SessionInfo
+    from helmsman.service import Helmsman
 
 _LIMIT: Final = 20
 _WIDE: Final = 120
@@ -62,13 +63,19 @@ def command(
     configure_logs(settings)
     place = None if directory is None else Path(directory).expanduser().resolve()
 
-    async def find() -> tuple[list[SessionInfo], str | None]:
+    async def find() -> tuple[list[SessionInfo], str | None, dict[str, tuple[str, ...]]]:
         helm = Helmsman(settings)
-        return await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
+        try:
+            found, cursor = await helm.list(
+                directory=place, query=query, limit=limit, include_archived=include_archived
+            )
+            return found, cursor, await _timed_out(helm, found)
+        finally:
+            await helm.ledger.close()
 
-    sessions, cursor = anyio.run(find)
+    sessions, cursor, timed_out = anyio.run(find)
     if as_json:
-        shown = {"sessions": [session_info_as_dict(info) for info in sessions]}
+        shown = {"sessions": [session_info_as_dict(info) | _flag(timed_out, info) for info in sessions]}
         click.echo(json_line(shown | ({} if cursor is None else {"nextCursor": cursor})))
     elif not sessions:
         filtered = directory is not None or query is not None
@@ -81,7 +88,7 @@ def command(
     else:
         console = result_console()
         if is_terminal(console):
-            print_paged(console, _table(console, sessions), no_pager=no_pager)
+            print_paged(console, _table(console, sessions, timed_out), no_pager=no_pager)
             if cursor is not None:
                 click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
         else:
@@ -89,7 +96,27 @@ def command(
                 click.echo(_row(info))
 
 
-def _table(console: Console, sessions: list[SessionInfo]) -> Table:
+async def _timed_out(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, tuple[str, ...]]:
+    """Which of the sessions had a question in their last turn that nobody answered: it is not plainly done."""
+    from helmsman.errors import RegistryUnavailable
+    from helmsman.tasks.registry import REGISTRY_NAME
+
+    if not (helm.settings.state_dir / REGISTRY_NAME).exists():
+        return {}  # looking at a list makes no files
+    try:
+        tasks = await helm.ledger.registry(
+            lambda registry: {info.session_id: registry.tasks_of_session(info.session_id) for info in sessions}
+        )
+    except RegistryUnavailable:
+        return {}
+    return {session_id: of_it[0].timed_out for session_id, of_it in tasks.items() if of_it and of_it[0].timed_out}
+
+
+def _flag(timed_out: dict[str, tuple[str, ...]], info: SessionInfo) -> dict[str, list[str]]:
+    return {"timedOut": list(timed_out[info.session_id])} if info.session_id in timed_out else {}
+
+
+def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, tuple[str, ...]]) -> Table:
     from rich.text import Text
 
     from helmsman.cli.session_ids import short_id
@@ -103,6 +130,8 @@ def _table(console: Console, sessions: list[SessionInfo]) -> Table:
         what = Text(one_line(info.name or info.first_prompt or "")[:500])
         if info.archived:
             what = Text("(archived) ", "dim").append_text(what)
+        if info.session_id in timed_out:
+            what = Text("(a question timed out) ", "yellow").append_text(what)
         rows.append(
             (
                 one_line(info.session_id) if wide else short_id(one_line(info.session_id)),

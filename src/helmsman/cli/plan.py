@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.inputs import StartOptions
     from helmsman.questions import Question
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
     from helmsman.step import StepResult
 
@@ -106,7 +106,7 @@ class _PlanStep:
         from helmsman.step import StepResult, run_step
         from helmsman.terminal import has_terminal
 
-        async def answer(session: Session, question: Question, /) -> Sequence[str] | str | None:
+        async def answer(session: Session, question: Question, /) -> Reply:
             plan = question.details.get("plan")
             if plan is None:
                 return await on_question(session, question)

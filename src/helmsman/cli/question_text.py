@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from helmsman.cli.session_ids import short_id
+from helmsman.sessions.deadline import countdown
 from helmsman.shown_text import exact
 from helmsman.terminal.layout import fold
 from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
@@ -37,4 +38,8 @@ def open_question_lines(console: Console, session: Session, question: Question) 
             lines += fold(console, Text("any text", "dim"), indent=4)
     answers = [prompt.options[0] if prompt.options else "…" for prompt in question.prompts]
     command = shlex.join(["helmsman", "respond", short_id(session.id), question.id, *answers])
+    deadline = session.deadlines.get(question.id)
+    if deadline is not None:
+        left = Text(countdown(deadline.seconds, paused=deadline.is_paused), "yellow")
+        lines += [Text(), *fold(console, left)]
     return [*lines, Text(), Text.assemble(("Answer it: ", "dim"), exact(command))]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from helmsman.answered_by import COMMAND_LINE
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.exit_codes import ExitCode
@@ -80,7 +81,7 @@ def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: b
     async def respond(helm: Helmsman, session_id: str) -> tuple[str, str]:
         asking = await helm.session(session_id)
         require_reachable(asking)
-        await asking.respond(question, *answers)
+        await asking.respond(question, *answers, by=COMMAND_LINE)
         return asking.id, asking.status
 
     session_id, status = on_session(session, respond)

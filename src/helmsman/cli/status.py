@@ -59,6 +59,8 @@ def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.shown_text import one_line, visible
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
+    if status.timed_out and status.pending_question is None:
+        standing += ", but not everything was answered"
     usage = status.usage
     details = {
         "session": status.session_id,

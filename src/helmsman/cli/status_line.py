@@ -16,6 +16,7 @@ from helmsman.events import (
     Reasoning,
     TurnRequested,
 )
+from helmsman.sessions.deadline import countdown
 from helmsman.sessions.progress import infer_progress
 from helmsman.shown_text import one_line, shell_script
 from helmsman.terminal.layout import crop
@@ -79,6 +80,9 @@ def _clock(seconds: float) -> str:
 
 
 def _activity(session: Session) -> str:
+    if session.deadlines and session.state.questions:
+        soonest = min(session.deadlines.values(), key=lambda deadline: deadline.seconds)
+        return f"waits for an answer: {countdown(soonest.seconds, paused=soonest.is_paused)}"
     if session.state.note:
         return one_line(session.state.note)
     for item in reversed(session.items):

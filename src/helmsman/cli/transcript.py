@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from helmsman.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
 from helmsman.events import (
     AgentMessage,
     CollabToolCall,
@@ -61,9 +62,7 @@ _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
 _RESULT_LINES: Final = 4
 
-BY_HANDLER: Final = "handler"
-BY_TIMEOUT: Final = "timeout"
-"""Two of those who close questions (`QuestionClosed.by`); the others are rules, named by what they say."""
+_ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
 _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
@@ -400,15 +399,16 @@ class Transcript:
         if question is None:
             return []
         self._below = question.item_id  # what comes of it follows right here
-        if self._asked_here and (event.by == BY_HANDLER or event.answer is None):
+        if self._asked_here and ((event.by, event.door) == _ASKED_HERE or event.answer is None):
             return []
-        if event.answer is None:
-            return [Text(f"  → withdrawn ({one_line(event.by)})", "yellow")]
-        refused = event.answer.partition(":")[0] in REFUSALS
-        answer = Text(f"→ {one_line(event.answer)}", "red" if refused else "green")
-        by = self._answered_by if event.by == BY_HANDLER else event.by
-        shown = self._question(question) if self._asked_here and event.by != BY_TIMEOUT else []  # a rule was quicker
-        return shown + fold(self._console, answer.append(f" ({one_line(by)})" if by else "", "dim"))
+        if event.by == str(HANDLER) and self._answered_by:
+            outcome = f"{event.answer} ({self._answered_by})"
+        else:
+            outcome = in_words(event.answer, event.by, event.door, event.reason)
+        refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
+        style = "yellow" if event.answer is None else "red" if refused else "green"
+        shown = self._question(question) if self._asked_here and event.by != str(DEADLINE) else []  # a rule was quicker
+        return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
 
 
 def _message(console: Console, text: str, *, begins: bool) -> list[Text]:

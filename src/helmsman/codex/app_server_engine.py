@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.answered_by import TURN_ENDED
 from helmsman.codex.access import Access, plan_access
 from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.app_server_extras import AppServerExtras
@@ -454,7 +455,7 @@ class AppServerEngine:
         state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
         state.asked_about.clear()
         state.idle.set()
-        self._questions.withdraw_of(event.session_id, by="turn ended")
+        self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
         self._spare.turn_ended(self._is_busy)
 
     def _state(self, thread_id: str) -> ThreadState:

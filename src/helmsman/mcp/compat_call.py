@@ -15,8 +15,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ConfigDict, Field
 
+from helmsman.answered_by import Answered
 from helmsman.mcp.compat_events import Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
+from helmsman.mcp.doors import by_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.waiting import session_progress, tell_progress
 
@@ -127,7 +129,7 @@ class CallInFlight:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    async def ask(self, session: Session, question: Question) -> Sequence[str] | None:
+    async def ask(self, session: Session, question: Question) -> Answered | None:
         """Ask the client's person, as the original did; None where the client cannot be asked, or could not.
 
         The question then stays open until somebody else answers it or its time is up, and is denied.
@@ -138,10 +140,12 @@ class CallInFlight:
             return None
         await self.flush()  # what led to the question comes before it
         try:
-            return await self._elicit(session, question)
+            async with session.on_screen(question):
+                answers = await self._elicit(session, question)
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
+        return None if answers is None else Answered(answers, by_form(context))
 
     async def _elicit(self, session: Session, question: Question) -> Sequence[str] | None:
         context = self._call.context

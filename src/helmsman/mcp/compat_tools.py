@@ -100,7 +100,7 @@ class _Calls:
         session = await call.helm.session(session_id)
         in_flight = CallInFlight(call, is_new=False)
         in_flight.follow(session)
-        await call.doors.take_responses(call.params.input_responses, session)
+        await call.doors.take_responses(call.context, call.params.input_responses, session)
         with _listening(call, in_flight):
             async with background_tasks() as tasks:
                 tasks.start_soon(in_flight.send_events)
@@ -178,7 +178,7 @@ async def _wait(call: Call, session: Session) -> types.InputRequiredResult | Non
     """Until the turn has ended, or the client is to ask its person and call again."""
     while session.state.is_running:
         for question in session.questions:
-            required = call.doors.input_required(call.context, question)
+            required = await call.doors.input_required(call.context, session, question)
             if required is not None:
                 return required.model_copy(update={"request_state": session.id})
         await session.feed.changed()

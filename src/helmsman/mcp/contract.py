@@ -175,11 +175,17 @@ class QuestionPart(Output):
     options: list[str] = Field(description="Empty: any text is an answer.")
 
 
+class DeadlineOutput(Output):
+    seconds_left: int = Field(description="The question is denied after so many seconds without an answer.")
+    paused: bool = Field(description="The time stands still: the question is on somebody's screen.")
+
+
 class PendingQuestion(Output):
     id: str
     type: Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
     questions: list[QuestionPart]
     details: dict[str, Any] = Field(description="What one needs to see to decide: command, directory, diff, reason, …")
+    deadline: DeadlineOutput | None = None
 
 
 class ItemEvent(Output):
@@ -222,7 +228,10 @@ class StatusOutput(Output):
     usage: UsageOutput | None = None
     turn_count: int
     progress: ProgressOutput | None = None
-    note: str | None = Field(None, description="What holds it up, if something does.")
+    note: str | None = Field(None, description="What holds it up, if something does, or what nobody answered.")
+    timed_out: list[str] | None = Field(
+        None, description="Questions of this turn that nobody answered in time, so that they were denied."
+    )
     cursor: int
     recommended_poll_ms: int
     working_directory: str | None = None

@@ -17,12 +17,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.answered_by import Answered, AnsweredBy
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mcp.server.context import ServerRequestContext
 
     from helmsman.questions import Question
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CODEX_CLIENT: Final = "codex-mcp-client"
+_HANDED_OUT: Final = "handed out"
+"""The viewer of a form that a client fetched: whichever client it was, it counts once."""
 
 
 class Doors:
@@ -46,8 +47,9 @@ class Doors:
         if context.request is not None or not _can_be_called(context):
             return None
 
-        async def ask(_session: Session, question: Question) -> Sequence[str] | None:
-            return await self._elicit(context, question, None)
+        async def ask(session: Session, question: Question) -> Answered | None:
+            answers = await self._elicit(context, session, question, None)
+            return None if answers is None else Answered(answers, by_form(context))
 
         return ask
 
@@ -59,31 +61,38 @@ class Doors:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
-                answers = await self._elicit(context, question, context.request_id)
+                answers = await self._elicit(context, session, question, context.request_id)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             self._shown.discard(question.id)  # the wait is over before the person was done: the next one asks again
             raise
         if answers is not None:
-            await self._respond(session, question, answers)
+            await self._respond(context, session, question, answers)
 
-    def input_required(
-        self, context: ServerRequestContext[Any, Any], question: Question
+    async def input_required(
+        self, context: ServerRequestContext[Any, Any], session: Session, question: Question
     ) -> types.InputRequiredResult | None:
         """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
             return None
         if question.id in self._shown:
             return None
-        return types.InputRequiredResult(input_requests={question.id: self.form(question)})
+        return types.InputRequiredResult(input_requests={question.id: await self.form(session, question)})
 
-    def form(self, question: Question) -> types.ElicitRequest:
-        """The question as a request that the client puts to its person."""
+    async def form(self, session: Session, question: Question) -> types.ElicitRequest:
+        """The question as a request that the client puts to its person.
+
+        It has gone out of our hands: that somebody looks at it is known for the length of a lease, and no longer.
+        """
         self._shown.add(question.id)
+        if (deadline := session.deadlines.get(question.id)) is not None:
+            await deadline.lease(_HANDED_OUT)
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
         return types.ElicitRequest(params=form)
 
-    async def take_responses(self, responses: types.InputResponses | None, session: Session) -> None:
+    async def take_responses(
+        self, context: ServerRequestContext[Any, Any], responses: types.InputResponses | None, session: Session
+    ) -> None:
         """What the person answered, on the second leg of such a call."""
         for question_id, response in (responses or {}).items():
             question = session.state.questions.get(question_id)
@@ -91,14 +100,19 @@ class Doors:
                 continue
             answers = form_answers(question, response.action, response.content)
             if answers is not None:
-                await self._respond(session, question, answers)
+                await self._respond(context, session, question, answers)
 
     async def _elicit(
-        self, context: ServerRequestContext[Any, Any], question: Question, request_id: types.RequestId | None
+        self,
+        context: ServerRequestContext[Any, Any],
+        session: Session,
+        question: Question,
+        request_id: types.RequestId | None,
     ) -> list[str] | None:
         self._shown.add(question.id)
         try:
-            result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
+            async with session.on_screen(question):
+                result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
@@ -106,9 +120,11 @@ class Doors:
             return None
         return form_answers(question, result.action, result.content)
 
-    async def _respond(self, session: Session, question: Question, answers: list[str]) -> None:
+    async def _respond(
+        self, context: ServerRequestContext[Any, Any], session: Session, question: Question, answers: list[str]
+    ) -> None:
         try:
-            await self._helm.respond(session.id, question.id, answers, by="person (form)")
+            await self._helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
 
@@ -136,3 +152,19 @@ def _declines_by_itself(context: ServerRequestContext[Any, Any]) -> bool:
     """
     client = context.session.client_params
     return client is not None and client.client_info.name == _CODEX_CLIENT
+
+
+def by_form(context: ServerRequestContext[Any, Any]) -> AnsweredBy:
+    """The person who filled in a form of this client."""
+    return AnsweredBy("person", client_name(context), "form")
+
+
+def by_tool(context: ServerRequestContext[Any, Any]) -> AnsweredBy:
+    """The agent that called a tool from this client."""
+    return AnsweredBy("agent", client_name(context), "tool")
+
+
+def client_name(context: ServerRequestContext[Any, Any]) -> str | None:
+    """What the client calls itself, in either era of the protocol; one of 2026-07-28 need not say."""
+    client = context.session.client_params
+    return None if client is None else f"{client.client_info.name} {client.client_info.version}".strip() or None

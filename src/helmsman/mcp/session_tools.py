@@ -19,6 +19,7 @@ from helmsman.mcp.contract import (
     StatusOutput,
     WaitInput,
 )
+from helmsman.mcp.doors import by_tool
 from helmsman.mcp.status import in_words, session_status, worktree
 from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
 from helmsman.mcp.waiting import wait_for_session
@@ -96,7 +97,7 @@ async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequir
 
 
 async def _respond(call: Call, args: RespondInput) -> StateOutput:
-    session = await call.helm.respond(args.session_id, args.id, args.answers)
+    session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
     return StateOutput(session_id=session.id, status=session.status)
 
 

@@ -27,6 +27,7 @@ from helmsman.mcp.contract import (
     Worktree,
 )
 from helmsman.question_text import marked, question_as_dict
+from helmsman.sessions.deadline import countdown
 from helmsman.sessions.progress import infer_progress
 from helmsman.shown_text import exact
 
@@ -56,7 +57,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         if state.error is not None
         else None,
         recent_output=_recent_output(session.items, output_lines),
-        pending_question=pending_question(questions[0]) if questions else None,
+        pending_question=pending_question(session, questions[0]) if questions else None,
         more_questions=len(questions) - 1 if len(questions) > 1 else None,
         item_events=[
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
@@ -65,6 +66,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         turn_count=session.turn_count,
         progress=_progress(session),
         note=_note(session, missed),
+        timed_out=list(state.timed_out) or None,
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
         working_directory=session.directory,
@@ -73,18 +75,22 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
-def pending_question(question: Question) -> PendingQuestion:
-    return PendingQuestion.model_validate(question_as_dict(question))
+def pending_question(session: Session, question: Question) -> PendingQuestion:
+    deadline = session.deadlines.get(question.id)
+    left = None if deadline is None else {"secondsLeft": round(deadline.seconds), "paused": deadline.is_paused}
+    return PendingQuestion.model_validate({**question_as_dict(question), "deadline": left})
 
 
 def question_in_words(question: PendingQuestion) -> list[str]:
-    """What is asked, and the answers that it takes."""
+    """What is asked, the answers that it takes, and the time there is for one."""
     plan = question.details.get("plan")
     lines = [f"Plan: {marked(str(plan))}"] if plan else []
     for part in question.questions:
         lines.append(f"Question {question.id}: {part.question}")
         if part.options:
             lines.append(f"Answers: {', '.join(map(exact, part.options))}")
+    if question.deadline is not None:
+        lines.append(countdown(question.deadline.seconds_left, paused=question.deadline.paused))
     return lines
 
 
@@ -124,7 +130,7 @@ def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]
 
 
 def _note(session: Session, missed: int) -> str | None:
-    notes = [session.state.note] if session.state.note else []
+    notes = [note for note in (session.state.note, session.state.timed_out_note) if note]
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:

@@ -98,7 +98,7 @@ def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
     """What the task asks, where this process has its session."""
     session = helm.tasks.local.session_of(task)
     questions = session.questions if session is not None else []
-    return pending_question(questions[0]) if questions else None
+    return pending_question(session, questions[0]) if session is not None and questions else None
 
 
 def how_to_answer(helm: Helmsman, task: Task) -> str:

@@ -73,7 +73,7 @@ class TaskMethods:
         task, session = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and session is not None:
-            forms = {question.id: self._doors.form(question) for question in session.questions}
+            forms = {question.id: await self._doors.form(session, question) for question in session.questions}
             state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }
@@ -97,7 +97,7 @@ class TaskMethods:
     async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTaskParams) -> dict[str, Any]:
         _, session = await self._task(context, params.task_id)
         if session is not None:
-            await self._doors.take_responses(params.input_responses, session)
+            await self._doors.take_responses(context, params.input_responses, session)
         return dict(_DONE)
 
     async def cancel(self, context: ServerRequestContext[Any, Any], params: CancelTaskParams) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.events import (
     AgentMessage,
     CommandExecution,
+    Decision,
     FileChange,
     ProposedPlan,
     Reasoning,
@@ -37,9 +38,13 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     facts += [f"- model: {session.model}"] if session.model else []
     parts = [f"# Codex session {session.id}", "\n".join(facts)]
     for number, turn in enumerate(turns, 1):
-        items = session.items if turn.id == session.state.turn_id and session.state.is_running else turn.items
+        state = session.state
+        is_running = turn.id == state.turn_id and state.is_running
+        items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
         parts += [text for text in map(_section, items) if text]
+    if session.state.timed_out_note is not None:
+        parts.append(f"**{session.state.timed_out_note}**")
     for question in session.questions:
         asked = "\n".join([describe(question).text(), *part_texts(question)[1:]])
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
@@ -68,6 +73,8 @@ def _section(item: Item) -> str:
             return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *cut]), "console")
         case FileChange():
             return _fenced("\n".join(line for change in item.changes for line in _change_lines(change)), "diff")
+        case Decision():
+            return f"**Question:** {item.question}\n\n**Answer:** {item.outcome}"
         case TodoList():
             return "\n".join(f"- [{_STEP_MARKS[step.status]}] {exact(step.text)}" for step in item.steps)
         case _:

@@ -36,7 +36,7 @@ async def wait_for_session(
 
     None when that is so; else what the client must be told instead of an answer: that input is required, or a task.
     """
-    await call.doors.take_responses(call.params.input_responses, session)
+    await call.doors.take_responses(call.context, call.params.input_responses, session)
     task = await task_handle(call, session)
     if task is not None:
         return task
@@ -46,7 +46,7 @@ async def wait_for_session(
             changed = False
             while True:
                 for question in session.questions:
-                    required = call.doors.input_required(call.context, question)
+                    required = await call.doors.input_required(call.context, session, question)
                     if required is not None:
                         return required
                     await call.doors.ask_now(call.context, session, question)

@@ -3,7 +3,11 @@
 One line of JSON a decision in `audit.jsonl` of the state directory, for the user alone to read, secrets redacted:
 
     {"time": "2026-01-31T12:00:00.000Z", "session": "…", "question": "q_1", "type": "command_approval",
-     "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "reason": "not today"}
+     "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "door": "dashboard",
+     "reason": "not today"}
+
+`by` says who decided (`helmsman.answered_by`): `person`, `agent: <client>`, `command line`, `program`, `handler`,
+`rule: <the rule>`, `deadline`, `turn ended`, `trouble`; `door` says through which door they did.
 
 Several processes append to the same file, each line with one write, so that lines never mix. A file that has grown too
 large becomes `audit.jsonl.1`, and so on; the oldest is dropped. A decision is never held up by its record: what cannot be
@@ -27,6 +31,7 @@ from helmsman.settings import ensure_state_dir
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.answered_by import AnsweredBy
     from helmsman.questions import Question, QuestionType
 
 log = logging.getLogger(__name__)
@@ -54,21 +59,21 @@ class AuditLog:
     """Appends to the audit log of a state directory."""
 
     def __init__(self, state_dir: Path, *, max_bytes: int = _MAX_BYTES, files_kept: int = _FILES_KEPT) -> None:
-        self._state_dir = state_dir
+        self.state_dir = state_dir
         self._max_bytes = max_bytes
         self._files_kept = files_kept
 
     @property
     def path(self) -> Path:
-        return self._state_dir / AUDIT_NAME
+        return self.state_dir / AUDIT_NAME
 
-    def record(self, question: Question, *, decision: str, by: str, reason: str | None = None) -> None:
+    def record(self, question: Question, *, decision: str, by: AnsweredBy, reason: str | None = None) -> None:
         """Write down what became of a question. Never raises.
 
         Args:
             question: What was asked.
             decision: The answer that was given: `approve`, `deny`, …
-            by: Who gave it: a rule (`Rule.describe()`), `person`, `handler`, `timeout`, `turn ended`, …
+            by: Who gave it.
             reason: Why, if anyone said so.
         """
         try:
@@ -81,7 +86,8 @@ class AuditLog:
                 "what": _what(question),
                 "directory": question.details.get("directory"),
                 "decision": decision,
-                "by": by,
+                "by": str(by),
+                "door": by.through,
                 "reason": reason,
             }
             shown = {key: _shortened(redact_value(value)) for key, value in entry.items() if value is not None}
@@ -93,7 +99,7 @@ class AuditLog:
             log.exception("a decision could not be written to the audit log")
 
     def _append(self, line: bytes) -> None:
-        ensure_state_dir(self._state_dir)
+        ensure_state_dir(self.state_dir)
         self._rotate_if_full()
         descriptor = os.open(self.path, _OPEN_FLAGS, 0o600)
         try:
@@ -108,7 +114,7 @@ class AuditLog:
     def _rotate_if_full(self) -> None:
         if not self._is_full():
             return
-        with suppress(TimeoutError), file_lock(self._state_dir / "audit.lock", timeout=0):
+        with suppress(TimeoutError), file_lock(self.state_dir / "audit.lock", timeout=0):
             if not self._is_full():
                 return  # another process was faster
             for number in range(self._files_kept - 1, 0, -1):
@@ -125,7 +131,7 @@ class AuditLog:
             return False
 
     def _numbered(self, number: int) -> Path:
-        return self._state_dir / f"{AUDIT_NAME}.{number}"
+        return self.state_dir / f"{AUDIT_NAME}.{number}"
 
 
 def _what(question: Question) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Who answers a question: a rule, the handler of the session, a person through any door, or nobody.
 
 Before anyone is asked, rules decide. What no rule decides stands open in the session until somebody answers, its turn ends
-or its time is up; then it is refused. The first answer counts. Every decision is written to the audit log.
+or its time is up (`helmsman.sessions.deadline`); then it is refused. The first answer counts. Every decision is written to
+the audit log with who took it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionAsked, QuestionClosed
+from helmsman.question_text import in_a_line
 from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
+from helmsman.sessions.deadline import Closing, Deadline
 from helmsman.sessions.policy import Workspace, decide, sandbox_of
 from helmsman.sessions.rules_file import rule_as_toml
 from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
@@ -35,6 +39,9 @@ log = logging.getLogger(__name__)
 
 _HANDLER_ATTEMPTS: Final = 3
 """How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
+
+_OTHERS_SECONDS: Final = 2.0
+"""How long another process that was faster to answer may take until Codex tells of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +68,13 @@ class Desk:
             await self._see_to(session, asked)
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
-            await self._refuse(session, asked.question, "trouble")
+            await self._refuse(session, asked.question, TROUBLE)
         finally:
             self._offered.pop(asked.question.id, None)
+            if asked.question.id not in session.state.questions:
+                session.deadlines.pop(asked.question.id, None)
+            elif (deadline := session.deadlines.get(asked.question.id)) is not None:
+                deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
 
     async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
@@ -71,24 +82,34 @@ class Desk:
         if decision.effect != "ask":
             await self._answer_by_rule(session, replace(asked, question=question), decision)
             return
+        deadline = session.deadlines[question.id] = Deadline(self._audit.state_dir, question, self._timeout)
         session.apply(replace(asked, question=question))
+        await deadline.open()
         async with anyio.create_task_group() as tasks:
             handler = session.on_question or self._handler
             if handler is not None:
                 tasks.start_soon(self._ask, handler, session, question)
-            with anyio.move_on_after(self._timeout):
-                while question.id in session.state.questions:
-                    await session.feed.changed()
+            tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
+            await deadline.passed()
             tasks.cancel_scope.cancel()
         if question.id in session.state.questions:
-            log.warning("question %s of session %s timed out and is refused", question.id, session.id)
-            await self._refuse(session, question, "timeout")
+            await self._time_out(session, question, deadline)
         else:
             # Answered, most often, and then this does nothing. A sub-agent may ask when its session's turn is over, though:
             # nobody is asked then, and Codex must not wait for ever.
-            await self._refuse(session, question, "turn ended")
+            await self._refuse(session, question, TURN_ENDED)
+            await deadline.forget()
 
-    async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: str) -> None:
+    async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
+        log.warning("question %s of session %s timed out and is refused", question.id, session.id)
+        reason = deadline.why_over()
+        if deadline.is_being_answered or not await deadline.close(Closing("deny", str(DEADLINE), None, reason)):
+            with anyio.move_on_after(_OTHERS_SECONDS) as waiting:
+                await _until_closed(session, question, waiting)
+        if question.id in session.state.questions:
+            await self._refuse(session, question, DEADLINE, reason)
+
+    async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> None:
         """Answer an open question.
 
         Raises:
@@ -115,7 +136,7 @@ class Desk:
         allowed = decision.effect == "allow"
         yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
         choices = (Choice(yes),) if allowed else None
-        by = decision.rule.describe() if decision.rule is not None else decision.reason
+        by = AnsweredBy("rule", decision.rule.describe() if decision.rule is not None else decision.reason)
         try:
             await session.answer(question, choices)
         except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
@@ -133,8 +154,9 @@ class Desk:
                 if answers is None:
                     return
                 try:
-                    given = [answers] if isinstance(answers, str) else answers
-                    await self.answer(session, question.id, given, "handler")
+                    given = answers if isinstance(answers, Answered) else Answered(answers, HANDLER)
+                    words = [given.answers] if isinstance(given.answers, str) else given.answers
+                    await self.answer(session, question.id, words, given.by)
                 except AnswerInvalid as error:
                     if attempt == _HANDLER_ATTEMPTS:
                         raise
@@ -145,21 +167,41 @@ class Desk:
             log.debug("question %s was answered elsewhere", question.id)
         except Exception:
             log.exception("the question handler failed; question %s is refused", question.id)
-            await self._refuse(session, question, "handler failed")
+            await self._refuse(session, question, TROUBLE, "the handler failed")
 
-    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: str) -> None:
+    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
         """Give the answer to Codex, make the rule it asks for, and tell everybody."""
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
         if first.value == APPROVE_ALWAYS and offered.always is not None:
             rule = _chosen(offered.always, question, _workspace(session), first.reason)
             await anyio.to_thread.run_sync(self._rules.add, rule)
-        await session.answer(question, (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices)
+        sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
+        shown = _shown(question, ", ".join(choice.value for choice in choices))
+        await self._send(session, question, sent, Closing(shown, str(by), by.through, first.reason))
         if first.value == APPROVE_SESSION and offered.for_session is not None:
             session.rules += (offered.for_session,)
-        await self._closed(session, question, ", ".join(choice.value for choice in choices), by, first.reason)
+        await self._closed(session, question, shown, by, first.reason)
 
-    async def _refuse(self, session: Session, question: Question, by: str) -> None:
+    async def _send(
+        self, session: Session, question: Question, choices: tuple[Choice, ...] | None, closing: Closing
+    ) -> None:
+        """Give the answer to whoever asked; other processes that have the question open are told who gave it."""
+        deadline = session.deadlines.get(question.id)
+        if deadline is None:
+            await session.answer(question, choices)
+            return
+        with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
+            deadline.is_being_answered = True
+            await deadline.close(closing)
+            try:
+                await session.answer(question, choices)
+            except HelmsmanError:
+                deadline.is_being_answered = False
+                await deadline.reopen()
+                raise
+
+    async def _refuse(self, session: Session, question: Question, by: AnsweredBy, reason: str | None = None) -> None:
         """Say no for want of an answer."""
         refused = True
         try:
@@ -169,14 +211,34 @@ class Desk:
             log.debug("question %s could not be refused: %s", question.id, error)
             refused = False
         if refused or question.id in session.state.questions:
-            await self._closed(session, question, "deny", by, None)
+            await self._closed(session, question, "deny", by, reason)
 
-    async def _closed(self, session: Session, question: Question, answer: str, by: str, reason: str | None) -> None:
-        secret = any(prompt.secret for prompt in question.prompts)
-        shown = "(secret)" if secret else answer
-        session.apply(QuestionClosed(session_id=session.id, question_id=question.id, answer=shown, by=by))
+    async def _closed(
+        self, session: Session, question: Question, answer: str, by: AnsweredBy, reason: str | None
+    ) -> None:
+        session.apply(
+            QuestionClosed(
+                session_id=session.id,
+                question_id=question.id,
+                answer=answer,
+                by=str(by),
+                door=by.through,
+                reason=reason,
+                about=in_a_line(question),
+            )
+        )
         with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be who is here
-            await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=shown, by=by, reason=reason))
+            await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=answer, by=by, reason=reason))
+
+
+def _shown(question: Question, answer: str) -> str:
+    return "(secret)" if any(prompt.secret for prompt in question.prompts) else answer
+
+
+async def _until_closed(session: Session, question: Question, scope: anyio.CancelScope) -> None:
+    while question.id in session.state.questions:
+        await session.feed.changed()
+    scope.cancel()
 
 
 def _workspace(session: Session) -> Workspace:

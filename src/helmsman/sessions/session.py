@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
+from helmsman.answered_by import PROGRAM
 from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
-from helmsman.events import TurnEnded, TurnRequested
+from helmsman.events import QuestionClosed, TurnEnded, TurnRequested
 from helmsman.sessions.watchdog import TurnLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from helmsman.answered_by import Answered, AnsweredBy
     from helmsman.engine import Engine, SessionOptions, TurnInput
     from helmsman.events import Event, Failure, Item, Usage
     from helmsman.inputs import PathLike
     from helmsman.questions import Choice, Question
+    from helmsman.sessions.deadline import Deadline
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
@@ -38,10 +42,16 @@ OwnAnswer: TypeAlias = "Callable[[tuple[Choice, ...] | None], None]"
 """Takes the answer to a question that Helmsman itself asks; None is a refusal. What does not fit raises `AnswerInvalid`."""
 
 
-class QuestionHandler(Protocol):
-    """Answers a question: one answer a part, or None to leave it to somebody else. Cancelled when that happens."""
+Reply: TypeAlias = "Sequence[str] | str | Answered | None"
 
-    def __call__(self, session: Session, question: Question, /) -> Awaitable[Sequence[str] | str | None]: ...
+
+class QuestionHandler(Protocol):
+    """Answers a question: one answer a part, or None to leave it to somebody else. Cancelled when that happens.
+
+    One that knows who gave the answers says so with `Answered`.
+    """
+
+    def __call__(self, session: Session, question: Question, /) -> Awaitable[Reply]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ class Verbs(Protocol):
 
     async def interrupt(self, session_id: str) -> Session: ...
 
-    async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session: ...
+    async def respond(
+        self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
+    ) -> Session: ...
 
 
 class Session:
@@ -89,6 +101,8 @@ class Session:
         self.limits = TurnLimits()
         self.end_as: Failure | None = None
         """Why the turn is being stopped, where that is a failure and not somebody's wish."""
+        self.deadlines: dict[str, Deadline] = {}
+        """How long the open questions may still be answered, by their ids. The desk keeps them."""
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
@@ -178,6 +192,8 @@ class Session:
         """Take in an event: the one way in which a session changes."""
         if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
             event = replace(event, outcome="failed", failure=self.end_as)
+        if isinstance(event, QuestionClosed) and event.answer is None:
+            event = self._as_closed_elsewhere(event)
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
@@ -186,6 +202,14 @@ class Session:
         self.feed.publish(event)
         for listener in self._listeners:
             listener(self, event)
+
+    def _as_closed_elsewhere(self, event: QuestionClosed) -> QuestionClosed:
+        """Codex says no more than that it wants no answer; if another process gave one, that has written who it was."""
+        deadline = self.deadlines.get(event.question_id)
+        told = deadline.closing() if deadline is not None else None
+        if told is None:
+            return event
+        return replace(event, answer=told.answer, by=told.by, door=told.door, reason=told.reason)
 
     def loaded_in(self) -> Engine:
         """The engine that has this session loaded.
@@ -218,6 +242,16 @@ class Session:
         else:
             own(choices)
             self.own_questions.pop(question.id, None)  # the first answer counts
+
+    @asynccontextmanager
+    async def on_screen(self, question: Question, is_visible: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
+        """Somebody has the question before them for the length of the block: its deadline stands still."""
+        deadline = self.deadlines.get(question.id)
+        if deadline is None:
+            yield
+            return
+        async with deadline.shown(is_visible):
+            yield
 
     @property
     def turn_cursor(self) -> int:
@@ -270,6 +304,6 @@ class Session:
         """Stop the running turn and all it left running; nothing to do when idle."""
         await self._verbs.interrupt(self.id)
 
-    async def respond(self, question_id: str, *answers: str) -> None:
-        """Answer a question: one answer for each of its parts."""
-        await self._verbs.respond(self.id, question_id, answers)
+    async def respond(self, question_id: str, *answers: str, by: AnsweredBy = PROGRAM) -> None:
+        """Answer a question: one answer for each of its parts. `by` is written down as who gave them."""
+        await self._verbs.respond(self.id, question_id, answers, by=by)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.answered_by import DEADLINE, in_words
 from helmsman.events import (
     AgentMessage,
     CommandExecution,
+    Decision,
     DiffUpdated,
     EngineGone,
     Event,
@@ -36,6 +38,7 @@ from helmsman.events import (
     Usage,
     UsageReported,
 )
+from helmsman.question_text import in_a_line
 
 if TYPE_CHECKING:
     from helmsman.events import TurnOutcome
@@ -51,6 +54,9 @@ _STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
 """How much of a running command's output is kept; the item's end brings the whole."""
 _PIECES_KEPT: Final = 1000
+_TIMED_OUT_SHOWN: Final = 3
+_PAST_TURNS_KEPT: Final = 100
+"""Of how many earlier turns it is known what became of their questions."""
 
 
 class SessionState:
@@ -80,6 +86,10 @@ class SessionState:
         self.note: str | None = None
         self.diff: str | None = None
         self.questions: dict[str, Question] = {}
+        self.timed_out: list[str] = []
+        """The questions of the current (or last) turn, each in a line, that the deadline denied: nobody has said no."""
+        self._decisions: dict[str, tuple[int, Decision]] = {}
+        self._past_decisions: dict[str, tuple[Decision, ...]] = {}
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
         self._written: dict[str, list[str]] = {}
@@ -93,6 +103,32 @@ class SessionState:
         """The items of the current (or last) turn, with what has been streamed of them so far."""
         return [self._with_written(item) for item in self._items.values()]
 
+    @property
+    def items_and_decisions(self) -> list[Item]:
+        """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
+        shown: list[Item] = list(self.items)
+        for place, (after, decision) in enumerate(self._decisions.values()):
+            shown.insert(after + place, decision)
+        return shown
+
+    def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
+        """What became of the questions of a turn, the current one or one before it."""
+        if turn_id == self.turn_id:
+            return tuple(decision for _, decision in self._decisions.values())
+        return self._past_decisions.get(turn_id or "", ())
+
+    @property
+    def timed_out_note(self) -> str | None:
+        """That the deadline denied something, in a sentence."""
+        if not self.timed_out:
+            return None
+        number = len(self.timed_out)
+        which = (
+            "A question timed out and was denied" if number == 1 else f"{number} questions timed out and were denied"
+        )
+        shown = [*self.timed_out[:_TIMED_OUT_SHOWN], *(["…"] if number > _TIMED_OUT_SHOWN else [])]
+        return f"{which}: {'; '.join(shown)}"
+
     def apply(self, event: Event) -> None:
         """Take in what happened. Never raises."""
         match event:
@@ -101,7 +137,7 @@ class SessionState:
             case QuestionAsked():
                 self._ask(event.question)
             case QuestionClosed():
-                self._close_question(event.question_id)
+                self._close_question(event)
             case EngineGone():
                 if self.is_running:
                     self._end("failed", event.failure)
@@ -147,12 +183,18 @@ class SessionState:
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def _begin(self, turn_id: str | None, prompt: str | None) -> None:
+        if self._decisions and self.turn_id is not None:
+            self._past_decisions[self.turn_id] = self.decisions(self.turn_id)
+            if len(self._past_decisions) > _PAST_TURNS_KEPT:
+                self._past_decisions.pop(next(iter(self._past_decisions)))
         self.status = "active"
         self.turn_id = turn_id
         self.turn_count += 1
         self.prompt = prompt
         self.result = self.error = self.note = self.diff = None
         self.questions.clear()
+        self.timed_out.clear()
+        self._decisions.clear()
         self._items.clear()
         self._written.clear()
 
@@ -189,6 +231,8 @@ class SessionState:
         self.turn_count = max(0, self.turn_count - event.count)
         self.prompt = self.error = self.diff = None
         self.result = event.final_message
+        self.timed_out.clear()
+        self._decisions.clear()
         self._items.clear()
 
     def _final_message(self) -> str | None:
@@ -255,10 +299,28 @@ class SessionState:
             self.questions[question.id] = question
             self.status = "awaiting_approval"
 
-    def _close_question(self, question_id: str) -> None:
-        self.questions.pop(question_id, None)
+    def _close_question(self, event: QuestionClosed) -> None:
+        question = self.questions.pop(event.question_id, None)
+        about = event.about or (in_a_line(question) if question is not None else None)
+        if about is not None:
+            self._decide(event, about)
         if not self.questions and self.status == "awaiting_approval":
             self.status = "active"
+
+    def _decide(self, event: QuestionClosed, about: str) -> None:
+        if event.question_id in self._decisions:
+            return  # told twice
+        if event.by == str(DEADLINE):
+            self.timed_out.append(about)
+        decision = Decision(
+            id=f"decision_{event.question_id}",
+            question=about,
+            answer=event.answer,
+            by=event.by,
+            door=event.door,
+            outcome=in_words(event.answer, event.by, event.door, event.reason),
+        )
+        self._decisions[event.question_id] = len(self._items), decision
 
     def _count(self, event: UsageReported) -> None:
         if event.total is not None:

@@ -150,6 +150,16 @@ class Task:
     def is_running(self) -> bool:
         return self.status in RUNNING
 
+    @property
+    def timed_out(self) -> tuple[str, ...]:
+        """Its questions, each in a line, that nobody answered, so that the deadline denied them."""
+        kept = self.metadata.get(TIMED_OUT)
+        return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
+
+
+TIMED_OUT: Final = "timedOut"
+"""The key of `Task.timed_out` in the metadata."""
+
 
 class TaskChanges(TypedDict, total=False):
     """What may change in a task. `metadata` is merged into what is there; everything else replaces it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.questions import (
     ABORT,
     ACCEPT,
@@ -27,6 +28,7 @@ from helmsman.questions import (
     REVISE,
     STOP,
 )
+from helmsman.sessions.deadline import countdown
 from helmsman.sessions.rules_from_answers import rule_shown_for_always
 from helmsman.shown_text import exact, one_line, visible
 from helmsman.terminal.keyboard import has_terminal, open_keyboard
@@ -76,8 +78,11 @@ MOMENT: Final = 0.6
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
 
-async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[str] | None:
-    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal."""
+async def ask_on_terminal(session: Session, question: Question, /) -> Answered | None:
+    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal.
+
+    The question's deadline stands still while this process is in the terminal's foreground.
+    """
     _ring()
     async with _ONE_AT_A_TIME:
         with open_keyboard() as keyboard:
@@ -87,7 +92,9 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Sequence[s
 
             console = Console(stderr=True, highlight=False, markup=False, emoji=False)
             try:
-                return await _Dialogue(console, keyboard, session, question).ask()
+                async with session.on_screen(question, keyboard.is_in_foreground):
+                    answers = await _Dialogue(console, keyboard, session, question).ask()
+                return Answered(answers, PERSON_AT_TERMINAL)
             except EOFError:
                 console.print("  Left unanswered.", style="yellow")
                 return None
@@ -110,6 +117,7 @@ class _Dialogue:
         self._keyboard = keyboard
         self._question = question
         self._directory = session.directory
+        self._deadline = session.deadlines.get(question.id)
 
     async def ask(self) -> list[str]:
         from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
@@ -117,6 +125,8 @@ class _Dialogue:
         lines, left_out = question_lines(self._console, self._question, directory=self._directory)
         for line in lines:
             self._console.print(line)
+        if self._deadline is not None:
+            self._console.print(f"  {countdown(self._deadline.seconds, paused=True)}", style="dim")
         answers: list[str] = []
         for number, prompt in enumerate(self._question.prompts):
             if not is_in_view(self._question, number):

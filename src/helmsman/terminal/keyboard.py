@@ -70,6 +70,13 @@ class Keyboard:
             self._set(on=termios.ICANON | termios.ECHO)
         return (await self._read()).rstrip("\n")
 
+    def is_in_foreground(self) -> bool:
+        """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return False
+
     async def _read(self) -> str:
         await anyio.wait_readable(self._fd)
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 from starlette.responses import RedirectResponse
 
+from helmsman.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionClosed
 from helmsman.mcp.contract import Input, StartInput
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.web.login import Logins
-
-_BY: Final = "person"
 
 
 class NothingInput(Input):
@@ -48,6 +47,12 @@ class SteerInput(Input):
 
 class AnswersInput(Input):
     answers: list[str]
+
+
+class ShownInput(Input):
+    page: str = Field(max_length=64)
+    questions: list[str] = Field(default_factory=list[str], max_length=1000)
+    hidden: list[str] = Field(default_factory=list[str], max_length=1000)
 
 
 class CancelInput(Input):
@@ -128,9 +133,26 @@ class Acting:
         given = await body(request, AnswersInput)
         question_id: str = request.path_params["question_id"]
         try:
-            return _state(await self._helm.respond(_session_id(request), question_id, given.answers, by=_BY))
+            session = await self._helm.respond(_session_id(request), question_id, given.answers, by=_by(request))
+            return _state(session)
         except QuestionNotOpen as error:
             raise _answered(await self._helm.session(_session_id(request)), question_id, error) from error
+
+    async def shown(self, request: Request) -> dict[str, Any]:
+        """A page says which questions a person has before them: their deadlines stand still, for the length of a lease."""
+        given = await body(request, ShownInput)
+        viewer = f"page {given.page}"
+        told: list[dict[str, Any]] = []
+        for session in list(self._helm.sessions.values()):
+            for question_id, deadline in list(session.deadlines.items()):
+                if question_id in given.questions:
+                    await deadline.lease(viewer)
+                elif question_id in given.hidden:
+                    await deadline.release(viewer)
+                else:
+                    continue
+                told.append({"id": question_id, "deadline": deadline.as_dict()})
+        return {"questions": told}
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
@@ -145,10 +167,15 @@ def _answered(session: Session, question_id: str, error: QuestionNotOpen) -> Que
     """The error, saying who was faster where that is still known."""
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
-            what = event.answer or "withdrawn"
-            told = f"This question was answered already: {what}, by {event.by}. Nothing was sent; go on."
+            outcome = in_words(event.answer, event.by, event.door, event.reason)
+            told = f"This question was answered already: {outcome}. Nothing was sent; go on."
             return QuestionNotOpen(told, answer=event.answer, by=event.by)
     return error
+
+
+def _by(request: Request) -> AnsweredBy:
+    """Who logged in is a person; who has the token itself is a program, as far as anybody can tell."""
+    return AnsweredBy("program", door="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
 
 
 def _session_id(request: Request) -> str:

@@ -33,13 +33,15 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
         Listed = {sessionId, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?, source?,
-        originator?, model?, archived?, taskIds?, note?}; `status` is known of sessions this server has seen and of those
+        originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn
+        the deadline denied)}; `status` is known of sessions this server has seen and of those
         that run.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
-        unit?, etaSeconds?}, note?, cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
+        unit?, etaSeconds?}, note?, timedOut? [str] (questions of this turn that the deadline denied),
+        cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, questions: [Question], queued, taskIds, createdAt, changedAt,
         turnSeconds?, hasDiff}.
 
@@ -60,7 +62,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
             mcp_tool_call {server, tool, arguments?, result?, error?}, dynamic_tool_call {tool, arguments?, result?},
             web_search {query}, todo_list {steps: [{text, status: pending|in_progress|completed}], explanation?},
             plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
-            context_compaction {}, review {text, finished}, error {message}, unknown {name, payload}}
+            context_compaction {}, review {text, finished}, error {message}, unknown {name, payload},
+            decision {question, answer?, by, door?, outcome}: what became of a question, where this server saw it}
         `script` is the command without the shell around it.
         File = {path, oldPath?, kind: added|deleted|modified|renamed|copied|mode, added?, removed?, lines: [Line], missing?}
         Line = [add|remove|same|hunk|note|raw, text with its sign, number before or null, number after or null]; `missing`
@@ -75,8 +78,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
         title, lines: [{label, text}], files?: [File], questions: [{question, options: [str], labels: {option: text},
         freeText, secret, descriptions: {option: text}}], details: {command?, directory?, reason?, diff?, changes?,
-        prefixes?, …}, alwaysRule?: the rule that approve_always would keep, directory?, summary?, agentId?}
+        prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
+        deadline? {secondsLeft, paused}, directory?, summary?, agentId?}
         `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.
+        It is denied when no second is left; `paused`: the time stands still, since the question is on somebody's screen.
 
     GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
     GET /api/tasks/{idOrAlias} → Task
@@ -114,6 +119,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
+    POST /api/shown {page*, questions: [questionId], hidden: [questionId]} → {questions: [{id, deadline}]}
+        `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
+        15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open.
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
     POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
         What rules would do with a command that Codex wants to run there; `inside`: that is proved to stay in the sandbox.
@@ -186,6 +194,7 @@ def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
         "/api/sessions/{session_id}/steer": acting.steer,
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
+        "/api/shown": acting.shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,
         "/api/rules/explain": rules.explain,
         "/api/rules/{rule_id}/remove": rules.remove,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman.errors import CodexUnsupported, EngineRefused
-from helmsman.events import EngineGone, TurnEnded, UserMessage
+from helmsman.events import Decision, EngineGone, TurnEnded, UserMessage
 from helmsman.rendering import json_line
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class Transcripts:
             history = [turn for turn in history if not _is_running(turn, state)]
         past = self._remembered_of(session.id) if history is None else self._as_they_were(session.id, history)
         if state.is_running:
-            past.append(Turn(state.turn_id, "active", _with_prompt(session.items, state.prompt)))
+            past.append(Turn(state.turn_id, "active", _with_prompt(state.items_and_decisions, state.prompt)))
         elif not past and history is None and session.items:
-            past = [Turn(state.turn_id, _ended(session), session.items)]
+            past = [Turn(state.turn_id, _ended(session), state.items_and_decisions)]
         return Transcript(tuple(_numbered(past)))
 
     # --- Codex's storage ---------------------------------------------------------------------------------------------
@@ -154,7 +154,9 @@ class Transcripts:
         turn_id = session.state.turn_id
         if session.engine is None or turn_id is None:
             return  # only told of, by somebody who was not there
-        turn = Turn(turn_id, _ended(session), tuple(_with_prompt(session.items, session.state.prompt)))
+        turn = Turn(
+            turn_id, _ended(session), tuple(_with_prompt(session.state.items_and_decisions, session.state.prompt))
+        )
         self._forget(session.id, turn_id)
         size = sum(_size(item) for item in turn.items)
         self._remembered[session.id, turn_id] = turn, size
@@ -180,7 +182,12 @@ def _is_running(turn: Turn, state: SessionState) -> bool:
 
 
 def _fuller(turn: Turn, remembered: Turn | None) -> Turn:
-    return remembered if remembered is not None and len(remembered.items) >= len(turn.items) else turn
+    return remembered if remembered is not None and _done(remembered) >= _done(turn) else turn
+
+
+def _done(turn: Turn) -> int:
+    """How many things Codex did in it."""
+    return sum(not isinstance(item, Decision) for item in turn.items)
 
 
 def _ended(session: Session) -> TurnStatus:

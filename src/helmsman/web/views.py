@@ -76,12 +76,20 @@ def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Ta
     shown["status"] = status
     shown["questions"] = (len(session.state.questions) or None) if session is not None else None
     shown["name"] = safe(shown.get("name"))
-    shown["note"] = safe(session.state.note) if session is not None else None
+    shown["note"] = safe(session.state.note or session.state.timed_out_note) if session is not None else None
+    shown["timedOut"] = len(timed_out(session, tasks)) or None
     shown["taskIds"] = [task.id for task in reversed(tasks)] or None
     shown["archived"] = shown.get("archived") or None
     shown.pop("engineVersion", None)
     shown.pop("parentId", None)
     return present(shown)
+
+
+def timed_out(session: Session | None, tasks: Sequence[Task]) -> Sequence[str]:
+    """The questions of the last turn that the deadline denied; what ran elsewhere is known from its task."""
+    if session is not None and (session.engine is not None or not tasks):
+        return session.state.timed_out
+    return tasks[0].timed_out if tasks else ()
 
 
 def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
@@ -111,6 +119,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
     details, _ = shortened(dict(question.details), _DETAIL_CHARS)
     words = describe(question)
     files, _ = shown_files(read_diff(words.diff or ""), _DETAIL_CHARS)
+    deadline = session.deadlines.get(question.id)
     return present(
         {
             "sessionId": session.id,
@@ -132,6 +141,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
             ],
             "details": details,
             "alwaysRule": shown_text.visible(str(question.details.get("alwaysRule") or "")) or None,
+            "deadline": None if deadline is None else deadline.as_dict(),
             "directory": session.directory,
             "summary": one_line(session.state.name or session.state.prompt),
             "agentId": question.agent_id,

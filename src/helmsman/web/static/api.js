@@ -24,9 +24,9 @@ export function get(path, params = {}) {
   return call(`/api/${path}${tail}`, {});
 }
 
-export function post(path, body = {}) {
+export function post(path, body = {}, options = {}) {
   const headers = { "Content-Type": "application/json", "X-Helmsman": "1" };
-  return call(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  return call(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body), ...options });
 }
 
 /** The path of a session's routes. */

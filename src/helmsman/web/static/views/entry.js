@@ -23,6 +23,7 @@ const NAMES = {
   image_view: "Image",
   context_compaction: "Context",
   review: "Review",
+  decision: "Question",
   error: "Error",
 };
 
@@ -82,6 +83,7 @@ const BODIES = {
   image_view: (item) => h("p", { class: "mono" }, item.path),
   context_compaction: () => h("p", { class: "quiet" }, "The conversation was summarised to make room."),
   review: (item) => (item.text ? prose(item.text) : h("p", { class: "quiet" }, "Review begins.")),
+  decision: (item) => [h("p", {}, item.question), h("p", { class: item.by === "deadline" ? "bad" : "quiet" }, item.outcome)],
   error: (item) => h("p", {}, item.message),
 };
 

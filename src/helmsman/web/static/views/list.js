@@ -1,6 +1,7 @@
 // The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
 
 import { get } from "/api.js";
+import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h } from "/dom.js";
 import { shortPath, statusPill, statusTone, statusWord, timeAgo } from "/format.js";
 import { store } from "/store.js";
@@ -155,6 +156,7 @@ export class SessionList {
         "span",
         { class: "under quiet" },
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
+        session.timedOut ? timedOutPill(session.timedOut) : null,
         timeAgo(session.timestamp),
       ),
     );

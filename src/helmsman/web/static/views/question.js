@@ -2,6 +2,7 @@
 
 import { post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
+import { countdown } from "/deadline.js";
 import { freshId, h, toast } from "/dom.js";
 import { store } from "/store.js";
 import { diffLines, fileHeading } from "/views/diff.js";
@@ -35,6 +36,7 @@ export function questionCard(question, { withSession }) {
       ? h("p", { class: "whose" }, h("a", { href: `#/s/${question.sessionId}` }, question.summary ?? question.sessionId))
       : "",
     details(question),
+    question.deadline ? countdown(question, card) : "",
     question.questions.length === 1 && question.questions[0].options.length
       ? choices(question, question.questions[0], send)
       : form(question, send),

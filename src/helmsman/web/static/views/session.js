@@ -2,6 +2,7 @@
 
 import { get, post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
+import { timedOutPill } from "/deadline.js";
 import { actionButton, arrange, freshId, h } from "/dom.js";
 import { count, duration, shortPath, statusPill, timeAgo, tokens } from "/format.js";
 import { live } from "/live.js";
@@ -160,7 +161,7 @@ export class SessionView {
     this.#session = session;
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
-    this.state.replaceChildren(statusPill(session.status));
+    this.state.replaceChildren(statusPill(session.status), ...(session.timedOut ? [timedOutPill(session.timedOut.length)] : []));
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status);
     this.facts.replaceChildren(...facts(session));
     const note = session.error?.message ?? session.note;

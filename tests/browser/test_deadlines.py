@@ -1,0 +1,103 @@
+"""The clock of a question in a real browser: it counts down, and stands still while its card is on a visible screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.testing import run, say
+from tests.browser.chromium import SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.sessions.deadline import Deadline
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+
+@pytest.fixture
+async def helm(settings: Settings, codex_home: CodexHome, request: pytest.FixtureRequest) -> AsyncIterator[Helmsman]:
+    """A question has so many seconds as the test says, or five minutes."""
+    async with Helmsman(
+        replace(settings, approval_timeout=getattr(request, "param", 300.0)), env=codex_home.env
+    ) as helm:
+        yield helm
+
+
+async def start(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+    model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
+    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    return session
+
+
+async def go(page: Page, place: str) -> None:
+    await page.get(f"location.hash = {json.dumps(place)}")
+
+
+async def set_window(page: Page, state: str) -> None:
+    window: dict[str, Any] = await page.call("Browser.getWindowForTarget")
+    await page.call("Browser.setWindowBounds", windowId=window["windowId"], bounds={"windowState": state})
+    await page.until(f"document.visibilityState === '{'hidden' if state == 'minimized' else 'visible'}'")
+
+
+async def until_paused(deadline: Deadline, wanted: bool) -> None:
+    with anyio.fail_after(SECONDS):
+        while deadline.is_paused is not wanted:
+            await anyio.sleep(0.02)
+
+
+async def test_the_clock_stands_still_while_the_card_is_on_a_visible_page(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    session = await start(helm, model, git_repo)
+    (deadline,) = session.deadlines.values()
+    await page.until_text(".question .deadline", "paused while you look")
+    assert deadline.is_paused
+    await set_window(page, "minimized")
+    await until_paused(deadline, False)
+    await set_window(page, "normal")
+    await until_paused(deadline, True)
+    await go(page, "#/usage")
+    await until_paused(deadline, False)
+
+
+async def test_a_card_that_is_scrolled_away_is_not_on_screen(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    session = await start(helm, model, git_repo)
+    (deadline,) = session.deadlines.values()
+    await page.until_text(".question .deadline", "paused while you look")
+    await page.get("document.querySelector('.question').style.marginTop = '5000px'")
+    await until_paused(deadline, False)
+    await page.until_text(".question .deadline", "unless answered")
+
+
+@pytest.mark.parametrize("helm", [3.0], indirect=True)
+async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_done(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    await go(page, "#/usage")
+    session = await start(helm, model, git_repo)
+    with anyio.fail_after(SECONDS):
+        while session.status != "done":
+            await session.feed.changed()
+    await go(page, f"#/s/{session.id}")
+    await page.until_text(".session .state", "A question timed out")
+    await page.until_text(".session .note", "timed out and was denied")
+    await page.until_text(".entry.decision", "denied: nobody answered in 3 s")
+    await go(page, "#/")
+    await page.until_text(f"[data-session='{session.id}']", "A question timed out")
+    assert not (git_repo / "made.txt").exists()

@@ -1,0 +1,177 @@
+"""What the deadline does to a question of a real Codex, and what is left to see of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.answered_by import PERSON_IN_DASHBOARD
+from helmsman.events import Decision, QuestionClosed
+from helmsman.mcp.status import session_status
+from helmsman.mcp.transcript import transcript
+from helmsman.testing import run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+
+
+@pytest.fixture
+def asks(git_repo: Path) -> dict[str, Any]:
+    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+
+
+@pytest.fixture(autouse=True)
+def _touches(model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    model.on("next", say("and on"))
+
+
+@pytest.fixture
+def shared(settings: Settings, detached_engines: Path) -> Settings:
+    """The settings of several processes that share an engine."""
+    return replace(settings, detach=True, state_dir=detached_engines)
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def asked(session: Session) -> str:
+    assert await session.wait(timeout=SECONDS)
+    return session.questions[0].id
+
+
+def closings(session: Session) -> list[QuestionClosed]:
+    return [event for event in session.feed.since(0).events if isinstance(event, QuestionClosed)]
+
+
+def audit(settings: Settings) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+async def test_what_the_deadline_denied_leaves_its_trace(
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+) -> None:
+    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+        session = await finished(await helm.start("touch", **asks))
+        status = session_status(session)
+        assert status.status == "done"
+        assert status.note is not None
+        assert status.note.startswith("A question timed out and was denied: ")
+        assert "touch made.txt" in status.note
+        assert status.timed_out is not None
+        (decision,) = [item for item in session.state.items_and_decisions if isinstance(item, Decision)]
+        assert decision.outcome == "denied: nobody answered in 0 s"
+        text = transcript(session, await helm.history(session.id))
+        assert "denied: nobody answered in" in text
+        assert "A question timed out" in text
+        await helm.ledger.write()
+        task = await helm.tasks.get(session.task_ids[-1])
+        assert (task.status, len(task.timed_out), task.note) == ("completed", 1, status.note)
+        await session.say("next")
+        await finished(session)
+        assert session_status(session).note is None
+        assert "denied: nobody answered in" in transcript(session, await helm.history(session.id))
+    (entry,) = audit(settings)
+    assert (entry["decision"], entry["by"]) == ("deny", "deadline")
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_a_later_process_sees_what_the_deadline_denied(
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
+) -> None:
+    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+        session = await finished(await helm.start("touch", **asks))
+        note = session_status(session).note
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        status = session_status(await helm.session(session.id))
+    assert (status.status, status.note) == ("done", note)
+    assert status.timed_out is not None
+
+
+async def test_a_question_on_screen_is_not_denied_and_one_that_is_not_any_more_is(
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
+) -> None:
+    async with Helmsman(replace(settings, approval_timeout=1), env=codex_home.env) as helm:
+        session = await helm.start("touch", **asks)
+        question_id = await asked(session)
+        deadline = session.deadlines[question_id]
+        async with session.on_screen(session.questions[0]):
+            with anyio.fail_after(SECONDS):
+                while not deadline.is_paused:
+                    await anyio.sleep(0.01)
+            with anyio.move_on_after(1.5):  # longer than it would have had
+                await session.wait(until="change")
+            assert session.status == "awaiting_approval"
+        assert (await finished(session)).status == "done"
+    assert [event.by for event in closings(session)] == ["deadline"]
+
+
+async def test_a_question_that_another_process_shows_is_not_denied_here(
+    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+) -> None:
+    """A server runs the session, a dashboard in a process of its own shows the question."""
+    one, other = Helmsman(replace(shared, approval_timeout=2), env=codex_home.env), Helmsman(shared, env=codex_home.env)
+    async with one as server, other as dashboard:
+        session = await server.start("touch", **asks)
+        question_id = await asked(session)
+        looked_at = await dashboard.session(session.id)
+        assert await asked(looked_at) == question_id
+        assert looked_at.deadlines[question_id].seconds <= 2  # the clock is one and the same
+        async with looked_at.on_screen(looked_at.questions[0]):
+            with anyio.fail_after(SECONDS):
+                while not session.deadlines[question_id].is_paused:
+                    await anyio.sleep(0.05)
+            with anyio.move_on_after(2.5):
+                await session.wait(until="change")
+            assert session.status == "awaiting_approval"
+            await dashboard.respond(session.id, question_id, ["approve"], by=PERSON_IN_DASHBOARD)
+        await finished(session)
+    assert [(event.answer, event.by, event.door) for event in closings(session)] == [("approve", "person", "dashboard")]
+    assert [entry["by"] for entry in audit(shared)] == ["person"]
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_down(
+    shared: Settings, codex_home: CodexHome, asks: dict[str, Any]
+) -> None:
+    short = replace(shared, approval_timeout=2)
+    async with Helmsman(short, env=codex_home.env) as one, Helmsman(short, env=codex_home.env) as other:
+        session = await one.start("touch", **asks)
+        await asked(session)
+        second = await other.session(session.id)
+        await finished(session)
+        await finished(second)
+    assert [event.by for event in closings(session)] == ["deadline"]
+    assert [event.by for event in closings(second)] == ["deadline"]
+    assert [entry["by"] for entry in audit(shared)] == ["deadline"]
+
+
+async def test_who_comes_back_to_a_question_that_was_left_is_asked(
+    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+) -> None:
+    async with Helmsman(shared, env=codex_home.env) as helm:
+        session = await helm.start("touch", **asks)
+        question_id = await asked(session)
+    async with Helmsman(shared, env=codex_home.env) as helm:
+        session = await helm.session(session.id)
+        assert await asked(session) == question_id
+        assert session.deadlines[question_id].seconds > 200
+        await session.respond(question_id, "approve")
+        await finished(session)
+    assert [entry["by"] for entry in audit(shared)] == ["program"]
+    assert (git_repo / "made.txt").exists()
