@@ -87,7 +87,7 @@ async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: Scrip
         await program.shows("• Tagged.")
         assert await program.exit_code() == 0
     async with cli.on_terminal("run", *WRITABLE, "Again") as program:
-        await program.shows("→ approve (")
+        await program.shows("→ approved by rule: ")
         await program.shows("• Tagged again.")
         assert await program.exit_code() == 0
     assert "deny and stop the turn" not in program.screen
