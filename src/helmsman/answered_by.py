@@ -21,6 +21,7 @@ Who = Literal[
 Door = Literal["dashboard", "api", "terminal", "form", "tool"]
 
 _NAME_CHARS: Final = 200
+_RULE_CHARS: Final = 4000
 _VERDICTS: Final = {
     APPROVE: "approved",
     APPROVE_SESSION: "approved for the session",
@@ -52,7 +53,8 @@ class AnsweredBy:
     def __str__(self) -> str:
         if self.who not in ("agent", "rule"):
             return self.who
-        return f"{self.who}: {_one_line(self.name or 'unnamed')}"
+        most = _RULE_CHARS if self.who == "rule" else _NAME_CHARS
+        return f"{self.who}: {_one_line(self.name, most) or 'unnamed'}"
 
     @property
     def through(self) -> str | None:
@@ -108,6 +110,6 @@ def _by(by: str, door: str | None) -> str:
             return f"by {by}"
 
 
-def _one_line(text: str | None) -> str:
+def _one_line(text: str | None, most: int = _NAME_CHARS) -> str:
     line = " ".join((text or "").split())
-    return line if len(line) <= _NAME_CHARS else line[:_NAME_CHARS] + "…"
+    return line if len(line) <= most else line[:most] + "…"

@@ -89,7 +89,7 @@ async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: Scrip
         assert await program.exit_code() == 0
     assert program.terminal.raw.count("\a") == 1
     async with cli.on_terminal("run", *WRITABLE, "Again") as program:
-        await program.shows("→ approve (")
+        await program.shows("→ approved by rule: ")
         await program.shows("• Tagged again.")
         assert await program.exit_code() == 0
     assert "\a" not in program.terminal.raw
