@@ -117,6 +117,12 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "deny"\nmcp = { server = "" }', "Set mcp to a table"),
         ('effect = "deny"\nmcp = { server = 1 }', "Set mcp to a table"),
         ('effect = "deny"\nenv = ["A"]', "has env, which only an allow rule can have"),
+        (
+            'effect = "allow"\ncommand = ["ls"]\nexact = true',
+            "has exact, which only a deny rule with a command can have",
+        ),
+        ('effect = "deny"\ntext = "ls"\nexact = true', "has exact, which only a deny rule with a command can have"),
+        ('effect = "deny"\ncommand = ["ls"]\nexact = 1', "has exact = 1. Set exact to true or false"),
         ('effect = "allow"\ntext = "ls"\nenv = ["A"]', "has env without a command"),
         ('effect = "allow"\ncommand = ["ls"]\nenv = ["A-B"]', "has 'A-B' in env"),
         ('effect = "deny"\npattern = "x"', "has an unknown key 'pattern'. Use only command, directory, effect, env"),
@@ -198,6 +204,7 @@ def test_rules_for_texts_and_tools_are_read_as_they_were_written(text: str, serv
 def test_every_field_is_written() -> None:
     written = (
         Rule(effect="allow", command=("ls",), env=("A", "B"), type="command_approval"),
+        Rule(effect="deny", command=("git", "push", "--force"), exact=True),
         Rule(effect="allow", type="patch_approval", directory=Path("/src")),
     )
     again = read("".join(map(rule_as_toml, written))).rules

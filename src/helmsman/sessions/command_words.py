@@ -54,9 +54,21 @@ _RUNNERS: Final = SHELLS | _names(
 )
 
 
-def runs_others(word: str) -> bool:
+_RUNNING_SUBCOMMANDS: Final = _names(
+    """
+    npm/exec npm/x pnpm/exec pnpm/dlx yarn/exec yarn/dlx uv/run uv/tool uv/pip poetry/run pdm/run hatch/run pipenv/run
+    bundle/exec conda/run docker/run docker/exec podman/run podman/exec docker/compose docker/container kubectl/exec
+    git/submodule git/bisect git/rebase git/filter-branch git/difftool
+    """
+)
+
+
+def runs_words(words: Sequence[str]) -> bool:
     """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
-    return _is_listed(word, _RUNNERS)
+    if _is_listed(words[0], _RUNNERS):
+        return True
+    program = program_name(words[0])
+    return any(f"{program}/{word}" in _RUNNING_SUBCOMMANDS for word in words[1:])
 
 
 def _is_listed(word: str, names: frozenset[str]) -> bool:

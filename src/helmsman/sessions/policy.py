@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.sessions.command_words import risky_words
-from helmsman.sessions.loose_matching import may_run, possible_commands
+from helmsman.sessions.loose_matching import may_run, possible_commands, runs_literally
 from helmsman.sessions.shell_words import SimpleCommand, parse_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from helmsman.questions import Question, QuestionType
+    from helmsman.sessions.option_effects import Answer
 
 Effect = Literal["allow", "deny", "ask"]
 
@@ -42,6 +43,7 @@ class Rule:
     `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
     server and one of its tools (or None for all of them). `directory` must contain the place where the question arises.
     For allow rules only: `paths` are files that a patch may change, `env` variables that may be set before a command.
+    For deny rules only: `exact` means these words as they are written, not all that does the same.
     `reason` is told to whoever asked, `origin` says where the rule comes from.
     """
 
@@ -53,6 +55,7 @@ class Rule:
     directory: Path | None = None
     type: QuestionType | None = None
     env: tuple[str, ...] = ()
+    exact: bool = False
     reason: str | None = None
     origin: str = ""
 
@@ -105,10 +108,15 @@ class Decision:
 def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Decision:
     """Answer a question from rules alone. Reads the file system (symbolic links), changes nothing, never raises."""
     subject = _Subject(question, workspace)
+    narrowing = [rule for rule in rules.rules if rule.effect != "allow"]
+    answers = [(rule, subject.is_meant_by(rule)) for rule in narrowing]
     for effect in ("deny", "ask"):
-        for rule in rules.rules:
-            if rule.effect == effect and subject.may_be_meant_by(rule):
+        for rule, answer in answers:
+            if rule.effect == effect and answer == "yes":
                 return Decision(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
+    for rule, answer in answers:
+        if answer == "perhaps":
+            return Decision("ask", rule, f"Nobody can tell whether this is what a rule speaks of: {rule.describe()}.")
     decision = _decide_by_allowing(subject, rules, workspace)
     if decision.effect == "ask" and rules.problem is not None:
         return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
@@ -152,22 +160,28 @@ class _Subject:
             and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
         )
 
-    def may_be_meant_by(self, rule: Rule) -> bool:
-        """Whether a deny or ask rule might speak of this: in doubt it does."""
+    def is_meant_by(self, rule: Rule) -> Answer:
+        """Whether a deny or ask rule speaks of this."""
         if rule.type not in (None, self.type):
-            return False
+            return "no"
+        answer: Answer = "yes"
         if rule.command is not None or rule.text is not None:
             if self.text is None or (rule.text is not None and rule.text != self.text):
-                return False
-            if rule.command is not None and not may_run(rule.command, self.possible):
-                return False
+                return "no"
+            if rule.command is not None:
+                answer = self._may_run(rule, rule.command)
         if rule.mcp is not None:
             server, tool = rule.mcp
             if self.type != "mcp_elicitation" or self.server not in (None, server):
-                return False
+                return "no"
             if tool is not None and self.tool not in (None, tool):
-                return False
-        return rule.directory is None or self._may_be_inside(rule.directory)
+                return "no"
+        return answer if rule.directory is None or self._may_be_inside(rule.directory) else "no"
+
+    def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Answer:
+        if rule.exact:
+            return "yes" if runs_literally(command, self.possible) else "no"
+        return may_run(command, self.possible)
 
     def _may_be_inside(self, directory: Path) -> bool:
         places: Iterable[str] | None = self.paths

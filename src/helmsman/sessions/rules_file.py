@@ -12,7 +12,8 @@
     [[rules]]
     effect = "deny"
     command = ["git", "push", "--force"]
-    reason = "History is shared."         # Codex is told
+    reason = "History is shared."         # Codex is told; -f, --mirror, +HEAD:main and the like are meant, too
+    # exact = true                        # unless this says: just these words
 
     [[rules]]
     effect = "allow"
@@ -52,7 +53,7 @@ from helmsman.sessions.shell_words import SimpleCommand, parse_command, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEYS: Final = frozenset(["effect", "command", "text", "mcp", "directory", "type", "env", "reason"])
+_KEYS: Final = frozenset(["effect", "command", "text", "mcp", "directory", "type", "env", "exact", "reason"])
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -124,10 +125,13 @@ class _Entry:
             directory=self._place(),
             type=cast("QuestionType | None", self._one_of("type", get_args(QuestionType))),
             env=self._words("env") or (),
+            exact=self._switch("exact"),
             reason=self._string("reason"),
             origin=self._name,
         )
         self._check_subject(rule)
+        if rule.exact and (rule.effect != "deny" or rule.command is None):
+            raise self._refuse("has exact, which only a deny rule with a command can have", "Remove it")
         if rule.effect == "allow":
             self._check_allow(rule)
         elif rule.env:
@@ -181,6 +185,12 @@ class _Entry:
         value = self._entry.get(key)
         if value is not None and (not isinstance(value, str) or not value):
             raise self._refuse(f"has {key} = {value!r}", f"Set {key} to a text")
+        return value
+
+    def _switch(self, key: str) -> bool:
+        value = self._entry.get(key, False)
+        if not isinstance(value, bool):
+            raise self._refuse(f"has {key} = {value!r}", f"Set {key} to true or false")
         return value
 
     def _one_of(self, key: str, choices: tuple[str, ...], *, required: bool = False) -> str | None:
@@ -238,6 +248,8 @@ def rule_as_toml(rule: Rule) -> str:
         lines.append(f"type = {_toml(rule.type)}")
     if rule.env:
         lines.append(f"env = [{', '.join(map(_toml, rule.env))}]")
+    if rule.exact:
+        lines.append("exact = true")
     if rule.reason is not None:
         lines.append(f"reason = {_toml(rule.reason)}")
     return "\n".join(lines) + "\n\n"
