@@ -55,7 +55,7 @@ def effect(command: str, wrapper: str, *rules: Rule) -> str:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": shown, "directory": str(HERE)},
+        details={"command": shown, "directory": str(HERE), "sandbox": "inside"},
     )
     return decide(question, RuleSet(rules=rules), Workspace(directory=HERE)).effect
 

@@ -28,8 +28,8 @@ def ask(kind: QuestionType, prompts: int = 1, **details: Any) -> Question:
     )
 
 
-def command(text: str, directory: str | None = str(HERE), **details: Any) -> Question:
-    return ask("command_approval", command=text, directory=directory, **details)
+def command(text: str, directory: str | None = str(HERE), sandbox: str | None = "inside", **details: Any) -> Question:
+    return ask("command_approval", command=text, directory=directory, sandbox=sandbox, **details)
 
 
 def allow(*words: str, **more: Any) -> Rule:
@@ -136,51 +136,100 @@ def test_a_variable_may_be_set_where_the_rule_names_it() -> None:
     assert decided(command("CI=1 PATH=. pytest -q"), rule).effect == "ask"
 
 
-@pytest.mark.parametrize(
-    ("rule", "text"),
-    [
-        (allow("find"), "find . -exec rm '{}' +"),
-        (allow("find"), "find . -delete"),
-        (allow("find"), "find . -fprintf x y"),
-        (allow("rg"), "rg --pre ./x y"),
-        (allow("rg"), "rg --pre=./x y"),
-        (allow("sort"), "sort -o x y"),
-        (allow("sort"), "sort -uo x y"),
-        (allow("sort"), "sort --outp=x y"),
-        (allow("sed", "-n"), "sed -n -i p x"),
-        (allow("sed", "-n"), "sed -n -si p x"),
-        (allow("tar"), "tar xf x --checkpoint-action=exec=sh"),
-        (allow("git"), "git -c core.pager=x log"),
-        (allow("git"), "git --exec-path=. log"),
-        (allow("git"), "git -C /etc log"),
-        (allow("git", "log"), "git log --output=x"),
-        (allow("git", "clone"), "git clone -c core.sshCommand=x y"),
-        (allow("git", "clone"), "git clone -ccore.sshCommand=x y"),
-        (allow("git", "fetch"), "git fetch --upload-pack=x"),
-        (allow("git", "fetch"), "git fetch --upload-p x"),
-        (allow("git", "rebase"), "git rebase -x 'rm y' main"),
-        (allow("git", "grep"), "git grep -Oless x"),
-        (allow("fd"), "fd x -x rm"),
-    ],
-)
-def test_an_option_that_makes_another_program_of_it_must_be_named_by_the_rule(rule: Rule, text: str) -> None:
-    assert decided(command(text), rule).effect == "ask"
-    named = allow(*shlex.split(text))
-    assert decided(command(text), named).effect == "allow"
+OUTSIDE = ["outside", "inside-then-outside", None, "", "Inside", 7, ["inside"]]
 
 
-@pytest.mark.parametrize(
-    ("rule", "text"),
-    [
-        (allow("find"), "find . -name '*.py'"),
-        (allow("git"), "git switch -c feature"),
-        (allow("git", "log"), "git log --oneline --color"),
-        (allow("sort"), "sort -u -k 2"),
-        (allow("rg"), "rg --pretty x"),
-    ],
-)
-def test_ordinary_options_are_covered(rule: Rule, text: str) -> None:
-    assert decided(command(text), rule).effect == "allow"
+@pytest.mark.parametrize("sandbox", OUTSIDE)
+def test_a_plain_rule_answers_only_what_is_proved_to_stay_inside(sandbox: Any) -> None:
+    question = command("git status -s", sandbox=sandbox)
+    decision = decided(question, GIT_STATUS, Rule(effect="allow", text="git status -s"))
+    assert decision.effect == "ask"
+    assert "no `outside = true`: allow git status" in decision.reason
+    assert decided(command("git status -s"), GIT_STATUS).effect == "allow"
+
+
+@pytest.mark.parametrize("sandbox", ["inside", *OUTSIDE])
+def test_a_rule_for_outside_covers_its_exact_words_wherever_they_run(sandbox: Any) -> None:
+    rules = (allow("npm", "test", outside=True), allow("git", "push", outside=True))
+    for text in ("npm test", "npm 'test'", "npm test && git push", "npm test 2>/dev/null", "cd x && npm test"):
+        assert decided(command(f"/bin/bash -lc {shlex.quote(text)}", sandbox=sandbox), *rules).effect == "allow", text
+    for text in (
+        "npm test -- --watch", "git push --force", "git push -f", "npm", "npm test && rm x", "npm test > log",
+        "npm test < in", "CI=1 npm test", "npm test $X", "./npm test", "/bin/npm test", "npm test; npm run x",
+    ):  # fmt: skip
+        assert decided(command(f"/bin/bash -lc {shlex.quote(text)}", sandbox=sandbox), *rules).effect == "ask", text
+
+
+TOLD_TO_RUN = [
+    "git clone -u 'touch x' a b", "git -c core.fsmonitor='touch x' status", "git archive -o /x/.bashrc HEAD",
+    "git log --output=/x", "git grep -Ovi x", "git fetch --upload-pack=x", "git diff --ext-diff", "sed -n '1e touch x' f",
+    "sed -i s/a/b/ x", "sed 'w /x' f", "make test --eval='$(shell touch x)'", "make -C elsewhere test", "make -f other test",
+    "find . -delete", "find . -exec rm x +", "fd x -x rm", "sort -o x y", "rg --pre rm x", "tar -xf x --to-command=rm",
+    "tar c --checkpoint-action=exec=x y", "npm test --prefix elsewhere", "npm test --script-shell=./x", "pytest -p planted",
+    "pytest --rootdir=/x", "pip install ./planted", "cargo test --config=x", "go test -exec ./x", "ls --hyperlink",
+]  # fmt: skip
+"""What programs can be told to run or to write. There is no end to it, so no list of options is kept: words are exact."""
+
+
+@pytest.mark.parametrize("text", TOLD_TO_RUN)
+def test_no_option_makes_a_rule_let_anything_else_leave(text: str) -> None:
+    words = tuple(shlex.split(text))
+    first_words = [words[:length] for length in (1, 2) if length < len(words)]
+    plain = [Rule(effect="allow", command=prefix) for prefix in first_words]
+    exact = [Rule(effect="allow", command=prefix, outside=True) for prefix in first_words]
+    assert decided(command(text, sandbox="outside"), *plain, *exact).effect == "ask"
+    assert decided(command(text, sandbox="inside"), *plain).effect == "allow"  # the sandbox is what protects there
+    assert (
+        decided(command(text, sandbox="outside"), Rule(effect="allow", command=words, outside=True)).effect == "allow"
+    )
+
+
+def test_a_prefix_for_outside_covers_what_follows_but_nothing_else() -> None:
+    rule = allow("npm", "run", outside=True, prefix=True, env=("CI",))
+    for text in ("npm run", "npm run build", "CI=1 npm run build -- --prod"):
+        assert decided(command(text, sandbox="outside"), rule).effect == "allow"
+    for text in ("npm run build > x", "A=1 npm run build", "npm run build; npm test", "npm run $X", "npm test"):
+        assert decided(command(text, sandbox="outside"), rule).effect == "ask"
+
+
+def test_a_text_for_outside_covers_whatever_it_says() -> None:
+    text = "/bin/bash -lc 'CI=1 npm test > log; echo $?'"
+    rule = Rule(effect="allow", text=text, outside=True)
+    assert decided(command(text, sandbox="outside"), rule).effect == "allow"
+    assert decided(command(text + " ", sandbox="outside"), rule).effect == "ask"
+    first = Rule(effect="allow", text=text)
+    assert decided(command(text, sandbox="outside"), first).effect == "ask"
+    assert decided(command(text, sandbox="outside"), first, rule).effect == "allow"
+
+
+def test_a_rule_for_one_directory_does_not_hold_below(tmp_path: Path) -> None:
+    (tmp_path / "repo" / "vendor").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "repo")
+    rule = allow("./run.sh", outside=True, directory=tmp_path / "repo", below=False)
+
+    def effect(text: str, directory: Path) -> str:
+        return decided(command(text, str(directory), "outside"), rule, workspace=Workspace()).effect
+
+    assert effect("./run.sh", tmp_path / "repo") == effect("./run.sh", tmp_path / "link") == "allow"
+    assert effect("./run.sh", tmp_path / "repo" / "vendor") == "ask"
+    assert effect("cd vendor && ./run.sh", tmp_path / "repo") == "ask"
+    assert effect("./run.sh", tmp_path) == "ask"
+
+
+def test_a_deny_rule_for_one_directory_does_not_hold_below_either(tmp_path: Path) -> None:
+    rules = (LS, deny("ls", directory=tmp_path, below=False))
+    assert decided(command("ls", str(tmp_path)), *rules).effect == "deny"
+    assert decided(command("ls", str(tmp_path / "sub")), *rules).effect == "allow"
+    patches = Rule(effect="deny", type="patch_approval", directory=tmp_path, below=False)
+    workspace = Workspace(directory=tmp_path, sandbox="workspace-write")
+    assert decided(patch(tmp_path / "a"), patches, workspace=workspace, switch=True).effect == "deny"
+    assert decided(patch(tmp_path / "sub" / "a"), patches, workspace=workspace, switch=True).effect == "allow"
+
+
+def test_an_exact_deny_rule_compares_the_words_as_they_stand() -> None:
+    rules = (allow("git"), deny("git", "push", "--force", exact=True))
+    assert decided(command("git push --force origin"), *rules).effect == "deny"
+    assert decided(command("git push origin --force"), *rules).effect == "allow"
 
 
 def test_a_rule_for_a_text_allows_that_text_and_nothing_else() -> None:
@@ -255,13 +304,13 @@ def test_a_cd_that_leads_who_knows_where_does_so_even_if_a_rule_allows_it(tmp_pa
 def test_a_question_that_names_no_place_arose_where_the_session_works(tmp_path: Path) -> None:
     rule = allow("ls", directory=tmp_path)
     workspace = Workspace(directory=tmp_path / "x")
-    assert decided(ask("command_approval", command="ls"), rule, workspace=workspace).effect == "allow"
+    assert decided(ask("command_approval", command="ls", sandbox="inside"), rule, workspace=workspace).effect == "allow"
 
 
 @pytest.mark.parametrize("odd", ["", "x", "../x", "/a\nb", "/a\0b", "/\ud800", 7, ["/"]])
 def test_a_question_that_names_a_place_nobody_can_read_arose_anywhere(tmp_path: Path, odd: Any) -> None:
     workspace = Workspace(directory=tmp_path)
-    question = ask("command_approval", command="ls", directory=odd)
+    question = ask("command_approval", command="ls", sandbox="inside", directory=odd)
     assert decided(question, allow("ls", directory=tmp_path), workspace=workspace).effect == "ask"
     assert decided(question, LS, deny("ls", directory=Path("/x/y")), workspace=workspace).effect == "deny"
 
@@ -447,10 +496,32 @@ def test_the_files_of_the_legacy_form_are_its_keys_and_where_they_move(repo: Pat
 
 
 def test_a_patch_rule_covers_the_files_below_its_directory(repo: Path) -> None:
-    rule = Rule(effect="allow", type="patch_approval", directory=repo / "src")
-    assert decided(patch(repo / "src" / "a", repo / "src" / "b" / "c"), rule).effect == "allow"
-    assert decided(patch(repo / "src" / "a", repo / "a"), rule).effect == "ask"
-    assert decided(patch(repo / "src" / ".git" / "a"), rule).effect == "ask"
+    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    for rule in (
+        Rule(effect="allow", type="patch_approval", directory=repo / "src"),
+        Rule(effect="allow", type="patch_approval", directory=repo / "src", outside=True),
+    ):
+        assert decided(patch(repo / "src" / "a", repo / "src" / "b" / "c"), rule, workspace=workspace).effect == "allow"
+        assert decided(patch(repo / "src" / "a", repo / "a"), rule, workspace=workspace).effect == "ask"
+        assert decided(patch(repo / "src" / ".git" / "a"), rule, workspace=workspace).effect == "ask"
+    only_there = Rule(effect="allow", type="patch_approval", directory=repo / "src", below=False)
+    assert decided(patch(repo / "src" / "a"), only_there, workspace=workspace).effect == "allow"
+    assert decided(patch(repo / "src" / "b" / "c"), only_there, workspace=workspace).effect == "ask"
+
+
+@pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access", None])
+def test_a_plain_patch_rule_answers_only_where_the_session_may_write(repo: Path, sandbox: str | None) -> None:
+    plain = Rule(effect="allow", type="patch_approval", directory=repo.parent)
+    leaves = Rule(effect="allow", type="patch_approval", directory=repo.parent, outside=True)
+    elsewhere = patch(repo / "a", repo.parent / "other" / "b")
+    for question, workspace in [
+        (patch(repo / "a"), Workspace(directory=repo, sandbox=sandbox)),
+        (elsewhere, Workspace(directory=repo, sandbox="workspace-write")),
+    ]:
+        assert decided(question, plain, workspace=workspace).effect == "ask"
+        assert decided(question, leaves, workspace=workspace).effect == "allow"
+    reaches = Workspace(directory=repo, sandbox="workspace-write", writable_roots=(repo.parent / "other",))
+    assert decided(elsewhere, plain, workspace=reaches).effect == "allow"
 
 
 def test_a_denied_directory_may_not_be_patched_in_any_file(repo: Path) -> None:
@@ -473,7 +544,11 @@ def tool(name: str | None = "write", prompts: int = 1, **details: Any) -> Questi
 
 
 def mcp(effect: Any, server: str, name: str | None = None, **more: Any) -> Rule:
-    return Rule(effect=effect, mcp=(server, name), **more)
+    return Rule(effect=effect, mcp=(server, name), outside=effect == "allow", **more)
+
+
+def test_a_tool_is_outside_by_nature() -> None:
+    assert decided(tool(sandbox="inside"), Rule(effect="allow", mcp=("lab", "write"))).effect == "ask"
 
 
 def test_a_tool_is_allowed_by_its_name_or_by_its_server() -> None:

@@ -25,35 +25,35 @@ def read(text: str, project: Path | None = None) -> RulesContent:
 def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert rules_file.__doc__ is not None
-    example = rules_file.__doc__.partition("\n\n")[2].partition("\n`text` instead")[0]
+    example = rules_file.__doc__.partition("word by word:\n\n")[2].partition("\nA deny or ask rule means")[0]
 
     content = read(example)
 
     assert content.trusted_projects == (Path("/home/ann/src/mine"),)
     assert content.allow_workspace_patches is True
+    origins = iter(f"rule {number} of /etc/helmsman.toml" for number in range(1, 8))
     assert content.rules == (
         Rule(
             effect="allow",
-            command=("git", "status"),
-            directory=Path("/home/ann/src"),
-            env=("CI",),
-            origin="rule 1 of /etc/helmsman.toml",
+            command=("git", "push"),
+            outside=True,
+            directory=Path("/home/ann/src/site"),
+            below=False,
+            origin=next(origins),
         ),
+        Rule(effect="allow", command=("npm", "install"), outside=True, prefix=True, origin=next(origins)),
+        Rule(effect="allow", command=("rm", "-rf", "build"), env=("CI",), origin=next(origins)),
         Rule(
             effect="deny",
             command=("git", "push", "--force"),
             reason="History is shared.",
-            origin="rule 2 of /etc/helmsman.toml",
+            origin=next(origins),
         ),
-        Rule(effect="allow", mcp=("notes", "search"), origin="rule 3 of /etc/helmsman.toml"),
-        Rule(
-            effect="allow",
-            type="patch_approval",
-            directory=Path("/home/ann/src/site/content"),
-            origin="rule 4 of /etc/helmsman.toml",
-        ),
-        Rule(effect="deny", type="permission_approval", origin="rule 5 of /etc/helmsman.toml"),
+        Rule(effect="allow", mcp=("notes", "search"), outside=True, origin=next(origins)),
+        Rule(effect="allow", type="patch_approval", directory=Path("/home/ann/src/site/content"), origin=next(origins)),
+        Rule(effect="deny", type="permission_approval", origin=next(origins)),
     )
+    assert content.decide_less == {3, 6}
 
 
 def test_a_file_without_rules_has_none() -> None:
@@ -117,15 +117,23 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "deny"\nmcp = { server = "" }', "Set mcp to a table"),
         ('effect = "deny"\nmcp = { server = 1 }', "Set mcp to a table"),
         ('effect = "deny"\nenv = ["A"]', "has env, which only an allow rule can have"),
-        (
-            'effect = "allow"\ncommand = ["ls"]\nexact = true',
-            "has exact, which only a deny rule with a command can have",
-        ),
-        ('effect = "deny"\ntext = "ls"\nexact = true', "has exact, which only a deny rule with a command can have"),
         ('effect = "deny"\ncommand = ["ls"]\nexact = 1', "has exact = 1. Set exact to true or false"),
         ('effect = "allow"\ntext = "ls"\nenv = ["A"]', "has env without a command"),
         ('effect = "allow"\ncommand = ["ls"]\nenv = ["A-B"]', "has 'A-B' in env"),
-        ('effect = "deny"\npattern = "x"', "has an unknown key 'pattern'. Use only command, directory, effect, env"),
+        ('effect = "deny"\npattern = "x"', "has an unknown key 'pattern'. Use only below, command, directory, effect"),
+        ('effect = "allow"\ncommand = ["ls"]\noutside = "yes"', "has outside = 'yes'. Set outside to true or false."),
+        ('effect = "deny"\noutside = true', "has outside, which only an allow rule can have"),
+        ('effect = "ask"\ncommand = ["ls"]\nprefix = true', "has prefix, which only an allow rule can have"),
+        ('effect = "allow"\ncommand = ["ls"]\nprefix = true', "It belongs beside outside = true and a command"),
+        ('effect = "allow"\ntext = "ls"\noutside = true\nprefix = true', "It belongs beside outside = true"),
+        (
+            'effect = "allow"\ncommand = ["ls"]\noutside = true\nenv = ["CI"]',
+            "has env beside outside = true, which covers exactly its words. Give the whole command as text",
+        ),
+        ('effect = "allow"\ncommand = ["ls"]\nexact = true', "has exact = true. Only a deny rule with a command"),
+        ('effect = "deny"\ntype = "user_input"\nexact = true', "has exact = true"),
+        ('effect = "deny"\nbelow = false', "has below = false without a directory"),
+        ('effect = "deny"\ndirectory = "/x"\nbelow = 0', "has below = 0. Set below to true or false."),
         ('effect = "deny"\ndirectory = "src"', "is 'src'. Write the whole path, from / or ~ on."),
         ('effect = "deny"\ndirectory = "~nobody-of-this-name/x"', "Write the whole path"),
         ('effect = "deny"\ndirectory = "/a\\u0000b"', "Set it to a directory"),
@@ -172,6 +180,20 @@ def test_an_allow_rule_of_a_project_cannot_reach_outside(tmp_path: Path, directo
         read(f'[[rules]]\neffect = "allow"\ncommand = ["ls"]\ndirectory = "{directory}"', tmp_path)
 
 
+def test_no_project_lets_anything_leave(tmp_path: Path) -> None:
+    for entry in ('command = ["ls"]', 'text = "ls"', 'mcp = { server = "lab" }', 'type = "patch_approval"'):
+        with pytest.raises(InvalidSetting, match="has outside = true, which no project may allow"):
+            read(f'[[rules]]\neffect = "allow"\n{entry}\noutside = true', tmp_path)
+
+
+def test_a_rule_that_does_not_say_whether_outside_decides_less_than_it_did(tmp_path: Path) -> None:
+    silent = '[[rules]]\neffect = "allow"\ncommand = ["ls"]\n'
+    said = silent + "outside = false\n" + silent + "outside = true\n" + '[[rules]]\neffect = "deny"\n'
+    content = read(silent + said + silent)
+    assert content.decide_less == {1, 5}
+    assert [rule.outside for rule in content.rules] == [False, False, True, False, False]
+
+
 def test_a_project_cannot_trust_projects(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="sets trusted_projects, which a project's file may not"):
         read('trusted_projects = ["/"]', tmp_path)
@@ -204,7 +226,8 @@ def test_rules_for_texts_and_tools_are_read_as_they_were_written(text: str, serv
 def test_every_field_is_written() -> None:
     written = (
         Rule(effect="allow", command=("ls",), env=("A", "B"), type="command_approval"),
-        Rule(effect="deny", command=("git", "push", "--force"), exact=True),
+        Rule(effect="allow", command=("ls",), outside=True, prefix=True, directory=Path("/src"), below=False),
+        Rule(effect="deny", command=("ls",), exact=True),
         Rule(effect="allow", type="patch_approval", directory=Path("/src")),
     )
     again = read("".join(map(rule_as_toml, written))).rules

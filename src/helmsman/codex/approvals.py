@@ -1,8 +1,9 @@
 """What Codex asks, as a `Question`; what was chosen, as the result Codex expects.
 
 Two tables, one for each direction, keyed by the request's method. A method that is not here is not a question: it is
-refused by whoever received it. Nothing here ever chooses a permanent permission of Codex's own
-(`acceptWithExecpolicyAmendment`, MCP `persist: always`): those would hold for every project and every process.
+refused by whoever received it. Nothing here ever gives Codex a lasting yes (`acceptForSession`,
+`acceptWithExecpolicyAmendment`, MCP `persist`): what it would cover is Codex's to say, and may be more than was shown.
+Each time is accepted by itself; what holds longer is a rule of Helmsman's own, which answers the next question.
 """
 
 from __future__ import annotations
@@ -44,13 +45,8 @@ ELICITATION: Final = "mcpServer/elicitation/request"
 LEGACY_COMMAND: Final = "execCommandApproval"
 LEGACY_FILE_CHANGE: Final = "applyPatchApproval"
 
-_DECISIONS: Final = {APPROVE: "accept", APPROVE_SESSION: "acceptForSession", DENY: "decline", ABORT: "cancel"}
-_LEGACY_DECISIONS: Final = {
-    APPROVE: "approved",
-    APPROVE_SESSION: "approved_for_session",
-    DENY: "denied",
-    ABORT: "abort",
-}
+_DECISIONS: Final = {APPROVE: "accept", APPROVE_SESSION: "accept", DENY: "decline", ABORT: "cancel"}
+_LEGACY_DECISIONS: Final = {APPROVE: "approved", APPROVE_SESSION: "approved", DENY: "denied", ABORT: "abort"}
 
 
 def thread_of(request: IncomingRequest) -> str | None:

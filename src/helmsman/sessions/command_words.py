@@ -1,8 +1,8 @@
-"""What Helmsman knows of single programs: which can run anything, and which of their options no rule means to allow.
+"""What Helmsman knows of single programs: which are the shell's own, which can run anything.
 
 Lists of names cannot be complete. They are used only to be more careful: to refuse to understand a command, to match a
 `deny` rule more broadly, to leave a prefix out of those that are offered. What is not listed here is not thereby safe:
-an allow rule covers whatever the program does with further arguments.
+a rule for the first words of a command covers whatever the program does with further arguments.
 """
 
 from __future__ import annotations
@@ -119,11 +119,6 @@ _PYTHON_CHECKERS: Final = _names("pytest unittest mypy ruff flake8 pylint")
 
 def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """The beginning of a command that one might allow for good, or None when only the whole command will do."""
-    prefix = _likely_prefix(words)
-    return prefix if prefix is not None and all(at < len(prefix) for at in risky_words(words)) else None
-
-
-def _likely_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     program = words[0]
     if "/" in program:
         return None
@@ -139,50 +134,3 @@ def _likely_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
         return words[:2]
     named = words[2:] and _SUBCOMMAND.fullmatch(words[2]) and not _is_listed(words[2], _ONLY_WHOLE)
     return words[:3] if named else None
-
-
-# --- options that turn a harmless program into another one -----------------------------------------------------------
-
-_RISKY_OPTIONS: Final = {
-    "find": _names("-exec -execdir -ok -okdir -delete -fls -fprint -fprint0 -fprintf"),
-    "fd": _names("-x -X --exec --exec-batch"),
-    "rg": _names("--pre --hostname-bin"),
-    "sed": _names("-i --in-place"),
-    "sort": _names("-o --output --compress-program"),
-    "tar": _names(
-        """
-        -I -F --to-command --checkpoint-action --use-compress-program --info-script --new-volume-script --rsh-command
-        """
-    ),
-    "git": _names(
-        """
-        -x -O --exec --extcmd --ext-diff --upload-pack --receive-pack --config --template --output
-        --open-files-in-pager
-        """
-    ),
-}
-
-
-def risky_words(words: Sequence[str]) -> set[int]:
-    """Which words make this program run or write something else; a rule allows them only by naming them."""
-    program = program_name(words[0])
-    options = _RISKY_OPTIONS.get(program, ())
-    found = {at for at, word in enumerate(words) if at and any(_is_option(option, word) for option in options)}
-    if program == "git":
-        for at, word in enumerate(words[1:], start=1):  # options before the subcommand
-            if not word.startswith("-"):
-                break
-            found.add(at)
-        for at, word in enumerate(words):  # configuration (`-c core.pager=…`) is code; `switch -c name` is not
-            if word.startswith("-c") and "=" in word + "".join(words[at + 1 : at + 2]):
-                found.add(at)
-    return found
-
-
-def _is_option(option: str, word: str) -> bool:
-    if option.startswith("--"):  # may be abbreviated
-        name = word.partition("=")[0]
-        return len(name) > 2 and option.startswith(name)
-    if len(option) == 2:  # may stand among other letters
-        return word.startswith("-") and not word.startswith("--") and option[1] in word
-    return word == option

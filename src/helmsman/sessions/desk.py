@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,15 +18,16 @@ import anyio.to_thread
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
-from helmsman.sessions.policy import Workspace, decide
-from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session
+from helmsman.sessions.policy import Workspace, decide, sandbox_of
+from helmsman.sessions.rules_file import rule_as_toml
+from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.questions import Question
     from helmsman.sessions.audit import AuditLog
-    from helmsman.sessions.policy import Decision
+    from helmsman.sessions.policy import Decision, Rule
     from helmsman.sessions.rule_book import RuleBook
     from helmsman.sessions.session import QuestionHandler, Session
 
@@ -34,6 +35,14 @@ log = logging.getLogger(__name__)
 
 _HANDLER_ATTEMPTS: Final = 3
 """How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules that an answer to a question would make, as they were shown with it."""
+
+    for_session: Rule | None
+    always: Rule | None
 
 
 class Desk:
@@ -44,6 +53,7 @@ class Desk:
         self._audit = audit
         self._timeout = timeout
         self._handler = handler
+        self._offered: dict[str, _Rules] = {}
 
     async def see_to(self, session: Session, asked: QuestionAsked) -> None:
         """Stay with a question until it is closed. Never raises: one question's trouble is not the other sessions'."""
@@ -52,9 +62,11 @@ class Desk:
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
             await self._refuse(session, asked.question, "trouble")
+        finally:
+            self._offered.pop(asked.question.id, None)
 
     async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
-        question = _with_lasting_option(asked.question, _workspace(session))
+        question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         decision = self._decide(session, question)
         if decision.effect != "ask":
             await self._answer_by_rule(session, replace(asked, question=question), decision)
@@ -138,14 +150,13 @@ class Desk:
     async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: str) -> None:
         """Give the answer to Codex, make the rule it asks for, and tell everybody."""
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
-        sent = choices
-        if first.value == APPROVE_ALWAYS:
-            await self._make_permanent(session, question, first)
-            sent = (Choice(APPROVE),)
-        await session.answer(question, sent)
-        if first.value == APPROVE_SESSION:
-            rule = rule_for_session(question, _workspace(session))
-            session.rules += (rule,) if rule is not None else ()
+        offered = self._offered.get(question.id, _Rules(None, None))
+        if first.value == APPROVE_ALWAYS and offered.always is not None:
+            rule = _chosen(offered.always, question, _workspace(session), first.reason)
+            await anyio.to_thread.run_sync(self._rules.add, rule)
+        await session.answer(question, (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices)
+        if first.value == APPROVE_SESSION and offered.for_session is not None:
+            session.rules += (offered.for_session,)
         await self._closed(session, question, ", ".join(choice.value for choice in choices), by, first.reason)
 
     async def _refuse(self, session: Session, question: Question, by: str) -> None:
@@ -159,16 +170,6 @@ class Desk:
             refused = False
         if refused or question.id in session.state.questions:
             await self._closed(session, question, "deny", by, None)
-
-    async def _make_permanent(self, session: Session, question: Question, choice: Choice) -> None:
-        try:
-            prefix = shlex.split(choice.reason) if choice.reason else None
-        except ValueError:
-            raise AnswerInvalid(
-                f"{choice.reason!r} is not a beginning of the command. Give its words as one would type them."
-            ) from None
-        rule = rule_for_always(question, _workspace(session), prefix)
-        await anyio.to_thread.run_sync(self._rules.add, rule)
 
     async def _closed(self, session: Session, question: Question, answer: str, by: str, reason: str | None) -> None:
         secret = any(prompt.secret for prompt in question.prompts)
@@ -187,16 +188,42 @@ def _workspace(session: Session) -> Workspace:
     )
 
 
-def _with_lasting_option(question: Question, workspace: Workspace) -> Question:
-    """Offer `approve_always` where a permanent rule can be made, with the beginnings one may choose from."""
-    if question.type != "command_approval" or APPROVE_SESSION not in question.prompts[0].options:
-        return question
-    try:
-        rule_for_always(question, workspace)
-    except AnswerInvalid:
-        return question
+def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _Rules]:
+    """The question with what a yes lets happen, and with the lasting answers for which there is a rule."""
+    if question.type not in ("command_approval", "patch_approval"):
+        return question, _Rules(None, None)
+    details = {**question.details, "sandbox": sandbox_of(question, workspace)}
     (prompt,) = question.prompts
-    after = prompt.options.index(APPROVE_SESSION) + 1
-    options = (*prompt.options[:after], APPROVE_ALWAYS, *prompt.options[after:])
-    details = {**question.details, "prefixes": prefixes_for(question)}
-    return replace(question, prompts=(replace(prompt, options=options),), details=details)
+    lasting = APPROVE_SESSION in prompt.options
+    rules = _Rules(
+        rule_for_session(question, workspace) if lasting else None,
+        rule_for_always(question, workspace) if lasting else None,
+    )
+    options: list[str] = []
+    for option in prompt.options:
+        if option != APPROVE_SESSION or rules.for_session is not None:
+            options.append(option)
+        if option == APPROVE_SESSION and rules.always is not None:
+            options.append(APPROVE_ALWAYS)
+    if rules.always is not None:
+        details["alwaysRule"] = rule_as_toml(rules.always)
+        if prefixes := prefixes_for(question, workspace):
+            details["prefixes"] = prefixes
+    return replace(question, prompts=(replace(prompt, options=tuple(options)),), details=details), rules
+
+
+def _chosen(rule: Rule, question: Question, workspace: Workspace, prefix: str | None) -> Rule:
+    """The permanent rule as it was shown, or for the beginning of the command that was chosen.
+
+    Raises:
+        AnswerInvalid: That was not offered.
+    """
+    if prefix is None:
+        return rule
+    try:
+        words = shlex.split(prefix)
+    except ValueError:
+        raise AnswerInvalid(
+            f"{prefix!r} is not a beginning of the command. Give its words as one would type them."
+        ) from None
+    return with_prefix(rule, question, workspace, words)

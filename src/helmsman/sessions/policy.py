@@ -3,12 +3,15 @@
 `decide` takes a question and the rules that hold for its session and says `allow`, `deny` or `ask`. A deny beats an
 ask, an ask beats an allow, and what no rule speaks of is asked.
 
+What an allow rule may answer depends on what a yes lets happen. A plain one answers what cannot leave: a command proved to
+stay in the sandbox, a patch of ordinary files inside the writable roots. There the sandbox is what protects, so the first
+words of a command are enough. A rule with `outside` also answers what leaves, and nothing protects there but the rule: it
+covers exactly its words, unless it says `prefix`. No list of harmless programs or options is kept: there is none.
+
 The two directions are read with opposite care. An allow rule covers only what is certain: each simple command of a
 compound one, in each directory it may run in, by its parsed words. A deny or ask rule matches whatever might be meant
 by it: behind `sudo` or `xargs`, under another path, with options in between, and in a command that nobody fully
 understands. What slips through a deny rule is still not allowed by anything; a person is asked.
-
-An allow rule lets a command run the way Codex asks for it, which may be outside the sandbox: the question does not say.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.sessions.command_words import risky_words
 from helmsman.sessions.loose_matching import may_run, possible_commands, runs_literally
 from helmsman.sessions.shell_words import SimpleCommand, parse_command
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from helmsman.sessions.option_effects import Answer
 
 Effect = Literal["allow", "deny", "ask"]
+Sandbox = Literal["inside", "inside-then-outside", "outside"]
+"""What a yes lets happen: it stays in the sandbox for certain; it runs there, and again outside if the sandbox refuses
+it; it runs outside, for all that is known."""
 
 _PROTECTED_NAMES: Final = frozenset([".git", ".codex", ".agents", "helmsman.toml"])
 """What tells git, Codex and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
@@ -41,10 +46,13 @@ class Rule:
     """One rule. What is None does not matter to it; all that is given must fit.
 
     `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
-    server and one of its tools (or None for all of them). `directory` must contain the place where the question arises.
-    For allow rules only: `paths` are files that a patch may change, `env` variables that may be set before a command.
-    For deny rules only: `exact` means these words as they are written, not all that does the same.
-    `reason` is told to whoever asked, `origin` says where the rule comes from.
+    server and one of its tools (or None for all of them). `directory` must contain the place where the question arises,
+    or be it, if the rule does not hold `below`. `reason` is told to whoever asked, `origin` says where the rule comes from.
+
+    For allow rules only: `outside` answers what may leave the sandbox too, and then `command` are all words of a simple
+    command, the first ones only with `prefix`; `paths` are files that a patch may change, `env` variables that may be set
+    before a command. For deny rules only: `exact` means the words as they are written, not all that
+    does the same.
     """
 
     effect: Effect
@@ -53,8 +61,11 @@ class Rule:
     mcp: tuple[str, str | None] | None = None
     paths: tuple[str, ...] | None = None
     directory: Path | None = None
+    below: bool = True
     type: QuestionType | None = None
     env: tuple[str, ...] = ()
+    outside: bool = False
+    prefix: bool = False
     exact: bool = False
     reason: str | None = None
     origin: str = ""
@@ -62,7 +73,7 @@ class Rule:
     def describe(self) -> str:
         """The rule in a line, for the audit log and for people."""
         if self.command is not None:
-            what = " ".join(self.command)
+            what = " ".join(self.command) + (" …" if self.prefix else "")
         elif self.text is not None:
             what = self.text
         elif self.mcp is not None:
@@ -71,8 +82,10 @@ class Rule:
             what = f"changes to {', '.join(self.paths)}"
         else:
             what = self.type or "everything"
-        place = f" in {self.directory}" if self.directory is not None else ""
-        return f"{self.effect} {what}{place}" + (f" ({self.origin})" if self.origin else "")
+        where = " outside the sandbox" if self.outside else ""
+        if self.directory is not None:
+            where += f" in {self.directory}" + ("" if self.below else " itself")
+        return f"{self.effect} {what}{where}" + (f" ({self.origin})" if self.origin else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +130,19 @@ def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Decision
     for rule, answer in answers:
         if answer == "perhaps":
             return Decision("ask", rule, f"Nobody can tell whether this is what a rule speaks of: {rule.describe()}.")
-    decision = _decide_by_allowing(subject, rules, workspace)
+    decision = _decide_by_allowing(subject, rules)
     if decision.effect == "ask" and rules.problem is not None:
         return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
     return decision
 
 
-def _decide_by_allowing(subject: _Subject, rules: RuleSet, workspace: Workspace) -> Decision:
+def _decide_by_allowing(subject: _Subject, rules: RuleSet) -> Decision:
     allowing = [rule for rule in rules.rules if rule.effect == "allow" and rule.type in (None, subject.type)]
     match subject.type:
         case "command_approval":
             return _decide_command(subject, allowing)
         case "patch_approval":
-            return _decide_patch(subject, allowing, workspace if rules.allow_workspace_patches else None)
+            return _decide_patch(subject, allowing, switch=rules.allow_workspace_patches)
         case "mcp_elicitation":
             return _decide_tool(subject, allowing)
         case "permission_approval" | "user_input":
@@ -152,6 +165,7 @@ class _Subject:
         self.directory = place_of(question, workspace)
         self.grants_root = bool(details.get("grantRoot"))
         self.paths = changed_paths(question)
+        self.stays_inside = sandbox_of(question, workspace) == "inside"
         self.server = _text(details.get("server"))
         self.tool = _text(details.get("tool"))
         self.is_tool_call = (
@@ -176,23 +190,37 @@ class _Subject:
                 return "no"
             if tool is not None and self.tool not in (None, tool):
                 return "no"
-        return answer if rule.directory is None or self._may_be_inside(rule.directory) else "no"
+        return answer if rule.directory is None or self._may_be_inside(rule, rule.directory) else "no"
 
     def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Answer:
         if rule.exact:
             return "yes" if runs_literally(command, self.possible) else "no"
         return may_run(command, self.possible)
 
-    def _may_be_inside(self, directory: Path) -> bool:
+    def _may_be_inside(self, rule: Rule, directory: Path) -> bool:
         places: Iterable[str] | None = self.paths
         if self.type != "patch_approval":
             places = directories_after(self.directory, self.commands or ())
-        return places is None or any(_inside(place, directory, ignore_case=True) for place in places)
+        elif places is not None and not rule.below:
+            places = [os.path.dirname(path) for path in places]  # noqa: PTH120 - they are texts
+        return places is None or any(_inside(place, directory, rule.below, ignore_case=True) for place in places)
 
 
 def place_of(question: Question, workspace: Workspace) -> str | None:
     """The directory in which a question arose: the one it names, else the session's; None when that is no good path."""
     return _absolute(question.details.get("directory", workspace.directory))
+
+
+def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
+    """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
+    if question.type == "patch_approval":
+        paths = changed_paths(question)
+        if paths is None or question.details.get("grantRoot") or workspace.sandbox != "workspace-write":
+            return "outside"
+        roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
+        return "inside" if _are_ordinary_files(paths, roots) else "outside"
+    said = question.details.get("sandbox") if question.type == "command_approval" else None
+    return said if said in ("inside", "inside-then-outside") else "outside"
 
 
 def changed_paths(question: Question) -> tuple[str, ...] | None:
@@ -218,9 +246,13 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
         return Decision("ask", None, "The question does not say which command it is about.")
     if subject.asks_for_more:
         return Decision("ask", None, "The command asks for permissions of its own, which no rule covers.")
-    for rule in rules:
-        if rule.text == subject.text and _holds_in(rule, directories_after(subject.directory, ())):
-            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+    start = directories_after(subject.directory, ())
+    whole = [rule for rule in rules if rule.text == subject.text and _holds_in(rule, start)]
+    for rule in whole:
+        if subject.stays_inside or rule.outside:
+            return _allowed_by(rule)
+    if subject.commands is None and whole:
+        return _only_inside(whole[0])
     if subject.commands is None:
         return Decision("ask", None, "The command is not fully understood, so no rule can allow it.")
     used: list[Rule] = []
@@ -228,8 +260,12 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
         if cd_target(command) is not None:
             continue  # changes nothing by itself; where it leads counts for the commands after it
         places = directories_after(subject.directory, subject.commands[:number])
-        covering = next((rule for rule in rules if _covers(rule, command) and _holds_in(rule, places)), None)
+        holding = [rule for rule in rules if _holds_in(rule, places)]
+        covering = next((rule for rule in holding if _covers(rule, command, inside=subject.stays_inside)), None)
         if covering is None:
+            inside = (rule for rule in holding if not rule.outside and _covers(rule, command, inside=True))
+            if (only_inside := next(iter((*whole, *inside)), None)) is not None:
+                return _only_inside(only_inside)
             return Decision("ask", None, f"No rule allows this part of the command: {shlex.join(command.words)}")
         used.append(covering)
     if not used:
@@ -238,13 +274,25 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Decision:
     return Decision("allow", used[0], f"Rules allow every part of it: {described}.")
 
 
-def _covers(rule: Rule, command: SimpleCommand) -> bool:
+def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
+    if rule.command is None or not (inside or rule.outside):
+        return False
+    if rule.outside and not rule.prefix:
+        return command == SimpleCommand(rule.command)
     return (
-        rule.command is not None
-        and command.words[: len(rule.command)] == rule.command
-        and not command.writes
-        and set(command.env) <= set(rule.env)
-        and all(at < len(rule.command) for at in risky_words(command.words))
+        command.words[: len(rule.command)] == rule.command and not command.writes and set(command.env) <= set(rule.env)
+    )
+
+
+def _allowed_by(rule: Rule) -> Decision:
+    return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
+
+
+def _only_inside(rule: Rule) -> Decision:
+    return Decision(
+        "ask",
+        None,
+        f"A yes may let it leave the sandbox, and this rule has no `outside = true`: {rule.describe()}.",
     )
 
 
@@ -275,23 +323,29 @@ def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> l
 # --- patches and tools -----------------------------------------------------------------------------------------------
 
 
-def _decide_patch(subject: _Subject, rules: Sequence[Rule], writable: Workspace | None) -> Decision:
+def _decide_patch(subject: _Subject, rules: Sequence[Rule], *, switch: bool) -> Decision:
     if subject.paths is None or subject.grants_root:
         return Decision("ask", None, "The question does not say which files would change, so no rule can allow it.")
+    only_inside: Rule | None = None
     for rule in rules:
-        if rule.paths is not None:
-            fits = set(subject.paths) <= set(rule.paths)
-        elif rule.type == "patch_approval" and rule.directory is not None:
-            fits = _are_ordinary_files(subject.paths, [rule.directory])
-        else:
-            fits = False
-        if fits:
-            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
-    if writable is not None and writable.sandbox == "workspace-write":
-        roots = [root for root in (writable.directory, *writable.writable_roots) if root is not None]
-        if _are_ordinary_files(subject.paths, roots):
-            return Decision("allow", None, "allow_workspace_patches is on, and all files are where Codex may write.")
+        if not _covers_files(rule, subject.paths):
+            continue
+        if subject.stays_inside or rule.outside:
+            return _allowed_by(rule)
+        only_inside = only_inside or rule
+    if switch and subject.stays_inside:
+        return Decision("allow", None, "allow_workspace_patches is on, and all files are where Codex may write.")
+    if only_inside is not None:
+        return _only_inside(only_inside)
     return Decision("ask", None, "No rule allows changes to all of these files.")
+
+
+def _covers_files(rule: Rule, paths: Sequence[str]) -> bool:
+    if rule.paths is not None:
+        return set(paths) <= set(rule.paths)
+    if rule.type != "patch_approval" or rule.directory is None or not _are_ordinary_files(paths, [rule.directory]):
+        return False
+    return rule.below or all(_inside(str(Path(path).parent), rule.directory, below=False) for path in paths)
 
 
 def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
@@ -308,12 +362,16 @@ def _is_ordinary_file(path: Path, root: Path) -> bool:
 def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Decision:
     if not subject.is_tool_call or subject.server is None:
         return Decision("ask", None, "An MCP server asks for input, which only a person can give.")
+    only_inside: Rule | None = None
     for rule in rules:
         if rule.mcp is None or rule.mcp[0] != subject.server or rule.mcp[1] not in (None, subject.tool):
             continue
-        if _holds_in(rule, directories_after(subject.directory, ())):
-            return Decision("allow", rule, f"A rule allows it: {rule.describe()}.")
-    return Decision("ask", None, "No rule allows this tool.")
+        if not _holds_in(rule, directories_after(subject.directory, ())):
+            continue
+        if rule.outside:  # an MCP server runs in no sandbox of Codex's
+            return _allowed_by(rule)
+        only_inside = only_inside or rule
+    return Decision("ask", None, "No rule allows this tool.") if only_inside is None else _only_inside(only_inside)
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
@@ -321,14 +379,14 @@ def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Decision:
 
 def _holds_in(rule: Rule, places: Sequence[str] | None) -> bool:
     directory = rule.directory
-    return directory is None or (places is not None and all(_inside(place, directory) for place in places))
+    return directory is None or (places is not None and all(_inside(place, directory, rule.below) for place in places))
 
 
-def _inside(place: str, directory: Path, *, ignore_case: bool = False) -> bool:
+def _inside(place: str, directory: Path, below: bool, *, ignore_case: bool = False) -> bool:
     inner, outer = _resolved(place), _resolved(str(directory))
     if ignore_case:
         inner, outer = inner.casefold(), outer.casefold()
-    return Path(inner).is_relative_to(outer)
+    return Path(inner).is_relative_to(outer) if below else inner == outer
 
 
 def _resolved(path: str) -> str:

@@ -2,7 +2,8 @@
 
 A project's `helmsman.toml` comes with the repository and may therefore only narrow: its deny and ask rules count, its
 allow rules and switches only when the user's own file lists the directory it lies in under `trusted_projects`, and then
-only inside that directory. Codex can write to a project's file: rules that must hold belong into one's own.
+only inside that directory, and only for what stays in the sandbox. Codex can write to a project's file: rules that must
+hold belong into one's own.
 
 Rules given at a prompt are kept in `rules.toml` of the state directory, in the same format (`helmsman.sessions.rules_file`).
 """
@@ -13,21 +14,24 @@ import logging
 import os
 import tempfile
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.errors import InvalidSetting
+from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.file_lock import file_lock
+from helmsman.questions import Question
 from helmsman.repositories import repository_root
-from helmsman.sessions.policy import RuleSet
+from helmsman.sessions.listed_rules import ListedRule, lines_of_rules, lines_to_restore, without_rule
+from helmsman.sessions.policy import RuleSet, Workspace, decide
 from helmsman.sessions.rules_file import RulesContent, read_rules, rule_as_toml
+from helmsman.sessions.shell_words import innermost_script
 from helmsman.settings import CONFIG_NAME, ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.sessions.policy import Rule
+    from helmsman.sessions.policy import Decision, Rule
     from helmsman.settings import ConfigFile
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,8 @@ log = logging.getLogger(__name__)
 _FILE_LIMIT: Final = 1024 * 1024
 _FILES_REMEMBERED: Final = 256
 _LOCK_SECONDS: Final = 10.0
+_UNTRUSTED: Final = "It allows something, and this project is not among your trusted_projects."
+_SWITCHED_OFF: Final = "Nothing is allowed by rule while a file of rules cannot be read."
 
 
 class RuleBook:
@@ -77,6 +83,54 @@ class RuleBook:
         if problem is not None:
             raise problem
 
+    def listed(self, directory: Path | None) -> list[ListedRule]:
+        """Every rule that concerns work in `directory`, in the order of the files, with those that do not count there.
+
+        Rules of a file that cannot be read are missing: `check` says which file that is.
+        """
+        files, problem = self._files(directory)
+        listed: list[ListedRule] = []
+        for file in files:
+            lines = lines_of_rules(_text(file.path), len(file.content.rules))
+            for number, rule in enumerate(file.content.rules, start=1):
+                ignored = None
+                if rule.effect == "allow" and (problem is not None or not file.may_allow):
+                    ignored = _UNTRUSTED if not file.may_allow else _SWITCHED_OFF
+                decides_less = ignored is not _UNTRUSTED and number in file.content.decide_less
+                elsewhere = file.project is not None
+                restore = rule_as_toml(_restored(rule)) if elsewhere else lines_to_restore(rule)
+                listed.append(
+                    ListedRule(
+                        rule=rule,
+                        path=file.path,
+                        number=number,
+                        line=lines[number - 1],
+                        permanent=file.path == self.permanent_path,
+                        ignored=ignored,
+                        decides_less=decides_less,
+                        restore=restore if decides_less else None,
+                        restore_elsewhere=decides_less and elsewhere,
+                    )
+                )
+        return listed
+
+    def explain(self, command: str, directory: Path, *, inside: bool = False) -> Decision:
+        """What rules would do with a command that Codex wants to run in `directory`, and which rule decides.
+
+        Args:
+            command: As one would type it, or as Codex shows it.
+            directory: Where it would run.
+            inside: Whether it is proved to stay in the sandbox.
+        """
+        rules = self.rules_for(directory)
+        # A rule with `text` has the shell around the command that Codex shows, which a person would not type.
+        meant = (rule.text for rule in rules.rules if rule.text is not None and innermost_script(rule.text) == command)
+        decisions = [
+            decide(_question(text, directory, inside=inside), rules, Workspace(directory=directory))
+            for text in dict.fromkeys([command, *meant])
+        ]
+        return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
+
     def add(self, rule: Rule) -> None:
         """Keep a rule for good, for all processes.
 
@@ -84,24 +138,63 @@ class RuleBook:
             InvalidSetting: It cannot be saved.
         """
         path = self.permanent_path
+
+        def added(text: str) -> str:
+            known = self._content(path, project=None)
+            if any(replace(one, origin=rule.origin) == rule for one in known.rules):
+                return text
+            text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
+            read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
+            return text
+
+        self._rewrite(added)
+
+    def remove(self, rule_id: str) -> ListedRule:
+        """Take back a rule that an answer made.
+
+        Raises:
+            InvalidInput: There is no such rule.
+            InvalidSetting: The file cannot be changed.
+        """
+        removed: list[ListedRule] = []
+
+        def shorter(text: str) -> str:
+            found = next((one for one in self.listed(None) if one.permanent and one.id == rule_id), None)
+            if found is None:
+                raise InvalidInput(f"{self.permanent_path} has no rule {rule_id}. List the rules to see which it has.")
+            rest = without_rule(text, found.number)
+            if rest is None:
+                raise InvalidSetting(
+                    f"{found.path} is not as Helmsman wrote it. Remove rule {found.number} there by hand."
+                )
+            removed.append(found)
+            return rest
+
+        self._rewrite(shorter)
+        return removed[0]
+
+    def _rewrite(self, change: Callable[[str], str]) -> None:
+        """Change the file of permanent rules, one process at a time."""
+        path = self.permanent_path
         ensure_state_dir(self._state_dir)
         try:
             with file_lock(self._state_dir / "rules.lock", timeout=_LOCK_SECONDS):
-                known = self._content(path, project=None)
-                if any(replace(one, origin=rule.origin) == rule for one in known.rules):
-                    return
-                text = path.read_text(encoding="utf-8") if path.exists() else ""
-                text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
-                read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
-                _replace_file(path, text)
+                before = path.read_text(encoding="utf-8") if path.exists() else ""
+                after = change(before)
+                if after != before:
+                    _replace_file(path, after)
         except (OSError, ValueError) as error:
             raise InvalidSetting(
-                f"The rule could not be saved in {path}: {error}. Make room there, or check who may write."
+                f"The rules could not be saved in {path}: {error}. Make room there, or check who may write."
             ) from error
 
     def _contents(self, directory: Path | None) -> tuple[list[RulesContent], InvalidSetting | None]:
         """What all files say, a project's only as far as it may, and the first problem on the way."""
-        contents: list[RulesContent] = []
+        files, problem = self._files(directory)
+        return [file.content if file.may_allow else _narrowing_part(file.content) for file in files], problem
+
+    def _files(self, directory: Path | None) -> tuple[list[_RulesFile], InvalidSetting | None]:
+        found: list[_RulesFile] = []
         trusted: set[str] = set()
         problem: InvalidSetting | None = None
         files = [(path, None) for path in (*self._user_files, self.permanent_path)]
@@ -113,10 +206,9 @@ class RuleBook:
                 continue
             if project is None:
                 trusted |= {os.path.realpath(place) for place in content.trusted_projects}
-            elif os.path.realpath(project) not in trusted:
-                content = _narrowing_part(content)
-            contents.append(content)
-        return contents, problem
+            may_allow = project is None or os.path.realpath(project) in trusted
+            found.append(_RulesFile(path, content, project, may_allow))
+        return found, problem
 
     def _project_files(self, directory: Path | None) -> list[Path]:
         """Every file from the directory up to the git root: a nearer one adds to those above, it does not hide them."""
@@ -147,6 +239,30 @@ class RuleBook:
             self._read.clear()
         self._read[path] = (stamp, content)
         return content
+
+
+@dataclass(frozen=True, slots=True)
+class _RulesFile:
+    path: Path
+    content: RulesContent
+    project: Path | None
+    may_allow: bool
+
+
+def _restored(rule: Rule) -> Rule:
+    return replace(rule, outside=True, prefix=rule.command is not None)
+
+
+def _question(command: str, directory: Path, *, inside: bool) -> Question:
+    details = {"command": command, "directory": str(directory), "sandbox": "inside" if inside else "outside"}
+    return Question(id="", type="command_approval", session_id="", turn_id=None, prompts=(), details=details)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _narrowing_part(content: RulesContent) -> RulesContent:

@@ -1,35 +1,56 @@
 """Rules as people write them: `[[rules]]` in `helmsman.toml`, and how they are read and written.
 
+With the approval policy `on-request` and the sandbox `workspace-write` Codex asks about little but what is to leave the
+sandbox: `npm test` simply runs. What few rules are then needed say so, word by word:
+
     trusted_projects = ["~/src/mine"]     # in your own file only
     allow_workspace_patches = true        # changes inside the writable roots of a workspace-write session
 
     [[rules]]
     effect = "allow"                      # allow, deny or ask; deny beats ask beats allow
-    command = ["git", "status"]           # the first words of a command, never a piece of text
-    directory = "~/src"                   # only there, and below
-    env = ["CI"]                          # variables that may be set before it: CI=1 git status
+    command = ["git", "push"]             # these words and no others: `git push --force` is asked about
+    outside = true                        # may leave the sandbox; in your own file only
+    directory = "~/src/site"              # only there, and below
+    below = false                         # only there
+
+    [[rules]]
+    effect = "allow"
+    command = ["npm", "install"]
+    outside = true
+    prefix = true                         # whatever follows: trusts all that npm can be told, and all it runs there
+
+    [[rules]]
+    effect = "allow"
+    command = ["rm", "-rf", "build"]      # without `outside`: the first words of a command that is proved to stay inside
+    env = ["CI"]                          # variables that may be set before it
 
     [[rules]]
     effect = "deny"
     command = ["git", "push", "--force"]
-    reason = "History is shared."         # Codex is told; -f, --mirror, +HEAD:main and the like are meant, too
-    # exact = true                        # unless this says: just these words
+    reason = "History is shared."         # Codex is told
 
     [[rules]]
     effect = "allow"
     mcp = { server = "notes", tool = "search" }      # without `tool`: all of its tools
+    outside = true                        # as every MCP tool is
 
     [[rules]]
     effect = "allow"
-    type = "patch_approval"
+    type = "patch_approval"               # ordinary files, as far as the session may write there; else `outside`
     directory = "~/src/site/content"
 
     [[rules]]
     effect = "deny"
     type = "permission_approval"
 
+A deny or ask rule means what its options do: `git push -f`, `--mirror` and `+HEAD:main` are denied by the one above, and
+what may be one of them for all anyone can tell is asked about. A deny rule with `exact = true` means just its words.
+
 `text` instead of `command` names one whole command exactly as Codex shows it. An allow rule needs a `command`, a `text`,
 an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.
+
+Rules of Helmsman 0.1 had no `outside` and answered everything. They are read as what they say now: inside. One that keeps
+silent about it is listed as deciding less than it did; `outside = false` says that it is meant so.
 
 Reading is strict: whatever is odd is an error that names the file and the rule. `helmsman.sessions.rule_book` says which
 files there are and whose rules count.
@@ -53,7 +74,12 @@ from helmsman.sessions.shell_words import SimpleCommand, parse_command, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEYS: Final = frozenset(["effect", "command", "text", "mcp", "directory", "type", "env", "exact", "reason"])
+_KEYS: Final = frozenset(
+    [
+        *("effect", "command", "text", "mcp", "directory", "below", "type"),
+        *("env", "outside", "prefix", "exact", "reason"),
+    ]
+)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -64,6 +90,8 @@ class RulesContent:
     rules: tuple[Rule, ...] = ()
     allow_workspace_patches: bool = False
     trusted_projects: tuple[Path, ...] = ()
+    decide_less: frozenset[int] = frozenset()
+    """The numbers of the rules, from 1, that allow and do not say whether outside: before 0.2 they allowed that too."""
 
 
 def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None = None) -> RulesContent:
@@ -84,10 +112,13 @@ def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None =
     if not isinstance(trusted, list) or not all(isinstance(entry, str) for entry in trusted):
         raise InvalidSetting(f"trusted_projects in {path} is {trusted!r}. Set it to a list of directories.")
     name = f"trusted_projects in {path}"
+    rules = tuple(_Entry(entry, path, number, project).rule() for number, entry in enumerate(entries, start=1))
+    silent = (number for number, entry in enumerate(entries, start=1) if "outside" not in entry)
     return RulesContent(
-        rules=tuple(_Entry(entry, path, number, project).rule() for number, entry in enumerate(entries, start=1)),
+        rules=rules,
         allow_workspace_patches=switch,
         trusted_projects=tuple(_directory(entry, name, base=None) for entry in trusted),
+        decide_less=frozenset(number for number in silent if rules[number - 1].effect == "allow"),
     )
 
 
@@ -123,19 +154,25 @@ class _Entry:
             text=self._string("text"),
             mcp=self._mcp(),
             directory=self._place(),
+            below=self._switch("below", default=True),
             type=cast("QuestionType | None", self._one_of("type", get_args(QuestionType))),
             env=self._words("env") or (),
+            outside=self._switch("outside"),
+            prefix=self._switch("prefix"),
             exact=self._switch("exact"),
             reason=self._string("reason"),
             origin=self._name,
         )
         self._check_subject(rule)
+        if not rule.below and rule.directory is None:
+            raise self._refuse("has below = false without a directory", "Say which directory it holds in")
         if rule.exact and (rule.effect != "deny" or rule.command is None):
-            raise self._refuse("has exact, which only a deny rule with a command can have", "Remove it")
+            raise self._refuse("has exact = true", "Only a deny rule with a command can have it; remove it")
         if rule.effect == "allow":
             self._check_allow(rule)
-        elif rule.env:
-            raise self._refuse("has env, which only an allow rule can have", "Remove it")
+            self._check_outside(rule)
+        elif only_allow := [key for key in ("env", "outside", "prefix") if key in self._entry]:
+            raise self._refuse(f"has {only_allow[0]}, which only an allow rule can have", "Remove it")
         return rule
 
     def _check_subject(self, rule: Rule) -> None:
@@ -170,6 +207,22 @@ class _Entry:
                 "Give it a command, a text, an mcp, or the type patch_approval with a directory",
             )
 
+    def _check_outside(self, rule: Rule) -> None:
+        if rule.outside and self._project is not None:
+            raise self._refuse(
+                "has outside = true, which no project may allow", "Put it into your own file, with its directory"
+            )
+        if rule.prefix and not (rule.outside and rule.command is not None):
+            raise self._refuse(
+                "has prefix = true",
+                "It belongs beside outside = true and a command; a command that stays inside needs only the first words",
+            )
+        if rule.env and rule.outside and not rule.prefix:
+            raise self._refuse(
+                "has env beside outside = true, which covers exactly its words",
+                "Give the whole command as text, or say prefix = true",
+            )
+
     def _place(self) -> Path | None:
         """The rule's directory. A project's allow rules hold in that project at most."""
         project = self._project
@@ -187,8 +240,8 @@ class _Entry:
             raise self._refuse(f"has {key} = {value!r}", f"Set {key} to a text")
         return value
 
-    def _switch(self, key: str) -> bool:
-        value = self._entry.get(key, False)
+    def _switch(self, key: str, *, default: bool = False) -> bool:
+        value = self._entry.get(key, default)
         if not isinstance(value, bool):
             raise self._refuse(f"has {key} = {value!r}", f"Set {key} to true or false")
         return value
@@ -244,12 +297,15 @@ def rule_as_toml(rule: Rule) -> str:
         lines.append(f"mcp = {{ server = {_toml(server)}{f', tool = {_toml(tool)}' if tool is not None else ''} }}")
     if rule.directory is not None:
         lines.append(f"directory = {_toml(str(rule.directory))}")
+    if not rule.below:
+        lines.append("below = false")
     if rule.type is not None:
         lines.append(f"type = {_toml(rule.type)}")
     if rule.env:
         lines.append(f"env = [{', '.join(map(_toml, rule.env))}]")
-    if rule.exact:
-        lines.append("exact = true")
+    if rule.effect == "allow":
+        lines.append(f"outside = {str(rule.outside).lower()}")
+    lines += [f"{key} = true" for key, said in (("prefix", rule.prefix), ("exact", rule.exact)) if said]
     if rule.reason is not None:
         lines.append(f"reason = {_toml(rule.reason)}")
     return "\n".join(lines) + "\n\n"
