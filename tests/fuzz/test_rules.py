@@ -73,7 +73,7 @@ def effect(command: str) -> str:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": command, "directory": "/src"},
+        details={"command": command, "directory": "/src", "sandbox": "inside"},
     )
     rules = RuleSet(rules=(Rule(effect="allow", command=ALLOWED),))
     return decide(question, rules, Workspace(directory=Path("/src"))).effect
@@ -108,7 +108,7 @@ def test_a_deny_rule_is_never_weaker_than_none(command: str) -> None:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": command, "directory": "/src"},
+        details={"command": command, "directory": "/src", "sandbox": "inside"},
     )
     allow, deny = Rule(effect="allow", command=ALLOWED), Rule(effect="deny", command=("rm",))
     place = Workspace(directory=Path("/src"))

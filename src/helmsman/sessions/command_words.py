@@ -62,6 +62,9 @@ _RUNNING_SUBCOMMANDS: Final = _names(
     """
 )
 
+_CODE_IN_WORDS: Final = _names("xargs parallel source . eval sed gsed make gmake tar gtar bsdtar rsync alias trap")
+_CODE_IN_OPTIONS_OF_GIT: Final = ("-c", "--c", "-u", "--u", "--rec", "--exe", "-x", "--ext")
+
 
 def runs_words(words: Sequence[str]) -> bool:
     """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
@@ -69,6 +72,15 @@ def runs_words(words: Sequence[str]) -> bool:
         return True
     program = program_name(words[0])
     return any(f"{program}/{word}" in _RUNNING_SUBCOMMANDS for word in words[1:])
+
+
+def may_run_text(words: Sequence[str]) -> bool:
+    """Whether a program may run what stands somewhere in its words, or what another program tells it."""
+    program = program_name(words[0])
+    if program == "git":
+        return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:])
+    is_told = program in SHELLS and all(word[:1] == "-" for word in words[1:])
+    return program in _CODE_IN_WORDS or is_told
 
 
 def _is_listed(word: str, names: frozenset[str]) -> bool:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.sessions.command_words import NEVER_UNDERSTOOD, SHELLS, program_name, runs_words
+from helmsman.sessions.command_words import NEVER_UNDERSTOOD, may_run_text, program_name, runs_words
 from helmsman.sessions.option_effects import COMPUTED, canonical_program, compare
 from helmsman.sessions.shell_words import innermost_script
 
@@ -29,6 +29,8 @@ _WORDS_COMPARED: Final = 64
 """How far behind a program its options and arguments are looked for, where each word may be a program."""
 
 _VARIABLE: Final = re.compile(r"\$\{[^}\s]{0,100}\}|\$\w+")
+_EXPANDED: Final = re.compile(r"\$\{[^}]{0,200}\}?|\$\w+|\$[@*#?!$-]|\$'[^'\\]*\\(?:[^'\\]|\\.)*'")
+_DEFINITION: Final = re.compile(r"\balias\b|\bfunction\b|\(\s*\)|\bhash\b|\benable\b")
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _EXPANSION: Final = re.compile(r"[^\s{};&|()<>]*\{[^\s{};&|()<>]*,[^\s{};&|()<>]*\}[^\s{};&|()<>]*")
 _PATTERN: Final = re.compile(r"[^\s;&|()<>{}]*[*?\[][^\s;&|()<>{}]*")
@@ -43,8 +45,8 @@ _ASSIGNMENT: Final = re.compile(r"(\w+)\+?=")
 class PossibleCommand:
     """Words that may run.
 
-    `runs_words`: each of them may be the program, not only the first. `unlikely`: only if a shell that is told what to do
-    by another program is told this.
+    `runs_words`: each of them may be the program, not only the first. `unlikely`: they are words of something that runs
+    what it is told, and nobody knows which.
     """
 
     words: Sequence[str]
@@ -56,11 +58,17 @@ class PossibleCommand:
 def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> list[PossibleCommand]:
     """All that may run when `text` does; `commands` is what `parse_command` made of it."""
     known = [PossibleCommand(command.words, variables=command.env) for command in commands or ()]
-    if commands is not None and not any(runs_words(command.words) for command in commands):
+    if commands is not None and not any(runs_words(each.words) or may_run_text(each.words) for each in commands):
         return known
     guesses = list(_guesses(text, understood=commands is not None))
-    if any(program_name(guess.words[0]) in SHELLS and not _names_a_script(guess.words) for guess in guesses):
-        guesses += [PossibleCommand(guess.words, runs_words=True, unlikely=True) for guess in guesses]
+    if any(may_run_text(each.words) for each in (*known, *guesses)):
+        guesses += [
+            PossibleCommand(words, runs_words=True, unlikely=True)
+            for each in guesses
+            if (words := " ".join(each.words).replace("=", " ").split())  # --action=exec=CMD
+        ]
+    if commands is None and _DEFINITION.search(text):  # any word may be another name of anything
+        guesses.append(PossibleCommand([COMPUTED]))
     return [*known, *guesses]
 
 
@@ -69,7 +77,7 @@ def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Answe
     rule = canonical_program(prefix)
     best: Answer = "no"
     for command in possible:
-        for at in range(len(command.words) if command.runs_words else 1):
+        for at in range(int(command.unlikely), len(command.words) if command.runs_words else 1):
             words = command.words[at:]
             if at and COMPUTED in words[0]:
                 continue  # of whatever follows a program most is no program
@@ -93,9 +101,13 @@ def runs_literally(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -
 
 
 def _guesses(text: str, *, understood: bool) -> Iterator[PossibleCommand]:
-    script = innermost_script(text)[:_CHARACTERS_SEARCHED].replace(COMPUTED, " ")
-    apart, together = _VARIABLE.sub(f" {COMPUTED} ", script), _VARIABLE.sub("", script)
-    for variant in dict.fromkeys([apart, together]):
+    script = innermost_script(text)[:_CHARACTERS_SEARCHED].replace(COMPUTED, " ").replace("\\\n", "")
+    variants = [
+        _EXPANDED.sub(f" {COMPUTED} ", script),
+        _VARIABLE.sub(f" {COMPUTED} ", script),
+        _VARIABLE.sub("", script),
+    ]
+    for variant in dict.fromkeys(variants):
         for without_quotes in (_QUOTES.sub("", variant), _QUOTES.sub(" ; ", variant)):
             yield from _pieces(without_quotes, understood=understood)
 
@@ -116,7 +128,3 @@ def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
                 words.append(COMPUTED)  # what it reads
             runner = words[0] in NEVER_UNDERSTOOD or runs_words(words)
             yield PossibleCommand(words, runs_words=runner, variables=variables)
-
-
-def _names_a_script(words: Sequence[str]) -> bool:
-    return any(word[:1] != "-" for word in words[1:])
