@@ -63,9 +63,11 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
     guesses = list(_guesses(text, understood=commands is not None))
     if any(may_run_text(each.words) for each in (*known, *guesses)):
         guesses += [
-            PossibleCommand(words, runs_words=True, unlikely=True)
+            PossibleCommand(words.split(), runs_words=True, unlikely=True, variables=each.variables)
             for each in guesses
-            if (words := " ".join(each.words).replace("=", " ").split())  # --action=exec=CMD
+            for words in dict.fromkeys(
+                [" ".join(each.words), " ".join(each.words).replace("=", " ")]
+            )  # --action=exec=CMD
         ]
     if commands is None and _DEFINITION.search(text):  # any word may be another name of anything
         guesses.append(PossibleCommand([COMPUTED]))
