@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ OUT = "../outside/written"
 
 
 def _more_words(canary: str) -> dict[str, list[list[str]]]:
-    """What a program can be told besides, to run or write something else. None is where in the command it belongs."""
+    """What a program can be told besides, to run or write something else."""
     return {
         "git": [
             ["-u", f"{canary};git-upload-pack"],
@@ -285,9 +286,13 @@ def _arguments(draw: st.DrawFn, denied: Denied) -> list[str]:
     return [*options[:at], *operands, *options[at:]]
 
 
+@cache
+def _git_core() -> str:
+    return subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def _in_git(draw: st.DrawFn, subcommand: str, arguments: str) -> str:
     setting = "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.zz"
-    core = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
     return draw(
         st.sampled_from(
             [
@@ -302,7 +307,7 @@ def _in_git(draw: st.DrawFn, subcommand: str, arguments: str) -> str:
                 f"git -c alias.yy={subcommand} -c alias.zz=yy zz {arguments}",
                 f"git -c alias.{subcommand}=status {subcommand} {arguments}",
                 f"{setting} GIT_CONFIG_VALUE_0={subcommand} git zz {arguments}",
-                f"{core}/git-{subcommand} {arguments}",
+                f"{_git_core()}/git-{subcommand} {arguments}",
                 f'"$(git --exec-path)/git-{subcommand}" {arguments}',
             ]
         )

@@ -60,6 +60,16 @@ def own_effects(laboratory: EffectsLaboratory) -> set[str]:
     return {path for words in ALLOWED for path in laboratory.effects("bash", shlex.join(words), laboratory.work)}
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_remembered() -> Iterator[None]:
+    """What was read with a defence is not what is read without it."""
+    for remembers in (option_effects.canonical_name, option_effects._read_rule):
+        remembers.cache_clear()
+    yield
+    for remembers in (option_effects.canonical_name, option_effects._read_rule):
+        remembers.cache_clear()
+
+
 def question(text: str, directory: Path) -> Question:
     return Question(
         id="q_1",
@@ -208,7 +218,7 @@ def test_what_is_tried_really_does_what_the_rule_denies(laboratory: EffectsLabor
     found(denied_commands(denied), lambda text: does(laboratory, denied, text))
 
 
-def _compare_by_spelling(rule: list[str], command: list[str], _: object) -> Answer:
+def _compare_by_spelling(rule: tuple[str, ...], command: tuple[str, ...], _: object) -> Answer:
     if rule[0] != command[0]:
         return "no"
     return "yes" if option_effects.compare_spelling(rule[1:], command[1:]) == "yes" else "no"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helmsman.sessions.command_words import NEVER_UNDERSTOOD, may_run_text, program_name, runs_words
-from helmsman.sessions.option_effects import COMPUTED, canonical_program, compare
+from helmsman.sessions.option_effects import COMPUTED, canonical_name, canonical_program, compare
 from helmsman.sessions.shell_words import innermost_script
 
 if TYPE_CHECKING:
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 _CHARACTERS_SEARCHED: Final = 64 * 1024
 _WORDS_COMPARED: Final = 64
 """How far behind a program its options and arguments are looked for, where each word may be a program."""
+_COMPARISONS: Final = 200
+"""How often the same program is looked at for one rule; whoever writes it more often is not understood."""
 
 _VARIABLE: Final = re.compile(r"\$\{[^}\s]{0,100}\}|\$\w+")
-_EXPANDED: Final = re.compile(r"\$\{[^}]{0,200}\}?|\$\w+|\$[@*#?!$-]|\$'[^'\\]*\\(?:[^'\\]|\\.)*'")
-_DEFINITION: Final = re.compile(r"\balias\b|\bfunction\b|\(\s*\)|\bhash\b|\benable\b")
+_EXPANDED: Final = re.compile(r"\$\{[^}]{0,200}\}?|\$\w+|\$[@*#?!$-]")
+_DEFINITION: Final = re.compile(r"\balias\b|\bfunction\b|\(\s*\)|\bhash\b|\benable\b|\$'")
+"""With one of these any word may be another name of anything: `alias`, `name()`, $'\\x72m'."""
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
-_EXPANSION: Final = re.compile(r"[^\s{};&|()<>]*\{[^\s{};&|()<>]*,[^\s{};&|()<>]*\}[^\s{};&|()<>]*")
-_PATTERN: Final = re.compile(r"[^\s;&|()<>{}]*[*?\[][^\s;&|()<>{}]*")
 _REDIRECTION: Final = re.compile(r"\d?(?:&>>|&>|>>|>\||>&|<&|>|<)[ \t]*[^\s;&|()<>`]+")
 _BEFORE_COMMAND: Final = re.compile(r"[;&|\n\r()`<>]+")
 _QUOTES: Final = re.compile(r"[\"'\\]")
-_IGNORED: Final = re.compile(r"[${}]")
+_PATTERN: Final = re.compile(r"[*?\[]")
+_IS_NO_PATTERN: Final = frozenset(["[", "[["])
 _ASSIGNMENT: Final = re.compile(r"(\w+)\+?=")
 
 
@@ -65,11 +67,9 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
         guesses += [
             PossibleCommand(words.split(), runs_words=True, unlikely=True, variables=each.variables)
             for each in guesses
-            for words in dict.fromkeys(
-                [" ".join(each.words), " ".join(each.words).replace("=", " ")]
-            )  # --action=exec=CMD
+            for words in dict.fromkeys([" ".join(each.words), " ".join(each.words).replace("=", " ")])  # --do=exec=CMD
         ]
-    if commands is None and _DEFINITION.search(text):  # any word may be another name of anything
+    if commands is None and _DEFINITION.search(text):
         guesses.append(PossibleCommand([COMPUTED]))
     return [*known, *guesses]
 
@@ -78,13 +78,18 @@ def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Answe
     """Whether one of the commands is meant by a rule for commands that begin with `prefix`."""
     rule = canonical_program(prefix)
     best: Answer = "no"
+    compared = 0
     for command in possible:
         for at in range(int(command.unlikely), len(command.words) if command.runs_words else 1):
-            words = command.words[at:]
-            if at and COMPUTED in words[0]:
-                continue  # of whatever follows a program most is no program
-            if command.runs_words and len(words) > _WORDS_COMPARED:
-                words = [*words[:_WORDS_COMPARED], COMPUTED]
+            name = canonical_name(command.words[at])[0]
+            if name != rule[0] and (name != COMPUTED or at):  # of whatever follows a program most is no program
+                continue
+            compared += 1
+            if compared > _COMPARISONS:
+                return "perhaps"
+            words = list(command.words[at : at + _WORDS_COMPARED] if command.runs_words else command.words)
+            if at + len(words) < len(command.words):
+                words.append(COMPUTED)
             answer = compare(rule, canonical_program(words), command.variables)
             if answer == "yes" and not command.unlikely:
                 return "yes"
@@ -117,10 +122,8 @@ def _guesses(text: str, *, understood: bool) -> Iterator[PossibleCommand]:
 def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
     variables = tuple({match[1] for word in script.split() if (match := _ASSIGNMENT.match(word))})
     script = _SUBSTITUTION.sub(f" {COMPUTED} ;", script)
-    if not understood:  # otherwise these characters were quoted
-        script = _PATTERN.sub(f" {COMPUTED} ", _EXPANSION.sub(f" {COMPUTED} ", script))
-    for piece in _BEFORE_COMMAND.split(_IGNORED.sub(" ", _REDIRECTION.sub(" ", script))):
-        words = piece.split()
+    for piece in _BEFORE_COMMAND.split(_REDIRECTION.sub(" ", script)):
+        words = [each for word in piece.split() for each in _expanded(word, understood=understood)]
         start = 0
         while start < len(words) and (_ASSIGNMENT.match(words[start]) or words[start] == "!"):
             start += 1
@@ -130,3 +133,11 @@ def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
                 words.append(COMPUTED)  # what it reads
             runner = words[0] in NEVER_UNDERSTOOD or runs_words(words)
             yield PossibleCommand(words, runs_words=runner, variables=variables)
+
+
+def _expanded(word: str, *, understood: bool) -> list[str]:
+    """What a shell makes of a word: other words, if there is a pattern or a list in it that is not quoted."""
+    is_list = "{" in word and "," in word and "}" in word
+    if not understood and (is_list or (_PATTERN.search(word) and word not in _IS_NO_PATTERN)):
+        return [COMPUTED]
+    return word.replace("$", " ").replace("{", " ").replace("}", " ").split()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.sessions.command_words import program_name
@@ -49,25 +50,31 @@ _OPENS: Final = re.compile("[+=][rwxXst]*[wugo]")
 _ABSTRACT_REFS: Final = frozenset(["HEAD", "@"])
 
 
-def canonical_program(words: Sequence[str]) -> list[str]:
-    """The same command under the program's own name: `git push` for `/usr/bin/git-push`."""
-    name = program_name(words[0])
+@lru_cache(maxsize=1024)
+def canonical_name(word: str) -> tuple[str, ...]:
+    """The program's own name, and the words that were a part of it: `git push` for `/usr/lib/git-core/git-push`."""
+    name = program_name(word)
     if COMPUTED in name:
-        return [COMPUTED, *words[1:]]
+        return (COMPUTED,)
     if match := _VERSION.fullmatch(name):
         name = match[1]
     if match := _OWN_PROGRAM.fullmatch(name):
-        return [match[1], *(["-t"] if match[1] == "mkfs" else []), match[2], *words[1:]]
-    return [*PROGRAMS.get(name, (name,)), *words[1:]]
+        return (match[1], *(["-t"] if match[1] == "mkfs" else []), match[2])
+    return PROGRAMS.get(name, (name,))
 
 
-def compare(rule: Sequence[str], command: Sequence[str], variables: Iterable[str] = ()) -> Answer:
+def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
+    """The same command under the program's own name."""
+    return (*canonical_name(words[0]), *words[1:])
+
+
+def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Answer:
     """Whether the command is one that the rule's words mean; both begin with a `canonical_program`."""
     if command[0] == COMPUTED:
         return "perhaps"
     if rule[0] != command[0]:
         return "no"
-    wanted, given = _read(rule), _read(command)
+    wanted, given = _read_rule(rule), _read(command)
     begin = VARIABLES.get(command[0], command[0].upper() + "_")
     given.unclear |= any(name.startswith(begin) for name in variables)
     return _compare_readings(wanted, given)
@@ -96,6 +103,11 @@ class _Reading:
             self.effects.setdefault(name, set()).add(value if name == option.name and fixed is None else fixed)
         self.possible.update(option.possible)
         self.unclear |= option.opaque or (value is not None and COMPUTED in value)
+
+
+@lru_cache(maxsize=256)
+def _read_rule(words: tuple[str, ...]) -> _Reading:
+    return _read(words)
 
 
 def _read(words: Sequence[str]) -> _Reading:
@@ -195,7 +207,7 @@ def _read_option(reading: _Reading, grammar: Grammar, word: str, following: str 
         return _read_bundle(reading, grammar, word[1:], following)
     meant = _named(grammar, name)
     if len(meant) == 1:
-        return _take(reading, meant[0], attached if equals else None, following)
+        return _take(reading, grammar, meant[0], attached if equals else None, following)
     if not meant and _negates(grammar, name):
         return 0
     reading.unclear = True
@@ -218,19 +230,31 @@ def _read_bundle(reading: _Reading, grammar: Grammar, letters: str, following: s
             if reading.program == "tar" and rest and option.value == "=":  # `xfz`: the value is the next word
                 reading.add(option, following)
                 continue
-            return _take(reading, option, rest.removeprefix("=") or None, following)
+            if option.value == "?":
+                reading.possible |= _effects_of(reading, grammar, f"-{rest}")
+            return _take(reading, grammar, option, rest.removeprefix("=") or None, following)
         else:
             reading.add(option, None)
     return 0
 
 
-def _take(reading: _Reading, option: Option, attached: str | None, following: str | None) -> int:
+def _take(reading: _Reading, grammar: Grammar, option: Option, attached: str | None, following: str | None) -> int:
     takes_next = option.value == "=" and attached is None and following is not None
     value = following if takes_next else attached
     reading.add(option, value)
+    if takes_next and value is not None:  # which options take a value is not the same in all versions of a program
+        reading.possible |= _effects_of(reading, grammar, value)
     if reading.program == "git" and option.name == "c":
         _read_setting(reading, value or "")
     return int(takes_next)
+
+
+def _effects_of(reading: _Reading, grammar: Grammar, word: str) -> set[str]:
+    """What a word would do if it was one of options."""
+    other = _Reading(reading.program, grammar=grammar)
+    if word[:1] == "-" and len(word) > 1:
+        _read_option(other, grammar, word, None)
+    return {*other.effects, *other.possible}
 
 
 def _read_setting(reading: _Reading, setting: str) -> None:
