@@ -46,7 +46,7 @@ def answer(request: IncomingRequest, *answers: str) -> Any:
 def test_a_command_shows_what_it_is_where_and_why() -> None:
     question = ask(request(approvals.COMMAND, command="git pull", cwd="/src", reason="need it"))
     assert question.type == "command_approval"
-    assert question.details == {"command": "git pull", "directory": "/src", "reason": "need it"}
+    assert question.details == {"command": "git pull", "directory": "/src", "reason": "need it", "sandbox": "outside"}
     assert "git pull" in question.prompts[0].text
     assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
 
@@ -54,7 +54,7 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
 def test_what_codex_says_of_a_command_besides_is_kept_apart() -> None:
     told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a", "name": "a", "path": "/src/a"}]}
     question = ask(request(approvals.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
-    assert question.details == {"command": "cat a"}
+    assert question.details == {"command": "cat a", "sandbox": "outside"}
     assert question.asides == {
         "actions": (CommandAction(kind="read", command="cat a", name="a", path="/src/a"),),
         "rule": ["cat"],
@@ -63,14 +63,17 @@ def test_what_codex_says_of_a_command_besides_is_kept_apart() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "decision"),
-    [("approve", "accept"), ("approve_session", "acceptForSession"), ("deny: no", "decline"), ("abort", "cancel")],
+    [("approve", "accept"), ("approve_session", "accept"), ("deny: no", "decline"), ("abort", "cancel")],
 )
 @pytest.mark.parametrize("method", [approvals.COMMAND, approvals.FILE_CHANGE])
 def test_decisions_are_spelled_as_codex_expects(method: str, choice: str, decision: str) -> None:
     assert answer(request(method), choice) == {"decision": decision}
 
 
-@pytest.mark.parametrize(("choice", "decision"), [("approve", "approved"), ("deny", "denied"), ("abort", "abort")])
+@pytest.mark.parametrize(
+    ("choice", "decision"),
+    [("approve", "approved"), ("approve_session", "approved"), ("deny", "denied"), ("abort", "abort")],
+)
 @pytest.mark.parametrize("method", [approvals.LEGACY_COMMAND, approvals.LEGACY_FILE_CHANGE])
 def test_the_legacy_forms_have_their_own_spelling(method: str, choice: str, decision: str) -> None:
     legacy = IncomingRequest(0, method, {"conversationId": "T1", "callId": "c", "command": ["git", "pull"]})
@@ -115,6 +118,15 @@ def test_a_question_of_the_model_has_one_part_for_each_of_its_questions() -> Non
     assert answer(asked, "A", "bob: the builder") == {
         "answers": {"q1": {"answers": ["A"]}, "q2": {"answers": ["bob: the builder"]}}
     }
+
+
+def test_of_the_answers_that_codex_offers_for_a_tool_those_that_last_are_left_out() -> None:
+    labels = ["Allow", "Allow for this session", "Always allow", "Allow and don't ask me again", "Decline", "Cancel"]
+    entry = {"question": "Run it?", "options": [{"label": label} for label in labels]}
+    tool = request(approvals.USER_INPUT, questions=[{"id": "mcp_tool_call_approval_call_1", **entry}])
+    assert ask(tool).prompts[0].options == ("Allow", "Decline", "Cancel")
+    models_own = request(approvals.USER_INPUT, questions=[{"id": "q1", **entry}])
+    assert ask(models_own).prompts[0].options == tuple(labels)
 
 
 FORM = request(

@@ -73,9 +73,9 @@ def effect(command: str) -> str:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": command, "directory": "/src", "sandbox": "inside"},
+        details={"command": command, "directory": "/src"},
     )
-    rules = RuleSet(rules=(Rule(effect="allow", command=ALLOWED),))
+    rules = RuleSet(rules=(Rule(effect="allow", command=ALLOWED, outside=True, prefix=True),))
     return decide(question, rules, Workspace(directory=Path("/src"))).effect
 
 
@@ -108,11 +108,12 @@ def test_a_deny_rule_is_never_weaker_than_none(command: str) -> None:
         session_id="T1",
         turn_id="U1",
         prompts=(Prompt(text="May I?", options=("approve", "deny")),),
-        details={"command": command, "directory": "/src", "sandbox": "inside"},
+        details={"command": command, "directory": "/src"},
     )
-    allow, deny = Rule(effect="allow", command=ALLOWED), Rule(effect="deny", command=("rm",))
+    allow = Rule(effect="allow", command=ALLOWED, outside=True, prefix=True)
+    deny = Rule(effect="deny", command=("rm",))
     place = Workspace(directory=Path("/src"))
     without = decide(question, RuleSet(rules=(allow,)), place).effect
     both = decide(question, RuleSet(rules=(allow, deny)), place).effect
-    assert both in (without, "deny")
+    assert both in (without, "ask", "deny")
     assert decide(question, RuleSet(rules=(deny, allow)), place).effect == both

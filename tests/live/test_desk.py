@@ -58,7 +58,10 @@ async def test_a_rule_allows_before_anyone_is_asked(
     asks: dict[str, Any],
 ) -> None:
     settings = with_rules(
-        codex_binary, codex_home, tmp_path, '[[rules]]\neffect = "allow"\ncommand = ["touch", "made.txt"]\n'
+        codex_binary,
+        codex_home,
+        tmp_path,
+        '[[rules]]\neffect = "allow"\ncommand = ["touch", "made.txt"]\noutside = true\n',
     )
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
@@ -117,15 +120,22 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
         await session.wait(timeout=SECONDS)
         (question,) = session.questions
         assert "approve_always" in question.prompts[0].options
-        with pytest.raises(AnswerInvalid):
-            await session.respond(question.id, "approve_always: rm -rf")
+        assert "prefixes" not in question.details  # it leaves the sandbox
+        for prefix in ("rm -rf", "touch", "touch one.txt"):
+            with pytest.raises(AnswerInvalid):
+                await session.respond(question.id, f"approve_always: {prefix}")
+        shown = question.details["alwaysRule"]
+        assert shown == (
+            '[[rules]]\neffect = "allow"\ntext = "/bin/bash -lc \'touch one.txt\'"\n'
+            f'directory = "{git_repo}"\nbelow = false\noutside = true\n\n'
+        )
         await session.respond(question.id, "approve_always")
         await finished(session)
     async with Helmsman(settings, env=codex_home.env) as helm:
         again = await finished(await helm.start("go", **asks))
         assert again.status == "done"
         assert [answer for answer, _ in closings(again)] == ["approve"]
-    assert (settings.state_dir / "rules.toml").exists()
+    assert (settings.state_dir / "rules.toml").read_text(encoding="utf-8") == shown
     assert not (codex_home.path / "rules").exists() or not any((codex_home.path / "rules").iterdir())
 
 
@@ -165,7 +175,10 @@ async def test_a_rule_for_an_mcp_tool_answers_its_approval(
 ) -> None:
     codex_home.configure(mcp_servers=mcp_server_config)
     settings = with_rules(
-        codex_binary, codex_home, tmp_path, '[[rules]]\neffect = "allow"\nmcp = { server = "lab", tool = "write" }\n'
+        codex_binary,
+        codex_home,
+        tmp_path,
+        '[[rules]]\neffect = "allow"\nmcp = { server = "lab", tool = "write" }\noutside = true\n',
     )
     model.on("go", call_tool("lab", "write", {"text": "note"}), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:

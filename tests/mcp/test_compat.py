@@ -82,7 +82,7 @@ async def test_a_rule_decides_before_anyone_is_asked(
     git_repo: Path,
     tmp_path: Path,
 ) -> None:
-    rules = '[[rules]]\neffect = "allow"\ncommand = ["touch"]\n'
+    rules = '[[rules]]\neffect = "allow"\ncommand = ["touch"]\noutside = true\nprefix = true\n'
     settings = replace(with_rules(codex_binary, codex_home, tmp_path, rules), tools=("compat",))
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     person = Person("decline")

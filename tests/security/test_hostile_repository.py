@@ -18,6 +18,7 @@ from helmsman import Helmsman, load_settings, run_step
 from helmsman.codex.features import Feature, Version
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.mcp.server import build_server
+from helmsman.sessions.rule_book import RuleBook
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -253,16 +254,19 @@ async def test_the_traps_spring_where_the_caller_trusts_the_repository(place: Pl
     assert place.home.config_path.read_bytes() == before
 
 
-async def test_the_rules_count_where_the_user_trusts_the_project(
+async def test_the_rules_count_where_the_user_trusts_the_project_and_let_nothing_leave(
     place: Place, codex_binary: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.toml"
     own.write_text(f"trusted_projects = ['{place.path}']\n", encoding="utf-8")
     flags = {"codex_path": str(codex_binary), "detach": False, "approval_timeout_ms": 200}
     settings = load_settings(flags, place.home.env, place.path, user_file=own)
+    rules = RuleBook(settings.files, settings.state_dir)
+    assert rules.explain("touch x", place.path, inside=True).effect == "allow"
+    assert rules.explain("touch x", place.path).effect == "ask"
     async with Helmsman(settings, env=place.home.env) as helm:
         await finished(await helm.start("work", cwd=place.path, **ASKING))
-    assert place.hostile.escaped
+    assert not place.hostile.escaped
 
 
 # --- what it says of Helmsman itself ---------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ _HEADINGS: Final = {
         "respond": "helmsman.cli.respond",
         "steer": "helmsman.cli.steer",
         "interrupt": "helmsman.cli.interrupt",
+        "rules": "helmsman.cli.rules",
     },
     "Sessions": {
         "list": "helmsman.cli.list_sessions",

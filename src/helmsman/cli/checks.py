@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.check_report import Check, Report
@@ -13,6 +14,7 @@ from helmsman.cli.place_checks import (
     check_codex_home,
     check_git,
     check_login_shell,
+    check_rules,
     check_settings,
     check_state,
 )
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 async def examine(settings: Settings) -> Report:
     """Look at everything."""
-    checks = [check_settings(settings), check_codex_home(settings)]
+    checks = [check_settings(settings), check_rules(settings, Path.cwd()), check_codex_home(settings)]
     binary: CodexBinary | None = None
     async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:

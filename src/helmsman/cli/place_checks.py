@@ -17,6 +17,7 @@ from helmsman.codex.engine_overview import engine_overviews
 from helmsman.codex.features import Feature
 from helmsman.codex.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
 from helmsman.errors import InvalidSetting, RegistryUnavailable
+from helmsman.sessions.rule_book import RuleBook
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -42,6 +43,29 @@ _STALE: Final = {
 def check_settings(settings: Settings) -> Check:
     files = ", ".join(str(file.path) for file in settings.files)
     return Check(name="Settings", status="ok", detail=files or "defaults and environment (there is no helmsman.toml)")
+
+
+def check_rules(settings: Settings, directory: Path) -> Check:
+    """Whether the files of rules can be read, and which rules decide less than they did with Helmsman 0.1."""
+    book = RuleBook(settings.files, settings.state_dir)
+    try:
+        book.check(directory)
+    except InvalidSetting as error:
+        return Check(name="Rules", status="failed", detail=error.message)
+    listed = book.listed(directory)
+    less = [one for one in listed if one.decides_less]
+    if not less:
+        return Check(name="Rules", status="ok", detail=f"{len(listed)} in force here" if listed else "none")
+    first, *others = less
+    more = f" and {len(others)} more" if others else ""
+    place = f"rule {first.number} of {first.path}" + (f" (line {first.line})" if first.line is not None else "")
+    return Check(
+        name="Rules",
+        status="warning",
+        detail=f"{place}{more} used to answer everything, and now only what is proved to stay in Codex's sandbox.",
+        fix="Add `outside = true`, and `prefix = true` for a command, where that is too little; `outside = false` where it "
+        "is not. `helmsman rules` shows each with its lines.",
+    )
 
 
 def check_codex_home(settings: Settings) -> Check:

@@ -108,7 +108,7 @@ class AppServerEngine:
         self._configuration = Configuration(self._api, codex_home)
         self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
-        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads)
+        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
         self._rate_limits: RateLimitsReported | None = None
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from helmsman.codex.jsonrpc import IncomingRequest
     from helmsman.events import FileChange
+    from helmsman.questions import Sandbox
 
 COMMAND: Final = "item/commandExecution/requestApproval"
 FILE_CHANGE: Final = "item/fileChange/requestApproval"
@@ -48,6 +49,10 @@ LEGACY_FILE_CHANGE: Final = "applyPatchApproval"
 _DECISIONS: Final = {APPROVE: "accept", APPROVE_SESSION: "accept", DENY: "decline", ABORT: "cancel"}
 _LEGACY_DECISIONS: Final = {APPROVE: "approved", APPROVE_SESSION: "approved", DENY: "denied", ABORT: "abort"}
 
+_TOOL_APPROVAL: Final = "mcp_tool_call_approval_"
+"""Codex 0.115 asks in this way whether an MCP tool may be called, and offers answers of its own that last."""
+_LASTING: Final = re.compile(r"session|always|again|remember", re.IGNORECASE)
+
 
 def thread_of(request: IncomingRequest) -> str | None:
     """The thread a request belongs to."""
@@ -57,12 +62,13 @@ def thread_of(request: IncomingRequest) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a request refers to without saying it: the directory of its session, the file change it asks for, and the MCP
-    tools (server, tool) being called."""
+    """What a request refers to without saying it: the directory of its session, the file change it asks for, the MCP
+    tools (server, tool) being called, and what is proved of a command (`helmsman.codex.sandbox_proof`)."""
 
     directory: str | None = None
     patch: FileChange | None = None
     tools: frozenset[tuple[str, str]] = frozenset()
+    sandbox: Sandbox = "outside"
 
 
 def item_of(request: IncomingRequest) -> str | None:
@@ -122,7 +128,7 @@ _Read = tuple[QuestionType, tuple[Prompt, ...], dict[str, Any]]
 # --- commands and file changes ---------------------------------------------------------------------------------------
 
 
-def _read_command(params: Mapping[str, Any], _around: Surroundings) -> _Read:
+def _read_command(params: Mapping[str, Any], around: Surroundings) -> _Read:
     command = params.get("command")
     if isinstance(command, list):  # the legacy form sends the words
         command = shlex.join(str(word) for word in command)
@@ -139,6 +145,7 @@ def _read_command(params: Mapping[str, Any], _around: Surroundings) -> _Read:
         "reason": reason,
         "additionalPermissions": extra,
         "networkContext": params.get("networkApprovalContext"),
+        "sandbox": around.sandbox,
     }
     return "command_approval", (Prompt(text=text, options=options),), details
 
@@ -221,6 +228,8 @@ def _read_user_input(params: Mapping[str, Any], _around: Surroundings) -> _Read:
         raw = entry.get("options")
         options = [_dict(option) for option in raw] if isinstance(raw, list) else []
         labels = {str(option["label"]): str(option.get("description") or "") for option in options if "label" in option}
+        if str(entry.get("id", "")).startswith(_TOOL_APPROVAL):
+            labels = {label: text for label, text in labels.items() if not _LASTING.search(label)}
         prompts.append(
             Prompt(
                 text=_text(entry, "question") or _text(entry, "header") or "Codex asks for your input.",

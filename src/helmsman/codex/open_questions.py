@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.codex.approvals import Surroundings, item_of, not_open, read_question, thread_of, write_answer
+from helmsman.codex.approvals import COMMAND, Surroundings, item_of, not_open, read_question, thread_of, write_answer
 from helmsman.codex.features import Feature
+from helmsman.codex.rollouts import SESSIONS
+from helmsman.codex.sandbox_proof import prove
 from helmsman.codex.thread_state import ThreadState
 from helmsman.errors import HelmsmanError
 from helmsman.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
     from helmsman.codex.binary import CodexBinary
     from helmsman.codex.jsonrpc import IncomingRequest, Peer
     from helmsman.codex.routing import EventRouter
-    from helmsman.questions import Choice, Question
+    from helmsman.questions import Choice, Question, Sandbox
 
 log = logging.getLogger(__name__)
 
 STEER_TIMEOUT: Final = 5.0
+_PROOF_SECONDS: Final = 0.5
+"""How long a question waits for Codex to write down the call it is about. Nearly always it has done so before."""
+_PROOF_AGAIN: Final = 0.02
 
 
 class OpenQuestions:
@@ -44,6 +50,7 @@ class OpenQuestions:
         binary: CodexBinary,
         router: EventRouter,
         threads: dict[str, ThreadState],
+        codex_home: Path,
     ) -> None:
         self._tasks = tasks
         self._peer = peer
@@ -51,6 +58,9 @@ class OpenQuestions:
         self._binary = binary
         self._router = router
         self._threads = threads
+        self._sessions = codex_home / SESSIONS
+        self._unproved: dict[int | str, IncomingRequest] = {}
+        """Commands of which is not yet known whether a yes stays in the sandbox."""
         self._open: dict[str, IncomingRequest] = {}
         self._by_request: dict[int | str, str] = {}
 
@@ -86,9 +96,26 @@ class OpenQuestions:
         session_id = self._router.parent(thread_id) or thread_id
         owner = self._router.owner(thread_id) or (session_id if self._is_own(session_id) else None)
         if owner is not None:
-            return self._ask(request, owner)
+            return self._prove_and_ask(request, owner)
         self._tasks.start_soon(self._ask_parent, request, thread_id)
         return True
+
+    def _prove_and_ask(self, request: IncomingRequest, session_id: str) -> bool:
+        sandbox = prove(self._sessions, request.params) if request.method == COMMAND else "outside"
+        if sandbox is not None:
+            return self._ask(request, session_id, sandbox)
+        self._unproved[request.id] = request
+        self._tasks.start_soon(self._ask_when_proved, request, session_id)
+        return True
+
+    async def _ask_when_proved(self, request: IncomingRequest, session_id: str) -> None:
+        sandbox: Sandbox | None = None
+        with anyio.move_on_after(_PROOF_SECONDS):
+            while sandbox is None and request.id in self._unproved:
+                await anyio.sleep(_PROOF_AGAIN)
+                sandbox = prove(self._sessions, request.params)
+        if self._unproved.pop(request.id, None) is not None:  # else nobody wants the answer any more
+            self._ask(request, session_id, sandbox or "outside")
 
     def take_or_refuse(self, request: IncomingRequest) -> None:
         if not self.take(request):
@@ -97,16 +124,21 @@ class OpenQuestions:
     def resolved(self, params: Mapping[str, Any]) -> None:
         """Codex wants no answer any more."""
         request_id = params.get("requestId")
+        if isinstance(request_id, int | str):
+            self._unproved.pop(request_id, None)
         question_id = self._by_request.get(request_id) if isinstance(request_id, int | str) else None
         if question_id is not None:
             self._withdraw(question_id, "codex")
 
     def withdraw_of(self, thread_id: str, *, by: str) -> None:
         """Nobody waits any more for what a thread has asked."""
+        for request_id in [key for key, request in self._unproved.items() if thread_of(request) == thread_id]:
+            del self._unproved[request_id]
         for question_id in [key for key, request in self._open.items() if thread_of(request) == thread_id]:
             self._withdraw(question_id, by)
 
     def clear(self) -> None:
+        self._unproved.clear()
         self._open.clear()
         self._by_request.clear()
 
@@ -126,7 +158,7 @@ class OpenQuestions:
         state = self._threads.get(thread_id)
         return state is not None and state.access is not None
 
-    def _ask(self, request: IncomingRequest, session_id: str) -> bool:
+    def _ask(self, request: IncomingRequest, session_id: str, sandbox: Sandbox) -> bool:
         state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())
         items = state.asked_about
         patch = items.get(item_of(request) or "")
@@ -134,6 +166,7 @@ class OpenQuestions:
             directory=state.directory,
             patch=patch if isinstance(patch, FileChange) else None,
             tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
+            sandbox=sandbox,
         )
         question = read_question(request, session_id, around)
         if question is None:
@@ -157,5 +190,5 @@ class OpenQuestions:
         if parent is not None:
             self._router.adopt(thread_id, parent)
         owner = self._router.owner(thread_id)
-        if owner is None or not self._ask(request, owner):
+        if owner is None or not self._prove_and_ask(request, owner):
             self._peer.refuse(request.id, "Helmsman does not know this thread")

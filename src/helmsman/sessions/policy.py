@@ -28,13 +28,10 @@ from helmsman.sessions.shell_words import SimpleCommand, parse_command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from helmsman.questions import Question, QuestionType
+    from helmsman.questions import Question, QuestionType, Sandbox
     from helmsman.sessions.option_effects import Answer
 
 Effect = Literal["allow", "deny", "ask"]
-Sandbox = Literal["inside", "inside-then-outside", "outside"]
-"""What a yes lets happen: it stays in the sandbox for certain; it runs there, and again outside if the sandbox refuses
-it; it runs outside, for all that is known."""
 
 _PROTECTED_NAMES: Final = frozenset([".git", ".codex", ".agents", "helmsman.toml"])
 """What tells git, Codex and Helmsman itself what to do; no switch for ordinary files covers a change to it."""

@@ -1,0 +1,126 @@
+"""`helmsman rules`: one sees which rules there are, which decides a command, and takes back what was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.sessions.policy import Rule
+from helmsman.sessions.rule_book import RuleBook
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Cli, Done
+
+pytestmark = pytest.mark.anyio
+
+OF_0_1 = '[[rules]]\neffect = "allow"\ncommand = ["git", "status"]\n\n[[rules]]\neffect = "deny"\ncommand = ["rm"]\n'
+
+
+@pytest.fixture
+def own_file(bare_cli: Cli, tmp_path: Path) -> Path:
+    path = tmp_path / "home" / ".config" / "helmsman" / "helmsman.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(OF_0_1, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> RuleBook:
+    """The rules that answers have made."""
+    book = RuleBook([], tmp_path / "state")
+    book.add(Rule(effect="allow", text="/bin/bash -lc 'npm test'", directory=tmp_path, below=False, outside=True))
+    return book
+
+
+async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
+    bare_cli: Cli, own_file: Path, book: RuleBook
+) -> None:
+    for arguments in (["rules"], ["rules", "list"]):
+        done = await bare_cli.run(*arguments)
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        assert lines[0].endswith("  allow git status")
+        assert lines[1:6] == [
+            f"  rule 1 of {own_file}, line 1",
+            "  Decides less than with 0.1: only what is proved to stay in the sandbox. Add to it to restore it:",
+            "    outside = true",
+            "    prefix = true",
+            "  Or say `outside = false`, if that is what you want.",
+        ]
+        assert lines[6].endswith("  deny rm")
+        assert "allow /bin/bash -lc 'npm test' outside the sandbox in" in lines[8]
+        assert lines[9] == f"  rule 1 of {book.permanent_path}, line 1"
+
+
+async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
+    (said,) = (await bare_cli.run("rules", "list", "--json")).json
+    assert [(rule["effect"], rule["removable"], rule["decidesLess"]) for rule in said["rules"]] == [
+        ("allow", False, True),
+        ("deny", False, False),
+        ("allow", True, False),
+    ]
+    assert said["rules"][0]["restore"] == "outside = true\nprefix = true"
+    assert (said["allowWorkspacePatches"], said["problem"]) == (False, None)
+
+
+async def test_without_rules_one_is_told_so_and_a_broken_file_is_named(bare_cli: Cli) -> None:
+    assert "There are no rules" in (await bare_cli.run("rules")).stderr
+    (bare_cli.directory / "helmsman.toml").write_text('[[rules]]\neffect = "permit"\n', encoding="utf-8")
+    assert "Nothing is allowed by rule now: Rule 1 of" in (await bare_cli.run("rules")).stderr
+
+
+async def test_one_is_told_which_rule_decides_a_command(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
+    asked = await bare_cli.run("rules", "test", "git status")
+    assert asked.stdout.startswith(
+        "Asked. A yes may let it leave the sandbox, and this rule has no `outside = true`: allow"
+    )
+    assert (await bare_cli.run("rules", "test", "--inside", "git status")).stdout.startswith("Allowed. Rules allow")
+    assert (await bare_cli.run("rules", "test", "sudo rm x")).stdout.startswith("Denied. A rule says so: deny rm")
+    assert (await bare_cli.run("rules", "test", "npm test")).stdout.startswith("Allowed.")
+    (said,) = (await bare_cli.run("rules", "test", "--json", "rm x")).json
+    assert (said["effect"], said["rule"]) == ("deny", f"deny rm (rule 2 of {own_file})")
+
+
+async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
+    (rule,) = book.listed(None)
+    refused = await bare_cli.run("rules", "remove", rule.id, stdin=b"n\n")
+    assert "npm test" in refused.stderr
+    assert "Nothing was removed." in refused.stderr
+    assert (await bare_cli.run("rules", "remove", rule.id, "--json")).exit_code != 0
+    assert len(book.listed(None)) == 1
+    assert (await bare_cli.run("rules", "remove", rule.id[:4], stdin=b"y\n")).exit_code == 0
+    assert book.listed(None) == []
+
+
+async def test_json_removes_what_was_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
+    (rule,) = book.listed(None)
+    (said,) = (await bare_cli.run("rules", "remove", rule.id, "--yes", "--json")).json
+    assert said["removed"]["id"] == rule.id
+    assert book.listed(None) == []
+
+
+async def test_a_rule_that_somebody_wrote_is_not_touched(bare_cli: Cli, own_file: Path) -> None:
+    (said,) = (await bare_cli.run("rules", "--json")).json
+    done = await bare_cli.run("rules", "remove", said["rules"][0]["id"], "--yes")
+    assert done.exit_code != 0
+    assert f"Remove it there: rule 1 of {own_file}, line 1." in done.stderr
+    assert own_file.read_text(encoding="utf-8") == OF_0_1
+    assert "There is no rule ffff" in (await bare_cli.run("rules", "remove", "ffff", "--yes")).stderr
+
+
+async def test_the_doctor_names_rules_that_decide_less(bare_cli: Cli, own_file: Path) -> None:
+    def rules_line(done: Done) -> dict[str, str]:
+        (report,) = done.json
+        return next(check for check in report["checks"] if check["name"] == "Rules")
+
+    line = rules_line(await bare_cli.run("doctor", "--json"))
+    assert line["status"] == "warning"
+    assert f"rule 1 of {own_file} (line 1) used to answer everything" in line["detail"]
+    assert "outside = true" in line["fix"]
+    own_file.write_text(OF_0_1.replace('"status"]', '"status"]\noutside = false'), encoding="utf-8")
+    assert rules_line(await bare_cli.run("doctor", "--json"))["status"] == "ok"
+    own_file.write_text("rules = 3", encoding="utf-8")
+    assert rules_line(await bare_cli.run("doctor", "--json"))["status"] == "failed"
