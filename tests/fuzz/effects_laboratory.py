@@ -13,7 +13,6 @@ of them everything is put back.
 from __future__ import annotations
 
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -123,6 +122,7 @@ class EffectsLaboratory:
         }
         setup = self._run(["sh", "-c", _SETUP], self.folder, {"HOME": str(self.folder / "template" / "home")})
         assert setup.returncode == 0, setup.stderr
+        self._seen: dict[tuple[str, str, Path], set[str]] = {}
         self._states: dict[str, frozenset[tuple[object, ...]]] = {}
         self.put_back()
         self._before = self._outside()
@@ -150,10 +150,14 @@ class EffectsLaboratory:
             return -1
 
     def effects(self, shell: str, script: str, directory: Path) -> set[str]:
-        """What a script changes outside of the workspace."""
-        self.run(shell, script, directory)
-        after = self._outside()
-        return {path for path in self._before.keys() | after.keys() if self._before.get(path) != after.get(path)}
+        """What a script changes outside of the workspace. What ran once is not run again."""
+        ran = (shell, script, directory)
+        if ran not in self._seen:
+            self.run(*ran)
+            after = self._outside()
+            paths = self._before.keys() | after.keys()
+            self._seen[ran] = {path for path in paths if self._before.get(path) != after.get(path)}
+        return self._seen[ran]
 
     def git(self, *words: str) -> str:
         """What git says in the workspace, whatever the last command left of it."""
@@ -195,5 +199,7 @@ def _state(place: Path) -> frozenset[tuple[object, ...]]:
 
 
 def _bound() -> None:
+    import resource  # noqa: PLC0415 - there is none where there is no POSIX
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_SIZE, _FILE_SIZE))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))

@@ -133,7 +133,7 @@ def test_the_words_that_are_twisted_are_allowed_and_work(laboratory: EffectsLabo
 def test_what_is_allowed_does_nothing_outside_that_the_rules_words_do_not(
     laboratory: EffectsLaboratory, own_effects: set[str]
 ) -> None:
-    @searched(250)
+    @searched(120)
     @given(twisted_commands(laboratory))
     def check(command: tuple[str, Path]) -> None:
         assert not allows_too_much(laboratory, own_effects, *command)
@@ -203,7 +203,7 @@ def does(laboratory: EffectsLaboratory, denied: Denied, text: str) -> bool:
 
 @pytest.mark.parametrize("denied", DENIED, ids=str)
 def test_no_way_to_have_what_a_rule_denies_is_allowed(laboratory: EffectsLaboratory, denied: Denied) -> None:
-    @searched(200)
+    @searched(150)
     @given(denied_commands(denied))
     def check(text: str) -> None:
         assert not slips_through(laboratory, denied, text)
