@@ -199,7 +199,7 @@ def _state(place: Path) -> frozenset[tuple[object, ...]]:
 
 
 def _bound() -> None:
-    import resource  # noqa: PLC0415 - there is none where there is no POSIX
+    import resource  # there is none where there is no POSIX
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_SIZE, _FILE_SIZE))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
