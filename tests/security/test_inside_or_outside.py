@@ -81,6 +81,34 @@ async def test_under_on_request_what_is_proved_to_stay_inside_stays_there_and_wh
 
 
 @pytest.mark.matrix
+async def test_under_on_request_nothing_is_run_again_outside_however_quickly_it_fails(
+    settings: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    outside: Path,
+    codex_version: Version,
+) -> None:
+    """Newer versions notice a refusal only of what fails at once: under `untrusted` they then ran up to 11 of 12 again."""
+    commands = [f"rm -f nothing; touch {outside}/made{number}" for number in range(8)]
+    quick: list[Any] = [run(text) for text in commands]
+    if codex_version >= (0, 115, 0):
+        quick = [call("exec_command", {"cmd": text, "login": False}) for text in commands]
+    model.on("go", *quick, say("done"))
+    shown: list[str] = []
+
+    async def person(_session: Session, question: Question) -> str:
+        shown.append(question.details["sandbox"])
+        return "approve"
+
+    async with Helmsman(settings, env=codex_home.env, on_question=person) as helm:
+        session = await helm.start("go", **options(git_repo))
+        assert await session.wait(until="end", timeout=SECONDS)
+    assert shown == ["inside"] * len(commands)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.matrix
 async def test_a_command_that_a_rule_of_codexs_own_asks_about_stays_inside(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
 ) -> None:
