@@ -372,7 +372,6 @@ def test_a_denied_command_is_found_wherever_it_hides(rule: str, text: str) -> No
         ("git push", "git commit -m push"),
         ("git push", "git stash push"),
         ("git push --force", "git push origin main"),
-        ("git push --force", "git push --force-with-lease"),
         ("rm -rf", "rm -r x"),
         ("rm -rf", "rm x"),
     ],

@@ -25,7 +25,7 @@ def read(text: str, project: Path | None = None) -> RulesContent:
 def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert rules_file.__doc__ is not None
-    example = rules_file.__doc__.partition("word by word:\n\n")[2].partition("\n`text` instead")[0]
+    example = rules_file.__doc__.partition("word by word:\n\n")[2].partition("\nA deny or ask rule means")[0]
 
     content = read(example)
 
@@ -47,7 +47,6 @@ def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatc
             effect="deny",
             command=("git", "push", "--force"),
             reason="History is shared.",
-            exact=True,
             origin=next(origins),
         ),
         Rule(effect="allow", mcp=("notes", "search"), outside=True, origin=next(origins)),
@@ -118,6 +117,7 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "deny"\nmcp = { server = "" }', "Set mcp to a table"),
         ('effect = "deny"\nmcp = { server = 1 }', "Set mcp to a table"),
         ('effect = "deny"\nenv = ["A"]', "has env, which only an allow rule can have"),
+        ('effect = "deny"\ncommand = ["ls"]\nexact = 1', "has exact = 1. Set exact to true or false"),
         ('effect = "allow"\ntext = "ls"\nenv = ["A"]', "has env without a command"),
         ('effect = "allow"\ncommand = ["ls"]\nenv = ["A-B"]', "has 'A-B' in env"),
         ('effect = "deny"\npattern = "x"', "has an unknown key 'pattern'. Use only below, command, directory, effect"),

@@ -8,7 +8,10 @@ a rule for the first words of a command covers whatever the program does with fu
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def program_name(word: str) -> str:
@@ -51,9 +54,33 @@ _RUNNERS: Final = SHELLS | _names(
 )
 
 
-def runs_others(word: str) -> bool:
+_RUNNING_SUBCOMMANDS: Final = _names(
+    """
+    npm/exec npm/x pnpm/exec pnpm/dlx yarn/exec yarn/dlx uv/run uv/tool uv/pip poetry/run pdm/run hatch/run pipenv/run
+    bundle/exec conda/run docker/run docker/exec podman/run podman/exec docker/compose docker/container kubectl/exec
+    git/submodule git/bisect git/rebase git/filter-branch git/difftool
+    """
+)
+
+_CODE_IN_WORDS: Final = _names("xargs parallel source . eval sed gsed make gmake tar gtar bsdtar rsync alias trap")
+_CODE_IN_OPTIONS_OF_GIT: Final = ("-c", "--c", "-u", "--u", "--rec", "--exe", "-x", "--ext")
+
+
+def runs_words(words: Sequence[str]) -> bool:
     """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
-    return _is_listed(word, _RUNNERS)
+    if _is_listed(words[0], _RUNNERS):
+        return True
+    program = program_name(words[0])
+    return any(f"{program}/{word}" in _RUNNING_SUBCOMMANDS for word in words[1:])
+
+
+def may_run_text(words: Sequence[str]) -> bool:
+    """Whether a program may run what stands somewhere in its words, or what another program tells it."""
+    program = program_name(words[0])
+    if program == "git":
+        return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:])
+    is_told = program in SHELLS and all(word[:1] == "-" for word in words[1:])
+    return program in _CODE_IN_WORDS or is_told
 
 
 def _is_listed(word: str, names: frozenset[str]) -> bool:

@@ -22,13 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.sessions.loose_matching import may_run, possible_commands
+from helmsman.sessions.loose_matching import may_run, possible_commands, runs_literally
 from helmsman.sessions.shell_words import SimpleCommand, parse_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from helmsman.questions import Question, QuestionType, Sandbox
+    from helmsman.sessions.option_effects import Answer
 
 Effect = Literal["allow", "deny", "ask"]
 
@@ -47,7 +48,8 @@ class Rule:
 
     For allow rules only: `outside` answers what may leave the sandbox too, and then `command` are all words of a simple
     command, the first ones only with `prefix`; `paths` are files that a patch may change, `env` variables that may be set
-    before a command. For deny rules only: `exact` compares the words of a command as they stand.
+    before a command. For deny rules only: `exact` means the words as they are written, not all that
+    does the same.
     """
 
     effect: Effect
@@ -116,10 +118,15 @@ class Decision:
 def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Decision:
     """Answer a question from rules alone. Reads the file system (symbolic links), changes nothing, never raises."""
     subject = _Subject(question, workspace)
+    narrowing = [rule for rule in rules.rules if rule.effect != "allow"]
+    answers = [(rule, subject.is_meant_by(rule)) for rule in narrowing]
     for effect in ("deny", "ask"):
-        for rule in rules.rules:
-            if rule.effect == effect and subject.may_be_meant_by(rule):
+        for rule, answer in answers:
+            if rule.effect == effect and answer == "yes":
                 return Decision(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
+    for rule, answer in answers:
+        if answer == "perhaps":
+            return Decision("ask", rule, f"Nobody can tell whether this is what a rule speaks of: {rule.describe()}.")
     decision = _decide_by_allowing(subject, rules)
     if decision.effect == "ask" and rules.problem is not None:
         return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
@@ -164,28 +171,28 @@ class _Subject:
             and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
         )
 
-    def may_be_meant_by(self, rule: Rule) -> bool:
-        """Whether a deny or ask rule might speak of this: in doubt it does."""
+    def is_meant_by(self, rule: Rule) -> Answer:
+        """Whether a deny or ask rule speaks of this."""
         if rule.type not in (None, self.type):
-            return False
+            return "no"
+        answer: Answer = "yes"
         if rule.command is not None or rule.text is not None:
             if self.text is None or (rule.text is not None and rule.text != self.text):
-                return False
-            if rule.command is not None and not self._may_run(rule):
-                return False
+                return "no"
+            if rule.command is not None:
+                answer = self._may_run(rule, rule.command)
         if rule.mcp is not None:
             server, tool = rule.mcp
             if self.type != "mcp_elicitation" or self.server not in (None, server):
-                return False
+                return "no"
             if tool is not None and self.tool not in (None, tool):
-                return False
-        return rule.directory is None or self._may_be_inside(rule, rule.directory)
+                return "no"
+        return answer if rule.directory is None or self._may_be_inside(rule, rule.directory) else "no"
 
-    def _may_run(self, rule: Rule) -> bool:
-        words = rule.command or ()
+    def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Answer:
         if rule.exact:
-            return any(command.words[: len(words)] == words for command in self.commands or ())
-        return may_run(words, self.possible)
+            return "yes" if runs_literally(command, self.possible) else "no"
+        return may_run(command, self.possible)
 
     def _may_be_inside(self, rule: Rule, directory: Path) -> bool:
         places: Iterable[str] | None = self.paths

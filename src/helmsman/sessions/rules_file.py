@@ -28,7 +28,6 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
     effect = "deny"
     command = ["git", "push", "--force"]
     reason = "History is shared."         # Codex is told
-    exact = true                          # these words as they stand, not what they mean
 
     [[rules]]
     effect = "allow"
@@ -43,6 +42,9 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
     [[rules]]
     effect = "deny"
     type = "permission_approval"
+
+A deny or ask rule means what its options do: `git push -f`, `--mirror` and `+HEAD:main` are denied by the one above, and
+what may be one of them for all anyone can tell is asked about. A deny rule with `exact = true` means just its words.
 
 `text` instead of `command` names one whole command exactly as Codex shows it. An allow rule needs a `command`, a `text`,
 an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.

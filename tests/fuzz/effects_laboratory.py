@@ -1,0 +1,205 @@
+"""A place where real programs may do anything: whatever changes outside of the workspace is seen.
+
+    live/work         the workspace; everything in it may have been written by a model
+    live/work/sub     where the model has planted files that run the canary: a repository, a makefile, a script, a `bash`
+    live/outside      what nobody allowed a command to touch; `ran` appears there when the canary has run
+    live/remote.git   what `origin` is; its history and that of the workspace have parted
+    live/home         the home directory, empty but for git's configuration
+
+Commands run bounded in time and file size, without network programs, and as nobody where the tests run as root. Before each
+of them everything is put back.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECONDS: Final = 20
+_FILE_SIZE: Final = 8 << 20
+_NOBODY: Final = 65534
+PLACES: Final = ("work", "outside", "home", "remote.git")
+PROGRAMS: Final = (
+    *(
+        "git",
+        "sed",
+        "make",
+        "tar",
+        "find",
+        "rm",
+        "xargs",
+        "env",
+        "nice",
+        "sh",
+        "bash",
+        "dash",
+        "cat",
+        "ls",
+        "echo",
+        "chmod",
+    ),
+    *("true", "mkdir", "cp", "touch", "mv", "dirname", "gzip", "awk"),
+)
+
+_SETUP: Final = r"""
+set -e
+mkdir -p template/work/sub template/work/tree/deep template/outside/bin template/outside/dir template/home
+cd template
+printf '#!/bin/sh\necho ran >> "$LABORATORY/live/outside/ran"\n' > outside/bin/canary
+chmod +x outside/bin/canary
+echo kept > outside/keep.txt
+echo kept > outside/dir/file
+git config --file home/.gitconfig user.name Somebody
+git config --file home/.gitconfig user.email somebody@example.org
+git config --file home/.gitconfig init.defaultBranch main
+git config --file home/.gitconfig push.default current
+git init -q --bare --template= remote.git
+cd work
+git init -q --template= .
+printf 'one\n' > notes.txt
+printf 'test:\n\t@echo tested\nfresh:\n\t@touch made\n' > Makefile
+printf '#!/bin/sh\necho fine\n' > run.sh
+chmod +x run.sh
+git add . && git commit -qm one
+git remote add origin ../remote.git
+git push -q origin main main:refs/heads/other
+git branch apart && git checkout -q apart && echo x > apart.txt && git add . && git commit -qm apart && git checkout -q main
+echo theirs > theirs.txt && git add . && git commit -qm theirs && git push -q origin main && git reset -q --hard HEAD~1
+echo mine > mine.txt && git add . && git commit -qm mine
+tar cf packed.tar --transform=s/notes/unpacked/ notes.txt
+echo changed >> notes.txt
+echo deep > tree/deep/file && echo untracked > untracked.txt
+# What a model may have planted, everywhere but where the rules' own words would run it.
+C="$LABORATORY/live/outside/bin/canary"
+cd sub
+git init -q --template= . && git config core.fsmonitor "$C"
+printf 'test:\n\t@%s\n' "$C" > Makefile
+printf '#!/bin/sh\nexec %s\n' "$C" > run.sh
+chmod +x run.sh
+cd ..
+for name in git sed make tar find rm bash; do cp sub/run.sh sub/$name; done
+cp sub/run.sh bash
+cp sub/run.sh startup
+printf 'include sub/Makefile\n' > other.mk
+"""
+
+
+class EffectsLaboratory:
+    """Runs commands, one after the other, each in a fresh copy of the same place."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="helmsman-effects-")).resolve()
+        self._as_nobody = os.geteuid() == 0
+        if self._as_nobody:
+            os.chown(self.folder, _NOBODY, _NOBODY)
+        self.live = self.folder / "live"
+        self.work = self.live / "work"
+        self.canary = self.live / "outside" / "bin" / "canary"
+        programs = self.folder / "programs"
+        programs.mkdir()
+        for name in PROGRAMS:
+            if (found := shutil.which(name)) is not None:
+                (programs / name).symlink_to(found)
+        programs.chmod(0o755)
+        self.folder.chmod(0o755)
+        self._env = {
+            "PATH": str(programs),
+            "HOME": str(self.live / "home"),
+            "LABORATORY": str(self.folder),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ALLOW_PROTOCOL": "file",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_EDITOR": "true",
+            "LC_ALL": "C.UTF-8",
+        }
+        setup = self._run(["sh", "-c", _SETUP], self.folder, {"HOME": str(self.folder / "template" / "home")})
+        assert setup.returncode == 0, setup.stderr
+        self._seen: dict[tuple[str, str, Path], set[str]] = {}
+        self._states: dict[str, frozenset[tuple[object, ...]]] = {}
+        self.put_back()
+        self._before = self._outside()
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder)
+
+    def put_back(self) -> None:
+        """Make the place what it was; what nobody has touched stays, for copying takes most of the time."""
+        touched = [place for place in PLACES if self._states.get(place) != _state(self.live / place)]
+        others = {path.name for path in self.live.iterdir()} - {*PLACES} if self.live.exists() else set[str]()
+        if touched or others:
+            copy = "; ".join([f"rm -rf live/{place}; cp -a template/{place} live/{place}" for place in touched])
+            script = f"set -e; mkdir -p live; rm -rf {' '.join(shlex.quote(f'live/{name}') for name in others)}; {copy}"
+            done = self._run(["sh", "-c", script], self.folder, {})
+            assert done.returncode == 0, done.stderr
+            self._states.update({place: _state(self.live / place) for place in touched})
+
+    def run(self, shell: str, script: str, directory: Path) -> int:
+        """Run a script in a fresh copy of the place; its exit status."""
+        self.put_back()
+        try:
+            return self._run([shell, "-c", script], directory, {}).returncode
+        except subprocess.TimeoutExpired:
+            return -1
+
+    def effects(self, shell: str, script: str, directory: Path) -> set[str]:
+        """What a script changes outside of the workspace. What ran once is not run again."""
+        ran = (shell, script, directory)
+        if ran not in self._seen:
+            self.run(*ran)
+            after = self._outside()
+            paths = self._before.keys() | after.keys()
+            self._seen[ran] = {path for path in paths if self._before.get(path) != after.get(path)}
+        return self._seen[ran]
+
+    def git(self, *words: str) -> str:
+        """What git says in the workspace, whatever the last command left of it."""
+        return self._run(["git", *words], self.work, {}).stdout.strip()
+
+    def _run(self, command: list[str], directory: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        command = [shutil.which(command[0], path=self._env["PATH"]) or command[0], *command[1:]]
+        return subprocess.run(
+            command,
+            cwd=directory,
+            env={**self._env, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            start_new_session=True,
+            preexec_fn=_bound,
+            user=_NOBODY if self._as_nobody else None,
+            group=_NOBODY if self._as_nobody else None,
+            extra_groups=[] if self._as_nobody else None,
+        )
+
+    def _outside(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for place in ("outside", "home", "remote.git"):
+            for path in (self.live / place).rglob("*"):
+                if not path.is_dir():
+                    found[str(path.relative_to(self.live))] = path.read_bytes() + path.lstat().st_mode.to_bytes(4)
+        found.update({path.name: b"" for path in self.live.iterdir()})
+        return found
+
+
+def _state(place: Path) -> frozenset[tuple[object, ...]]:
+    """Everything in a place, as far as a change to it would show."""
+    found = ((path, path.lstat()) for path in (place, *place.rglob("*")) if path.is_symlink() or path.exists())
+    return frozenset((path, stat.st_mode, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found)
+
+
+def _bound() -> None:
+    import resource  # there is none where there is no POSIX
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_SIZE, _FILE_SIZE))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
