@@ -79,7 +79,7 @@ async def test_engines_are_shown_and_another_device_gets_a_link(
     await page.until_text(".card", "app-server")
     await page.until_text(".card .pill", "in use")
     await page.click("main .buttons button:first-child")
-    await page.until_text(".device-link", "/login?code=")
+    await page.until_text(".device-link", "/#login=")
     async with chromium.page() as other:
         await other.goto(await page.get("document.querySelector('.device-link code').textContent"))
         await other.until_text("h1", "Nothing waits for you")
@@ -103,9 +103,10 @@ async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
 
 async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: str) -> None:
     async with chromium.page() as page:
-        await page.goto(f"{server}/login?code=wrong")
+        await page.goto(f"{server}/#login=wrong")
         await page.until_text("h1", "Log in")
-        await page.until_text(".login .note", "used or is too old")
+        await page.until_text(".login .note", "was used, is too old")
+        assert await page.get("location.href") == f"{server}/", "no history keeps a code"
         assert await page.get("document.querySelector('#new').checkVisibility()") is False
 
 
