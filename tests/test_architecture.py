@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
@@ -20,14 +20,16 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
-    "patches": {"errors", "repositories"},
+    "git_view": set(),
+    "git": {"errors", "git_view", "repositories", "settings"},
+    "patches": {"errors", "git"},
     "cloud_settings": {"errors", "settings"},
-    "github_guide": {"repositories"},
+    "github_guide": {"errors", "git", "repositories"},
     "settings": {"errors", "repositories"},
     "inputs": {"engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"errors", "file_lock", "repositories", "settings"},
+    "worktrees": {"errors", "file_lock", "git", "repositories", "settings"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.worktrees.git import find_git, shown
+from helmsman.git import find_git, shown
 from helmsman.worktrees.snapshot import scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.worktrees.git import Git
+    from helmsman.git import Git
     from helmsman.worktrees.records import Worktree
 
 FileKind = Literal["added", "deleted", "modified", "renamed", "copied", "mode"]
@@ -98,12 +98,12 @@ def diff(tree: Worktree) -> TreeDiff:
         WorktreeError: The worktree is gone, or git cannot read it.
     """
     check_present(tree)
-    with scratch(tree.own_git, tree.state_dir) as git:
+    with scratch(tree.own_git) as git:
         snapshot = take_snapshot(git)
         return compare(git, tree.base, snapshot.tree, nested=snapshot.nested)
 
 
-def diff_of_directory(directory: Path, since: str | None = None) -> TreeDiff:
+def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path | None = None) -> TreeDiff:
     """What is changed in the repository around a directory since a commit (without one: since the last, so all that is
     not committed). Blocks; call it in a thread.
 
@@ -111,7 +111,7 @@ def diff_of_directory(directory: Path, since: str | None = None) -> TreeDiff:
         InvalidInput: There is no working tree, or no such commit.
         WorktreeError: Git cannot read it.
     """
-    found = find_git(directory)
+    found = find_git(directory, state_dir)
     if found is None:
         raise InvalidInput(
             f"{directory} is not in the working tree of a git repository, so what changed in it is not known. Name one."
