@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.cli.browser import write_redirect
 from helmsman.testing import add, patch, run, say, usage
 from tests.browser.chromium import SECONDS
 
@@ -108,6 +109,23 @@ async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: 
         await page.until_text(".login .note", "was used, is too old")
         assert await page.get("location.href") == f"{server}/", "no history keeps a code"
         assert await page.get("document.querySelector('#new').checkVisibility()") is False
+
+
+async def test_the_file_that_the_browser_is_given_leads_into_the_dashboard(
+    chromium: Chromium, server: str, logins: Logins, tmp_path: Path
+) -> None:
+    """What `helmsman dashboard` does, with the real browser: no secret but in a file of the user's own."""
+    code = logins.new_code()
+    file = write_redirect(f"{server}/", code.value, tmp_path / "state")
+    async with chromium.page() as page:
+        await page.call("Page.navigate", url=file.as_uri())
+        await page.until(f"location.origin === {server!r} && document.querySelector('#live')?.dataset.state === 'live'")
+        assert await page.get("location.href") == f"{server}/"
+        assert not logins.is_waiting(code)
+        assert page.problems == []
+    async with chromium.page() as another:
+        await another.call("Page.navigate", url=file.as_uri())
+        await another.until_text(".login .note", "was used")
 
 
 async def test_the_keys_are_explained(page: Page) -> None:

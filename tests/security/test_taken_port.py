@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN = "the-token-of-this-installation-0123456789"
 HERE, THERE = place("127.0.0.1", 8645), place("127.0.0.1", 8646)
-real_programs = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by"),
-]
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals to end a server by")
 
 
 class Thief:
@@ -104,36 +101,38 @@ async def refusal(asking: AskingForCode, address: str) -> str:
     return error
 
 
-class TestRealPrograms:
-    pytestmark = real_programs
+@pytest.mark.anyio
+@needs_signals
+async def test_who_has_taken_the_port_is_told_nothing(asking: AskingForCode) -> None:
+    token = http_token(asking.state_dir)
+    async with listening(thief := Thief()) as address:
+        assert "Nothing secret was sent" in await refusal(asking, address)
+    assert thief.heard.count(b"POST ") == 1
+    (sent,) = [json.loads(thief.heard.partition(b"\r\n\r\n")[2])]
+    assert list(sent) == ["nonce"]
+    assert token.encode() not in thief.heard
+    assert b"authorization" not in thief.heard.lower()
 
-    async def test_who_has_taken_the_port_is_told_nothing(self, asking: AskingForCode) -> None:
-        token = http_token(asking.state_dir)
-        async with listening(thief := Thief()) as address:
+
+@pytest.mark.anyio
+@needs_signals
+async def test_who_passes_everything_on_to_the_real_server_gains_nothing(
+    asking: AskingForCode, codex_home: CodexHome, codex_binary: Path, git_repo: Path
+) -> None:
+    async with Serving.on(codex_home, codex_binary, git_repo).over_http() as real:
+        port = httpx2.URL(real.url).port
+        assert port is not None
+        async with listening(thief := Relay(port)) as address:
             assert "Nothing secret was sent" in await refusal(asking, address)
+        assert b" 200 " in thief.answers, "the real server has given its proof, for its own port"
         assert thief.heard.count(b"POST ") == 1
-        (sent,) = [json.loads(thief.heard.partition(b"\r\n\r\n")[2])]
-        assert list(sent) == ["nonce"]
-        assert token.encode() not in thief.heard
-        assert b"authorization" not in thief.heard.lower()
-
-    async def test_who_passes_everything_on_to_the_real_server_gains_nothing(
-        self, asking: AskingForCode, codex_home: CodexHome, codex_binary: Path, git_repo: Path
-    ) -> None:
-        async with Serving.on(codex_home, codex_binary, git_repo).over_http() as real:
-            port = httpx2.URL(real.url).port
-            assert port is not None
-            async with listening(thief := Relay(port)) as address:
-                assert "Nothing secret was sent" in await refusal(asking, address)
-            assert b" 200 " in thief.answers, "the real server has given its proof, for its own port"
-            assert thief.heard.count(b"POST ") == 1
-            assert real.token.encode() not in thief.heard
-            # What he has is no way in: neither the proof of the server nor what the client sent.
-            challenge = json.loads(thief.answers.partition(b"\r\n\r\n")[2])
-            nonce = json.loads(thief.heard.partition(b"\r\n\r\n")[2])["nonce"]
-            async with httpx2.AsyncClient(timeout=SECONDS, headers={"X-Helmsman": "1"}) as http:
-                tried = await http.post(real.url.replace("/mcp", "/api/proof/code"), json={"nonce": nonce, **challenge})
-            assert (tried.status_code, tried.json()["code"]) == (401, "wrong_proof")
+        assert real.token.encode() not in thief.heard
+        # What he has is no way in: neither the proof of the server nor what the client sent.
+        challenge = json.loads(thief.answers.partition(b"\r\n\r\n")[2])
+        nonce = json.loads(thief.heard.partition(b"\r\n\r\n")[2])["nonce"]
+        async with httpx2.AsyncClient(timeout=SECONDS, headers={"X-Helmsman": "1"}) as http:
+            tried = await http.post(real.url.replace("/mcp", "/api/proof/code"), json={"nonce": nonce, **challenge})
+        assert (tried.status_code, tried.json()["code"]) == (401, "wrong_proof")
 
 
 # --- the proof by itself ---------------------------------------------------------------------------------------------
