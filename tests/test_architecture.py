@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,16 @@ def test_nothing_below_the_front_doors_imports_one() -> None:
         part for part, file in parts() if part not in FRONT_DOORS and part != "__init__" and imports(file) & FRONT_DOORS
     }
     assert guilty == set()
+
+
+def test_git_is_started_in_one_place() -> None:
+    """The one that keeps it from running what a repository names. The doctor asks for its version only."""
+    starting = {
+        str(file.relative_to(SOURCE))
+        for _, file in parts()
+        if re.search(r"""which\("git"\)|\["git",""", file.read_text("utf-8"))
+    }
+    assert starting == {"git.py", "cli/place_checks.py", "testing/repository.py", "sessions/rules_file.py"}
 
 
 def test_no_file_is_two_things() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hmac
 import re
+import shutil
+import ssl
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -60,10 +62,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(helm: Helmsman) -> AsyncIterator[Server]:
+async def serving(helm: Helmsman, options: HttpOptions | None = None) -> AsyncIterator[Server]:
     addresses: list[str] = []
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_http, helm, HttpOptions(), lambda address, _: addresses.append(address))
+        tasks.start_soon(serve_http, helm, options or HttpOptions(), lambda address, _: addresses.append(address))
         with anyio.fail_after(SECONDS):
             while not addresses:
                 await anyio.sleep(0.01)
@@ -233,6 +235,28 @@ async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm:
             async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm)) as client:
                 assert (await client.get(server.url.replace("/mcp", "/api/tasks"))).status_code == 200
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+async def test_silent_connections_lock_nobody_out_before_tls_either(helm: Helmsman, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]
+    await anyio.run_process([*make, *names])
+    options = HttpOptions(tls_certificate=certificate, tls_key=key)
+    trust = ssl.create_default_context(cafile=str(certificate))
+    async with serving(helm, options) as server, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(await server.connect())
+        for number in range(100):
+            stream = await stack.enter_async_context(await server.connect())
+            if number % 2:
+                await stream.send(b"\x16\x03\x01")  # the beginning of TLS
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm), verify=trust) as client:
+            assert (await client.get(server.url.replace("/mcp", "/api/overview"))).status_code == 200
+        assert await everything(first) == b"", "the oldest has made room"
+        async with await server.connect() as plain:
+            await plain.send(server.head("GET", "/"))
+            assert b"200" not in await everything(plain)
 
 
 async def test_members_stay_while_strangers_come_and_go(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:

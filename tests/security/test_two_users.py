@@ -29,10 +29,12 @@ from helmsman import Helmsman
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.codex.detached import stop_engine
 from helmsman.codex.engine_records import read_records
+from helmsman.codex.transports import listeners_uids, open_remote
+from helmsman.errors import EngineLost
 from helmsman.mcp.http import http_token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
@@ -99,7 +101,10 @@ while True:
     client.settimeout(5)
     try:
         while not heard.endswith(b"}"):
-            heard += client.recv(65536)
+            chunk = client.recv(65536)
+            if not chunk:
+                break
+            heard += chunk
     except OSError:
         pass
     client.sendall(f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(answer)}\\r\\n\\r\\n{answer}".encode())
@@ -249,33 +254,50 @@ def test_a_browser_that_cannot_read_the_file_is_not_given_it(
     assert reads_files() is reads
 
 
+@contextmanager
+def thief() -> Iterator[tuple[int, Callable[[], Any]]]:
+    """The other user listens on a port: which, and what he was told by the next client."""
+    with subprocess.Popen(as_nobody(LISTEN), stdout=subprocess.PIPE, cwd="/", start_new_session=True) as listening:
+        assert listening.stdout is not None
+        heard = listening.stdout
+        try:
+            yield int(heard.readline()), lambda: json.loads(heard.readline())
+        finally:
+            listening.kill()
+
+
 def test_who_has_taken_the_port_first_is_told_nothing(env: dict[str, str], reachable: Path) -> None:
     token = http_token(reachable / "state")
-    with subprocess.Popen(as_nobody(LISTEN), stdout=subprocess.PIPE, cwd="/", start_new_session=True) as thief:
-        try:
-            assert thief.stdout is not None
-            port = int(thief.stdout.readline())
-            said = ""
-            for arguments in (("--port", str(port)), ("--server", f"http://127.0.0.1:{port}")):
-                done = subprocess.run(
-                    dashboard("--no-open", *arguments),
-                    env=env,
-                    cwd=reachable,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    encoding="utf-8",
-                    timeout=SECONDS,
-                    check=False,
-                )
-                assert done.returncode == 2, done.stderr
-                said = done.stderr
-            assert "Nothing secret was sent" in said
-            heard = json.loads(thief.stdout.readline())
-        finally:
-            thief.kill()
+    with thief() as (port, told):
+        said = ""
+        for arguments in (("--port", str(port)), ("--server", f"http://127.0.0.1:{port}")):
+            done = subprocess.run(
+                dashboard("--no-open", *arguments),
+                env=env,
+                cwd=reachable,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=SECONDS,
+                check=False,
+            )
+            assert done.returncode == 2, done.stderr
+            said = done.stderr
+        assert "Nothing secret was sent" in said
+        heard = told()
     assert heard.startswith("POST /api/proof HTTP/1.1")
     assert list(json.loads(heard.partition("\r\n\r\n")[2])) == ["nonce"]
     assert token not in heard
+
+
+@pytest.mark.anyio
+async def test_an_engine_whose_port_another_user_has_taken_is_not_sent_the_token() -> None:
+    with thief() as (port, told):
+        assert listeners_uids(port) == {NOBODY}
+        with pytest.raises(EngineLost, match="belongs to another user"):
+            async with open_remote(f"ws://127.0.0.1:{port}", token="the-engines-token"):
+                pass
+        assert await anyio.to_thread.run_sync(told) == ""
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import socket
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -58,8 +59,8 @@ class HttpOptions:
     tls_key: Path | None = None
     allow_plain_http: bool = False
 
-    def check(self) -> None:
-        """Refuse to be reachable from elsewhere without TLS, unless that was asked for in so many words.
+    def check(self) -> ssl.SSLContext | None:
+        """What TLS is spoken with. Refuses to be reachable from elsewhere without, unless that was asked for outright.
 
         Raises:
             InvalidSetting: It would be, or the certificate cannot be used.
@@ -71,14 +72,17 @@ class HttpOptions:
                 f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
                 "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
             )
-        if self.tls_certificate is not None:
-            try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_certificate, self.tls_key)
-            except (OSError, ssl.SSLError) as error:
-                raise InvalidSetting(
-                    f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
-                    "certificate and its own key, both as PEM files."
-                ) from error
+        if self.tls_certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSetting(
+                f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
+                "certificate and its own key, both as PEM files."
+            ) from error
+        return context
 
     def answers_to(self, host: str | None) -> bool:
         """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
@@ -197,26 +201,29 @@ async def serve_http(
     """
     import uvicorn
 
-    from helmsman.mcp.http_limits import ACCEPTED_AT_ONCE, BoundedBody, BoundedConnection
+    from helmsman.mcp.http_limits import ACCEPTED_AT_ONCE, BoundedBody, BoundedConnection, TlsDoor
 
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # they belong to the command, which has Codex to end as well
 
-    options.check()
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listener in sockets or ():
+                listener.listen()  # few are accepted in one turn, but many may wait for theirs
+
+    tls = options.check()
     token = http_token(helm.settings.state_dir)
     app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins)))
     with _listener(options) as listener:
         config = uvicorn.Config(
             app,
-            http=BoundedConnection,
+            http=BoundedConnection if tls is None else partial(TlsDoor, tls),  # type: ignore[arg-type]
             log_config=None,
             access_log=False,
             ws="none",
             backlog=ACCEPTED_AT_ONCE,
-            ssl_certfile=options.tls_certificate,
-            ssl_keyfile=options.tls_key,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )

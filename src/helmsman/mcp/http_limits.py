@@ -8,6 +8,7 @@ has been silent longest makes room for the next: whoever has something to say, s
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    import asyncio
+    import ssl
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
@@ -57,6 +58,7 @@ class BoundedConnection(H11Protocol):
     """A connection that has to say who it is, on a server with room for so many."""
 
     _due: asyncio.TimerHandle | None = None
+    _opened: asyncio.Transport
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -65,7 +67,14 @@ class BoundedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.enter(transport)
+
+    def enter(self, transport: asyncio.Transport) -> None:
+        """Take a stranger's place, unless it has one since before TLS was agreed on."""
         strangers = self._pools.strangers
+        if self in strangers:
+            return
+        self._opened = transport
         if len(strangers) >= MAX_STRANGERS:
             log.warning(
                 "more than %d connections that have not said who they are: the oldest was closed", MAX_STRANGERS
@@ -104,7 +113,7 @@ class BoundedConnection(H11Protocol):
     def end(self) -> None:
         """Close it, whatever it is in the middle of."""
         self._leave()
-        self.transport.abort()
+        self._opened.abort()
 
     def _leave(self) -> None:
         self._head_came()
@@ -115,6 +124,42 @@ class BoundedConnection(H11Protocol):
         if self._due is not None:
             self._due.cancel()
             self._due = None
+
+
+class TlsDoor(asyncio.Protocol):
+    """Agrees on TLS with whoever has connected, as a stranger: asyncio itself keeps a silent one for a minute, uncounted."""
+
+    def __init__(self, context: ssl.SSLContext, **options: Any) -> None:
+        self._context = context
+        self._connection = BoundedConnection(**options)
+        self._agreeing: asyncio.Task[None] | None = None
+        self._early = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        opened = cast("asyncio.Transport", transport)
+        opened.pause_reading()  # the first words are for TLS
+        self._connection.enter(opened)
+        self._agreeing = asyncio.get_running_loop().create_task(self._agree(opened))
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data  # between the end of the handshake and our hearing of it
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.end()
+
+    async def _agree(self, opened: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            agreed = await loop.start_tls(opened, self, self._context, server_side=True)
+        except (OSError, EOFError):  # no TLS, or nobody there any more
+            agreed = None
+        if agreed is None or agreed.is_closing():
+            self._connection.end()
+            return
+        agreed.set_protocol(self._connection)
+        self._connection.connection_made(agreed)
+        if self._early:
+            self._connection.data_received(self._early)
 
 
 class _NoConnection:
