@@ -24,7 +24,7 @@ from tests.browser.chromium import find_chromium, running_chromium
 
 from helmsman import Helmsman, load_settings
 from helmsman.concurrency import background_tasks
-from helmsman.mcp.http import MCP_PATH, HttpOptions, http_token, serve_http
+from helmsman.mcp.http import MCP_PATH, HttpOptions, serve_http
 from helmsman.testing import (
     Gate,
     HomeTemplates,
@@ -166,7 +166,7 @@ async def play(folder: Path, stack: AsyncExitStack) -> tuple[Stage, Gate]:
     )
     await settled(changelog)
 
-    logins = Logins(http_token(settings.state_dir), secure=False)
+    logins = Logins(secure=False)
     tasks = await stack.enter_async_context(background_tasks())
     listening = anyio.Event()
     address: list[str] = []

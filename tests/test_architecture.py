@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git"}
 BASE |= {"shown_text", "question_text", "unified_diff"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -26,14 +27,16 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
-    "patches": {"errors", "repositories"},
+    "git_view": set(),
+    "git": {"errors", "git_view", "repositories", "settings"},
+    "patches": {"errors", "git"},
     "cloud_settings": {"errors", "settings"},
-    "github_guide": {"repositories"},
+    "github_guide": {"errors", "git", "repositories"},
     "settings": {"errors", "repositories"},
     "inputs": {"engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"errors", "file_lock", "repositories", "settings", "unified_diff"},
+    "worktrees": {"errors", "file_lock", "git", "repositories", "settings", "unified_diff"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,
@@ -103,6 +106,16 @@ def test_nothing_below_the_front_doors_imports_one() -> None:
         part for part, file in parts() if part not in FRONT_DOORS and part != "__init__" and imports(file) & FRONT_DOORS
     }
     assert guilty == set()
+
+
+def test_git_is_started_in_one_place() -> None:
+    """The one that keeps it from running what a repository names. The doctor asks for its version only."""
+    starting = {
+        str(file.relative_to(SOURCE))
+        for _, file in parts()
+        if re.search(r"""which\("git"\)|\["git",""", file.read_text("utf-8"))
+    }
+    assert starting == {"git.py", "cli/place_checks.py", "testing/repository.py", "sessions/rules_file.py"}
 
 
 def test_no_file_is_two_things() -> None:

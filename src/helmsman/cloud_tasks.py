@@ -176,7 +176,13 @@ class CloudTasks:
             ApplyConflict: The change does not fit; the tree is as it was.
         """
         client = await self.client()
-        return await client.apply(self._external_id(task), directory, attempt=attempt, allow_dirty=allow_dirty)
+        return await client.apply(
+            self._external_id(task),
+            directory,
+            attempt=attempt,
+            allow_dirty=allow_dirty,
+            state_dir=self._helm.settings.state_dir,
+        )
 
     async def cannot_cancel(self, task: Task) -> str:
         """Why a cancel does nothing, and where the task can be cancelled."""

@@ -7,18 +7,20 @@ done, or cannot be seen from here. It asks no network and changes nothing.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.errors import HelmsmanError, WorktreeError
+from helmsman.git import find_git
 from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from helmsman.git import Git
 
 StepState = Literal["done", "todo", "unseen"]
 """`unseen` is what only the person can know: it is not on this machine."""
@@ -26,7 +28,6 @@ StepState = Literal["done", "todo", "unseen"]
 CODEX_PAGE: Final = "https://chatgpt.com/codex"
 ENVIRONMENTS_PAGE: Final = "https://chatgpt.com/codex/settings/environments"
 _GITHUB_HOSTS: Final = frozenset({"github.com", "www.github.com", "ssh.github.com"})
-_GIT_SECONDS: Final = 10
 _FILE_LIMIT: Final = 256 * 1024
 
 _SETUP_FAMILIES: Final[tuple[tuple[tuple[str, str], ...], ...]] = (
@@ -88,17 +89,18 @@ class Guide:
     setup_script: str | None = None
 
 
-def github_guide(directory: Path, *, environments: Iterable[str] = ()) -> Guide:
+def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path | None = None) -> Guide:
     """The guide for the repository around a directory. Blocks (it runs git); call it in a thread. Never raises.
 
     Args:
         directory: Any directory, also one outside of a repository.
         environments: The names of the cloud environments that are known.
+        state_dir: The state directory, where it is not the usual one.
     """
     directory = directory.absolute()
     root = repository_root(directory)
     place = root or directory
-    local = _Local.of(root)
+    local = _look(root, state_dir)
     workflows = _workflows(place)
     script = setup_script(place)
     steps = (
@@ -141,37 +143,55 @@ class _Local:
     unpushed: int = 0
     uncommitted: int = 0
 
-    @classmethod
-    def of(cls, root: Path | None) -> _Local:
-        if root is None:
-            return cls()
-        remote, url = _chosen_remote(root)
-        host, path = _host_and_path(url) if url else (None, None)
-        branch = _git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-        head = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{remote}/HEAD") if remote else None
-        pushed = f"refs/remotes/{remote}/{branch}"
-        is_pushed = bool(remote and branch and _git(root, "rev-parse", "--verify", "--quiet", pushed))
-        unpushed = _git(root, "rev-list", "--count", f"{pushed}..HEAD") if is_pushed else None
-        status = _git(root, "status", "--porcelain", "--untracked-files=normal") or ""
-        return cls(
-            root=root,
-            has_commit=_git(root, "rev-parse", "--verify", "--quiet", "HEAD") is not None,
-            branch=branch,
-            remote=remote,
-            url=url,
-            host=host,
-            github_name=path if host in _GITHUB_HOSTS else None,
-            default_branch=head.partition("/")[2] if head else _likely_default(root, branch),
-            is_pushed=is_pushed,
-            unpushed=int(unpushed) if unpushed else 0,
-            uncommitted=len(status.splitlines()),
-        )
+
+def _look(root: Path | None, state_dir: Path | None) -> _Local:
+    """What git says; without it, that there is a repository is all that is known."""
+    if root is None:
+        return _Local()
+    try:
+        found = find_git(root, state_dir)
+        if found is None:
+            return _Local(root=root)
+        with found.viewed() as git:
+            return _ask(git, root)
+    except HelmsmanError:
+        return _Local(root=root)
 
 
-def _chosen_remote(root: Path) -> tuple[str | None, str | None]:
+def _ask(git: Git, root: Path) -> _Local:
+    remote, url = _chosen_remote(git)
+    host, path = _host_and_path(url) if url else (None, None)
+    branch = git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+    head = git.ask("symbolic-ref", "--quiet", "--short", f"refs/remotes/{remote}/HEAD") if remote else None
+    pushed = f"refs/remotes/{remote}/{branch}"
+    is_pushed = bool(remote and branch and git.has(pushed))
+    unpushed = git.ask("rev-list", "--count", f"{pushed}..HEAD") if is_pushed else None
+    return _Local(
+        root=root,
+        has_commit=git.has("HEAD"),
+        branch=branch,
+        remote=remote,
+        url=url,
+        host=host,
+        github_name=path if host in _GITHUB_HOSTS else None,
+        default_branch=head.partition("/")[2] if head else _likely_default(git, branch),
+        is_pushed=is_pushed,
+        unpushed=int(unpushed) if unpushed else 0,
+        uncommitted=_count_uncommitted(git),
+    )
+
+
+def _count_uncommitted(git: Git) -> int:
+    try:
+        return len((git.ask("status", "--porcelain", "--untracked-files=normal") or "").splitlines())
+    except WorktreeError:  # a file needs a filter that is not run
+        return 0
+
+
+def _chosen_remote(git: Git) -> tuple[str | None, str | None]:
     """The remote that counts: one on GitHub before another, `origin` before others. Its URL is without a login."""
-    names = (_git(root, "remote") or "").splitlines()
-    found = [(name, _without_login(url)) for name in names if (url := _git(root, "remote", "get-url", name))]
+    names = (git.ask("remote") or "").splitlines()
+    found = [(name, _without_login(url)) for name in names if (url := git.ask("remote", "get-url", name))]
     found.sort(key=lambda entry: (_host_and_path(entry[1])[0] not in _GITHUB_HOSTS, entry[0] != "origin"))
     return found[0] if found else (None, None)
 
@@ -190,32 +210,12 @@ def _host_and_path(url: str) -> tuple[str | None, str | None]:
     return found["host"].lower(), found["path"].strip("/").removesuffix(".git")
 
 
-def _likely_default(root: Path, branch: str | None) -> str | None:
+def _likely_default(git: Git, branch: str | None) -> str | None:
     """Without a word from the remote: a branch with one of the usual names, else the one that is checked out."""
     for name in ("main", "master"):
-        if _git(root, "rev-parse", "--verify", "--quiet", f"refs/heads/{name}"):
+        if git.has(f"refs/heads/{name}"):
             return name
     return branch
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, or None when it has nothing to say. The repository's own programs are not run."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments],
-            cwd=root,
-            env=env | {"GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def _workflows(place: Path) -> tuple[tuple[str, bool], ...]:

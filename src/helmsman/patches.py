@@ -5,29 +5,28 @@ made from. What comes out fits HEAD exactly, names every file it touches, and on
 where nothing uncommitted may be in its way. A conflict is therefore found before anything is touched, and a failure to
 write (a full disk, a file one may not replace) puts back what was there.
 
-The change is left in the working tree unstaged, as if a person had typed it. The repository's hooks are not run.
+The change is left in the working tree unstaged, as if a person had typed it. No program of the repository is run.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.errors import ApplyConflict, DirtyTree, HelmsmanError, InvalidInput
-from helmsman.repositories import repository_root
+from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput
+from helmsman.git import find_git
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_GIT_SECONDS: Final = 120
-_NO_PROGRAMS_OF_THE_REPOSITORY: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+    from helmsman.git import Git
+
+_ANY: Final = range(256)
 _NAMED_FILES: Final = 10
 """So many files are named in a message; `details` has all of them."""
 
@@ -46,26 +45,35 @@ class AppliedPatch:
     three_way: bool
 
 
-def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False) -> AppliedPatch:
+def apply_patch(
+    directory: Path, diff: str, *, allow_dirty: bool = False, state_dir: Path | None = None
+) -> AppliedPatch:
     """Bring a diff into the working tree around `directory`. Blocks; call it in a thread.
 
     Args:
         directory: Any directory of the repository; the paths in the diff begin at the repository's root.
         diff: A unified diff as git makes it.
         allow_dirty: Go on where there are uncommitted changes, as long as they are in other files.
+        state_dir: The state directory, where it is not the usual one.
 
     Raises:
-        InvalidInput: There is no repository, or no commit in it, or no git.
+        InvalidInput: There is no repository, or no commit in it.
+        WorktreeError: Git cannot be run, or refuses.
         DirtyTree: There are uncommitted changes (or untracked files), and `allow_dirty` is not set.
         ApplyConflict: The diff does not fit. Nothing was touched.
     """
-    root = repository_root(directory.absolute())
-    if root is None:
+    found = find_git(directory.absolute(), state_dir)
+    if found is None:
         raise InvalidInput(f"{directory} is not in a git repository. Name a directory of the repository.")
-    git = _Git(root)
-    if git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").returncode:
+    with found.viewed() as git:
+        return _apply(git, diff, allow_dirty=allow_dirty)
+
+
+def _apply(git: Git, diff: str, *, allow_dirty: bool) -> AppliedPatch:
+    root = git.work_tree
+    if not git.has("HEAD^{commit}"):
         raise InvalidInput(f"The repository {root} has no commit yet, so nothing can be applied. Commit first.")
-    dirty = git.uncommitted_files()
+    dirty = _uncommitted_files(git)
     if dirty and not allow_dirty:
         raise DirtyTree(
             f"The working tree {root} has uncommitted changes: {_named(dirty)}. Commit or stash them, or allow a dirty "
@@ -74,8 +82,8 @@ def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False) -> App
         )
     # A person's editor may have removed the last newline of a diff, and git takes such a diff for a damaged one.
     patch = diff if diff.endswith("\n") else diff + "\n"
-    with tempfile.TemporaryDirectory(prefix="helmsman-apply-") as scratch:
-        fitted = _fitted_to_head(_Git(root, index=Path(scratch) / "index"), patch)
+    with tempfile.TemporaryDirectory(prefix="helmsman-apply-", dir=git.place) as scratch:
+        fitted = _fitted_to_head(replace(git, index=Path(scratch) / "index"), patch)
     overlapping = [file for file in fitted.files if file in set(dirty)]
     if overlapping:
         raise ApplyConflict(
@@ -97,32 +105,34 @@ class _Fitted:
     three_way: bool
 
 
-def _fitted_to_head(git: _Git, patch: str) -> _Fitted:
+def _fitted_to_head(git: Git, patch: str) -> _Fitted:
     """Work out the change in an index of its own."""
-    git.must("read-tree", "HEAD")
+    git.run("read-tree", "HEAD")
     content = patch.encode("utf-8", "surrogateescape")
-    plain = git.run("apply", "--cached", "--whitespace=nowarn", input=content)
-    if plain.returncode:
-        git.must("read-tree", "HEAD")
-        merged = git.run("apply", "--cached", "--3way", "--whitespace=nowarn", input=content)
-        if merged.returncode:
-            raise _conflict(git, plain.stderr, content)
-    tree = git.must("write-tree").decode().strip()
+    plain = git.run("apply", "--cached", "--whitespace=nowarn", stdin=content, accept=_ANY)
+    if plain.code:
+        git.run("read-tree", "HEAD")
+        merged = git.run("apply", "--cached", "--3way", "--whitespace=nowarn", stdin=content, accept=_ANY)
+        if merged.code:
+            raise _conflict(git, plain.complaint, content)
+    tree = git.text("write-tree")
     changes = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "HEAD", tree)
-    names = git.must(*changes[:2], "--name-only", "-z", *changes[2:])
+    names = git.run(*changes[:2], "--name-only", "-z", *changes[2:]).output
     return _Fitted(
-        patch=git.must(*changes[:2], "-p", "--binary", "--full-index", *changes[2:]),
+        patch=git.run(*changes[:2], "-p", "--binary", "--full-index", *changes[2:]).output,
         files=tuple(os.fsdecode(name) for name in names.split(b"\0") if name),
-        three_way=plain.returncode != 0,
+        three_way=plain.code != 0,
     )
 
 
-def _conflict(git: _Git, complaint: bytes, content: bytes) -> ApplyConflict:
+def _conflict(git: Git, complaint: bytes, content: bytes) -> ApplyConflict:
     """Why it does not fit: files that merged with conflicts, else those git complains about."""
     said = complaint.decode("utf-8", "replace").strip()
-    unmerged = [os.fsdecode(line.partition(b"\t")[2]) for line in git.must("ls-files", "-u", "-z").split(b"\0") if line]
-    git.must("read-tree", "HEAD")
-    if git.run("apply", "--cached", "--check", "--reverse", input=content).returncode == 0:
+    unmerged = [
+        os.fsdecode(line.partition(b"\t")[2]) for line in git.run("ls-files", "-u", "-z").output.split(b"\0") if line
+    ]
+    git.run("read-tree", "HEAD")
+    if git.run("apply", "--cached", "--check", "--reverse", stdin=content, accept=_ANY).code == 0:
         return ApplyConflict(
             "The change is in this tree already; nothing was touched. There is nothing to do.", said=said
         )
@@ -137,14 +147,14 @@ def _conflict(git: _Git, complaint: bytes, content: bytes) -> ApplyConflict:
     )
 
 
-def _write(git: _Git, root: Path, fitted: _Fitted) -> None:
+def _write(git: Git, root: Path, fitted: _Fitted) -> None:
     """Write the change to the working tree; if that fails half-way, put back what was there."""
     before = [_Kept.of(root / file) for file in fitted.files]
-    done = git.run("apply", "--whitespace=nowarn", input=fitted.patch)
-    if done.returncode:
+    done = git.run("apply", "--whitespace=nowarn", stdin=fitted.patch, accept=_ANY)
+    if done.code:
         for kept in before:
             kept.restore()
-        said = done.stderr.decode("utf-8", "replace").strip()
+        said = done.complaint.decode("utf-8", "replace").strip()
         refused = list(dict.fromkeys(found["hunk"] or found["file"] for found in _COMPLAINT.finditer(said)))
         raise ApplyConflict(
             f"The change could not be written to {root}: {_named(refused) or said}. The tree is as it was. Move those "
@@ -185,48 +195,10 @@ class _Kept:
             self.path.chmod(self.mode)
 
 
-class _Git:
-    """Git in one repository, with its index or with another one."""
-
-    def __init__(self, root: Path, index: Path | None = None) -> None:
-        program = shutil.which("git")
-        if program is None:
-            raise InvalidInput("There is no git on PATH, and applying a change needs it. Install git.")
-        self._start = [program, *_NO_PROGRAMS_OF_THE_REPOSITORY]
-        self._root = root
-        # Whoever started us may stand in a git hook, whose variables name another repository.
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        self._env |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-        if index is not None:
-            self._env["GIT_INDEX_FILE"] = str(index)
-
-    def run(self, *arguments: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:  # noqa: A002
-        try:
-            return subprocess.run(
-                [*self._start, *arguments],
-                cwd=self._root,
-                env=self._env,
-                input=input,
-                capture_output=True,
-                timeout=_GIT_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise HelmsmanError(
-                f"git {arguments[0]} could not be run: {error}. Try it by hand in {self._root}."
-            ) from error
-
-    def must(self, *arguments: str) -> bytes:
-        done = self.run(*arguments)
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
-            raise HelmsmanError(f"git {arguments[0]} failed: {said}. Try it by hand in {self._root}.")
-        return done.stdout
-
-    def uncommitted_files(self) -> list[str]:
-        """What is changed, staged or untracked; a renamed file with both its names."""
-        shown = self.must("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
-        return [os.fsdecode(entry[3:]) for entry in shown.split(b"\0") if entry]
+def _uncommitted_files(git: Git) -> list[str]:
+    """What is changed, staged or untracked; a renamed file with both its names."""
+    shown = git.run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames").output
+    return [os.fsdecode(entry[3:]) for entry in shown.split(b"\0") if entry]
 
 
 def _shown(files: Iterable[str]) -> list[str]:

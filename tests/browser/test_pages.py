@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.cli.browser import write_redirect
 from helmsman.testing import add, patch, run, say, usage
 from tests.browser.chromium import SECONDS
 
@@ -79,7 +80,7 @@ async def test_engines_are_shown_and_another_device_gets_a_link(
     await page.until_text(".card", "app-server")
     await page.until_text(".card .pill", "in use")
     await page.click("main .buttons button:first-child")
-    await page.until_text(".device-link", "/login?code=")
+    await page.until_text(".device-link", "/#login=")
     async with chromium.page() as other:
         await other.goto(await page.get("document.querySelector('.device-link code').textContent"))
         await other.until_text("h1", "Nothing waits for you")
@@ -103,10 +104,28 @@ async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
 
 async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: str) -> None:
     async with chromium.page() as page:
-        await page.goto(f"{server}/login?code=wrong")
+        await page.goto(f"{server}/#login=wrong")
         await page.until_text("h1", "Log in")
-        await page.until_text(".login .note", "used or is too old")
+        await page.until_text(".login .note", "was used, is too old")
+        assert await page.get("location.href") == f"{server}/", "no history keeps a code"
         assert await page.get("document.querySelector('#new').checkVisibility()") is False
+
+
+async def test_the_file_that_the_browser_is_given_leads_into_the_dashboard(
+    chromium: Chromium, server: str, logins: Logins, tmp_path: Path
+) -> None:
+    """What `helmsman dashboard` does, with the real browser: no secret but in a file of the user's own."""
+    code = logins.new_code()
+    file = write_redirect(f"{server}/", code.value, tmp_path / "state")
+    async with chromium.page() as page:
+        await page.call("Page.navigate", url=file.as_uri())
+        await page.until(f"location.origin === {server!r} && document.querySelector('#live')?.dataset.state === 'live'")
+        assert await page.get("location.href") == f"{server}/"
+        assert not logins.is_waiting(code)
+        assert page.problems == []
+    async with chromium.page() as another:
+        await another.call("Page.navigate", url=file.as_uri())
+        await another.until_text(".login .note", "was used")
 
 
 async def test_the_keys_are_explained(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""`helmsman dashboard`: its link lets one in, once, and it ends as a server does."""
+"""`helmsman dashboard`: its code lets one in, once, and it ends as a server does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman.cli import dashboard
+from helmsman.cli import browser, dashboard
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.testing import CodexHome
+    from tests.clients.server_process import ServerProcess
 
 pytestmark = [
     pytest.mark.anyio,
@@ -39,47 +40,59 @@ def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Servin
     return ServingDashboard.on(codex_home, codex_binary, git_repo)
 
 
-async def test_the_printed_link_lets_one_in_once(serving: ServingDashboard) -> None:
+async def printed(server: ServerProcess) -> tuple[str, str]:
+    """The page's address and the code."""
+    with anyio.fail_after(SECONDS):
+        address = (await server.stdout.receive_until(b"\n", 1000)).decode()
+        code = (await server.stdout.receive_until(b"\n", 1000)).decode()
+    return address.rstrip("/"), code.removeprefix("Code: ").partition(" ")[0]
+
+
+async def log_in(http: httpx2.AsyncClient, page: str, code: str) -> int:
+    return (await http.post(f"{page}/api/login", json={"code": code}, headers={"X-Helmsman": "1"})).status_code
+
+
+async def test_the_printed_code_lets_one_in_once(serving: ServingDashboard) -> None:
     async with serving.started("--port", "0") as server:
-        with anyio.fail_after(SECONDS):
-            link = (await server.stdout.receive_until(b"\n", 1000)).decode()
-        assert link.startswith("http://127.0.0.1:")
+        page, code = await printed(server)
+        assert page.startswith("http://127.0.0.1:")
+        assert code not in page
         async with httpx2.AsyncClient(timeout=SECONDS) as http:
-            assert (await http.get(link)).headers["location"] == "/"
-            base = link.partition("/login")[0]
-            assert (await http.get(f"{base}/api/overview")).status_code == 200
-            assert (await http.post(f"{base}/mcp", content=b"{}")).status_code == 401
+            assert await log_in(http, page, code) == 200
+            assert (await http.get(f"{page}/api/overview")).status_code == 200
+            assert (await http.post(f"{page}/mcp", content=b"{}")).status_code == 401
             http.cookies.clear()
-            assert (await http.get(link)).headers["location"] == "/?login=failed"
+            assert await log_in(http, page, code) == 401
         assert await server.end_by(signal.SIGINT) == 130
-    (line,) = server.errors
-    assert "good once" in line
+    assert len(server.errors) == 1, server.errors
 
 
 async def test_a_signal_ends_it_quietly_while_a_browser_listens(serving: ServingDashboard) -> None:
     async with serving.started("--port", "0") as server:
-        with anyio.fail_after(SECONDS):
-            link = (await server.stdout.receive_until(b"\n", 1000)).decode()
+        page, code = await printed(server)
         async with httpx2.AsyncClient(timeout=SECONDS) as http:
-            await http.get(link)
-            async with http.stream("GET", f"{link.partition('/login')[0]}/api/live") as stream:
+            await log_in(http, page, code)
+            async with http.stream("GET", f"{page}/api/live") as stream:
                 lines = stream.aiter_lines()
                 assert await anext(lines) == "event: hello"
                 assert await server.end_by(signal.SIGTERM) == 143
     assert len(server.errors) == 1, server.errors
 
 
-async def test_it_gives_a_link_for_a_server_that_runs_already(
+async def test_it_gives_a_code_for_a_server_that_runs_already(
     serving: ServingDashboard, codex_home: CodexHome, codex_binary: Path, git_repo: Path
 ) -> None:
     async with Serving.on(codex_home, codex_binary, git_repo).over_http() as running:
-        async with serving.started("--json", "--server", running.url) as asking:
-            with anyio.fail_after(SECONDS):
-                link = json.loads(await asking.stdout.receive_until(b"\n", 1000))["link"]
-            assert await asking.ended() == 0
+        page = running.url.removesuffix("/mcp")
+        told: dict[str, str] = {}
+        for address in (running.url, page, f"{page}/", page.replace("127.0.0.1", "localhost")):
+            async with serving.started("--json", "--server", address) as asking:
+                with anyio.fail_after(SECONDS):
+                    told = json.loads(await asking.stdout.receive_until(b"\n", 1000))
+                assert await asking.ended() == 0
         async with httpx2.AsyncClient(timeout=SECONDS) as http:
-            assert (await http.get(link)).headers["location"] == "/"
-            assert (await http.get(running.url.replace("/mcp", "/api/overview"))).status_code == 200
+            assert await log_in(http, page, told["code"]) == 200
+            assert (await http.get(f"{page}/api/overview")).status_code == 200
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd", "nonsense"])
@@ -116,7 +129,7 @@ def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
     monkeypatch.setattr(sys, "platform", "linux")
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
-    assert dashboard._is_desktop() is opens
+    assert browser.is_desktop() is opens
 
 
 def test_the_usual_port_is_left_to_whoever_has_it() -> None:

@@ -6,6 +6,9 @@ Who is let in by token, Host and Origin is tested in `tests/mcp/test_http.py`, t
 from __future__ import annotations
 
 import hmac
+import re
+import shutil
+import ssl
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,8 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from helmsman.mcp import http, http_limits
-from helmsman.mcp.http import Guard, HttpOptions, serve_http
+from helmsman.mcp import guard, http, http_limits
+from helmsman.mcp.guard import Guard
+from helmsman.mcp.http import HttpOptions, serve_http
+from helmsman.web import static_files
 from helmsman.web.login import Logins
 from tests.clients.server_process import Serving
 
@@ -57,10 +62,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(helm: Helmsman) -> AsyncIterator[Server]:
+async def serving(helm: Helmsman, options: HttpOptions | None = None) -> AsyncIterator[Server]:
     addresses: list[str] = []
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_http, helm, HttpOptions(), lambda address, _: addresses.append(address))
+        tasks.start_soon(serve_http, helm, options or HttpOptions(), lambda address, _: addresses.append(address))
         with anyio.fail_after(SECONDS):
             while not addresses:
                 await anyio.sleep(0.01)
@@ -80,6 +85,10 @@ async def everything(stream: SocketStream) -> bytes:
     return received
 
 
+def token_of(helm: Helmsman) -> str:
+    return http.http_token(helm.settings.state_dir)
+
+
 async def is_alive(server: Server) -> bool:
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
         return (await client.post(server.url, json={})).status_code == 401
@@ -89,7 +98,7 @@ async def is_alive(server: Server) -> bool:
 
 
 async def test_a_connection_that_says_nothing_is_closed(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as silent:
         assert await everything(silent) == b""
         assert await is_alive(server)
@@ -98,7 +107,7 @@ async def test_a_connection_that_says_nothing_is_closed(helm: Helmsman, monkeypa
 async def test_a_head_that_comes_letter_by_letter_is_not_waited_for(
     helm: Helmsman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as slow, anyio.create_task_group() as tasks:
 
         async def trickle() -> None:
@@ -117,16 +126,15 @@ async def test_a_head_that_comes_letter_by_letter_is_not_waited_for(
 async def test_a_second_request_has_to_come_in_time_too(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as stream:
-        await stream.send(server.head("GET", "/api/anything"))
-        assert b"401" in await stream.receive()
+        await stream.send(server.head("GET", "/api/anything", Authorization=f"Bearer {token_of(helm)}"))
+        assert b" 404 " in await stream.receive()
         await stream.send(b"GET /api/")
         await everything(stream)
 
 
 async def test_a_body_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "BODY_SECONDS", 0.3)
-    token = http.http_token(helm.settings.state_dir)
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    headers = {"Authorization": f"Bearer {token_of(helm)}", "Accept": "application/json, text/event-stream"}
     async with serving(helm) as server, await server.connect() as slow:
         await slow.send(server.head(Content_Type="application/json", Content_Length="1000", **headers) + b'{"json')
         answer = await everything(slow)
@@ -143,26 +151,6 @@ async def test_a_login_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypa
         assert b" 408 " in await everything(slow)
 
 
-async def test_there_is_room_for_so_many_connections_and_it_becomes_free_again(
-    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS", 5)
-    async with serving(helm) as server:
-        async with AsyncExitStack() as stack:
-            for _ in range(5):
-                await stack.enter_async_context(await server.connect())
-            surplus = await stack.enter_async_context(await server.connect())
-            assert await everything(surplus) == b""
-        with anyio.fail_after(SECONDS):
-            while True:
-                try:
-                    assert await is_alive(server)
-                except httpx2.TransportError:  # the server has not seen yet that the others have gone
-                    await anyio.sleep(0.02)
-                else:
-                    break
-
-
 # --- large -----------------------------------------------------------------------------------------------------------
 
 
@@ -176,10 +164,16 @@ async def test_a_large_body_without_a_token_is_refused_before_it_is_read(helm: H
 async def test_a_large_login_is_refused(helm: Helmsman) -> None:
     async with serving(helm) as server, httpx2.AsyncClient(timeout=SECONDS) as client:
         page = {"X-Helmsman": "1", "Content-Type": "application/json"}
-        content = b'{"code": "' + b"x" * 5_000_000 + b'"}'
+        content = b'{"code": "' + b"x" * 5_000 + b'"}'
         login = server.url.replace("/mcp", "/api/login")
-        refused = await client.post(login, content=content, headers=page)
-        assert 400 <= refused.status_code < 500
+
+        async def in_pieces() -> AsyncIterator[bytes]:
+            for at in range(0, len(content), 100):
+                yield content[at : at + 100]
+
+        for body in (content, in_pieces()):
+            refused = await client.post(login, content=body, headers=page)
+            assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
         assert await is_alive(server)
 
 
@@ -189,6 +183,220 @@ async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: Helmsm
         await stream.send(head)
         assert b" 400 " in await everything(stream)
         assert await is_alive(server)
+
+
+# --- those who have not said who they are -----------------------------------------------------------------------------
+
+
+def bearer(helm: Helmsman) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token_of(helm)}"}
+
+
+async def test_five_hundred_silent_connections_lock_nobody_out(helm: Helmsman) -> None:
+    async with serving(helm) as server, AsyncExitStack() as stack:
+        for _ in range(500):
+            await stack.enter_async_context(await server.connect())
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm)) as client:
+            base = server.url.removesuffix("/mcp")
+            assert (await client.get(f"{base}/api/overview")).status_code == 200
+            async with client.stream("GET", f"{base}/api/live") as stream:
+                assert await anext(stream.aiter_lines()) == "event: hello"
+        assert (await httpx2_get(base)).status_code == 200, "the page, for somebody who is about to log in"
+
+
+async def httpx2_get(address: str) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=SECONDS) as client:
+        return await client.get(address)
+
+
+async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: Helmsman) -> None:
+    async with serving(helm) as server, AsyncExitStack() as stack:
+        page = {"X_Helmsman": "1", "Content_Type": "application/json", "Content_Length": "1000"}
+        beginnings = [b"GET /mcp HT", server.head(path="/api/login", **page) + b"{", server.head(Content_Length="1000")]
+        for number in range(150):
+            stream = await stack.enter_async_context(await server.connect())
+            await stream.send(beginnings[number % 3])
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm)) as client:
+            assert (await client.get(server.url.replace("/mcp", "/api/overview"))).status_code == 200
+
+
+async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm: Helmsman) -> None:
+    async with serving(helm) as server, anyio.create_task_group() as tasks:
+
+        async def flood() -> None:
+            while True:
+                async with AsyncExitStack() as stack:
+                    for _ in range(100):
+                        stack.push_async_callback((await server.connect()).aclose)
+
+        for _ in range(3):
+            tasks.start_soon(flood)
+        for _ in range(10):
+            async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm)) as client:
+                assert (await client.get(server.url.replace("/mcp", "/api/tasks"))).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+async def test_silent_connections_lock_nobody_out_before_tls_either(helm: Helmsman, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]
+    await anyio.run_process([*make, *names])
+    options = HttpOptions(tls_certificate=certificate, tls_key=key)
+    trust = ssl.create_default_context(cafile=str(certificate))
+    async with serving(helm, options) as server, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(await server.connect())
+        for number in range(100):
+            stream = await stack.enter_async_context(await server.connect())
+            if number % 2:
+                await stream.send(b"\x16\x03\x01")  # the beginning of TLS
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=bearer(helm), verify=trust) as client:
+            assert (await client.get(server.url.replace("/mcp", "/api/overview"))).status_code == 200
+        assert await everything(first) == b"", "the oldest has made room"
+        async with await server.connect() as plain:
+            await plain.send(server.head("GET", "/"))
+            assert b"200" not in await everything(plain)
+
+
+async def test_members_stay_while_strangers_come_and_go(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.2)
+    async with serving(helm) as server, await server.connect() as member, AsyncExitStack() as stack:
+        for _ in range(3):
+            await member.send(server.head("GET", "/api/tasks", **bearer(helm)))
+            with anyio.fail_after(SECONDS):
+                assert b" 200 " in await member.receive()
+            silent = [await stack.enter_async_context(await server.connect()) for _ in range(70)]
+            assert await everything(silent[-1]) == b""
+
+
+async def test_there_is_room_for_so_many_members_and_it_becomes_free_again(
+    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_limits, "MAX_MEMBERS", 3)
+    async with serving(helm) as server:
+        ask = server.head("GET", "/api/tasks", **bearer(helm))
+        async with AsyncExitStack() as stack:
+            for expected in (b" 200 ", b" 200 ", b" 200 ", b" 503 "):
+                stream = await stack.enter_async_context(await server.connect())
+                await stream.send(ask)
+                with anyio.fail_after(SECONDS):
+                    assert expected in await stream.receive()
+        with anyio.fail_after(SECONDS):
+            while True:
+                async with await server.connect() as stream:
+                    await stream.send(ask)
+                    if b" 200 " in await stream.receive():
+                        break  # the server has seen that the others have gone
+
+
+async def test_a_refusal_ends_the_connection_and_what_was_sent_after_it_is_not_looked_at(helm: Helmsman) -> None:
+    async with serving(helm) as server, await server.connect() as stream:
+        await stream.send(server.head("GET", "/api/tasks") + server.head("GET", "/api/tasks", **bearer(helm)))
+        answer = await everything(stream)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    async with serving(helm) as server, await server.connect() as stream:
+        await stream.send(server.head("GET", "/api/tasks", **bearer(helm)) + server.head("GET", "/api/tasks"))
+        answer = await everything(stream)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"200", b"401"]
+
+
+async def test_a_web_socket_is_not_opened(helm: Helmsman) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13", "Sec_WebSocket_Key": "x"}
+    for headers, status in ((upgrade, b" 401 "), (upgrade | bearer(helm), b" 404 ")):
+        async with serving(helm) as server, await server.connect() as stream:
+            await stream.send(server.head("GET", "/api/socket", **headers))
+            with anyio.fail_after(SECONDS):
+                assert status in await stream.receive()
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+SPELLINGS = [
+    *(
+        "/mcp%0a",
+        "/mcp%0A%0a",
+        "/mcp%0d%0a",
+        "/mcp%09",
+        "/mcp%00",
+        "/mcp%20",
+        "/mcp/",
+        "//mcp",
+        "/./mcp",
+        "/x/../mcp",
+        "/%2e/mcp",
+    ),
+    *(
+        "/%6dcp",
+        "/MCP",
+        "/mcp;x",
+        "/mcp%2f",
+        "/mcp%3f",
+        "/mcp%23",
+        "/mcp\\",
+        "/mcp%5c",
+        "/mcp%e2%80%a8",
+        "/mcp%c2%85",
+        "/mcp?/app.js",
+    ),
+    *(
+        "/app.js/../mcp",
+        "/app.js%2f..%2fmcp",
+        "/app.js%0a",
+        "/app.js/mcp",
+        "/index.html/../api/tasks",
+        "/..%2fapi/tasks",
+    ),
+    *(
+        "/api/tasks%0a",
+        "/api//tasks",
+        "//api/tasks",
+        "/api/./tasks",
+        "/API/tasks",
+        "/%61pi/tasks",
+        "/api%2ftasks",
+        "/api/tasks/",
+    ),
+    *(
+        "/api/login%0a",
+        "/api/login/../tasks",
+        "/api/proof/../tasks",
+        "*",
+        "mcp",
+        "http://127.0.0.1/mcp",
+        "http://127.0.0.1/app.js",
+    ),
+]
+
+
+async def test_no_spelling_of_a_path_gets_past_the_guard(helm: Helmsman) -> None:
+    async with serving(helm) as server:
+        for path in SPELLINGS:
+            for method in ("GET", "POST", "OPTIONS", "DELETE", "HEAD", "PUT"):
+                async with await server.connect() as stream:
+                    await stream.send(
+                        server.head(method, path, Content_Type="application/json", Content_Length="2") + b"{}"
+                    )
+                    answer = await everything(stream)
+                assert answer.split()[1] in (b"400", b"401", b"403"), (method, path, answer)
+
+
+@given(
+    st.text(st.sampled_from("/.%20aAmMcCpPiI\\\n\r\t?#;~")).map(lambda tail: f"/{tail}"),
+    st.sampled_from(["GET", "POST", "HEAD"]),
+)
+def test_what_is_open_to_strangers_is_named_one_by_one(path: str, method: str) -> None:
+    door = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
+    scope = {"type": "http", "path": path, "method": method, "scheme": "http"}
+    verdict = door.verdict(scope, Headers({"host": "127.0.0.1"}))
+    if verdict == "stranger":
+        assert method in ("GET", "HEAD")
+        assert path == "/" or path.removeprefix("/") in {
+            file.relative_to(static_files._ROOT).as_posix() for file in static_files._ROOT.rglob("*")
+        }
+    else:
+        assert not isinstance(verdict, str)
 
 
 # --- web pages -------------------------------------------------------------------------------------------------------
@@ -231,7 +439,8 @@ async def test_a_preflight_is_answered_with_a_refusal(helm: Helmsman) -> None:
 
 async def log_in(browser: httpx2.AsyncClient, server: HttpServer, base: str) -> None:
     page = {"X-Helmsman": "1", "Origin": base}
-    welcome = await browser.post(f"{base}/api/login", json={"token": server.token}, headers=page)
+    code = (await browser.post(f"{base}/api/codes", json={}, headers=server.headers)).json()["code"]
+    welcome = await browser.post(f"{base}/api/login", json={"code": code}, headers=page)
     assert welcome.status_code == 200, welcome.text
 
 
@@ -243,10 +452,10 @@ async def nobody(*_: Any) -> None:
 
 
 def refusal(**headers: str) -> str | None:
-    guard = Guard(nobody, token=TOKEN, options=HttpOptions(), logins=Logins(TOKEN, secure=False))
+    door = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
     scope = {"type": "http", "path": "/mcp", "method": "POST", "scheme": "http"}
-    answer = guard._refusal(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
-    return None if answer is None else bytes(answer.body).decode()
+    answer = door.verdict(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
+    return None if isinstance(answer, str) else bytes(answer.body).decode()
 
 
 def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +465,7 @@ def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
         compared.append((left, right))
         return hmac.compare_digest(left, right)
 
-    monkeypatch.setattr(http, "compare_digest", compare)
+    monkeypatch.setattr(guard, "compare_digest", compare)
     for given_token in ("", "t", TOKEN[:-1], TOKEN + "x", "\u00fc"):
         assert "wrong_token" in str(refusal(host="127.0.0.1", authorization=f"Bearer {given_token}"))
     assert refusal(host="127.0.0.1", authorization=f"Bearer {TOKEN}") is None
@@ -269,14 +478,14 @@ def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 )
 def test_no_other_host_gets_as_far_as_the_token(host: str) -> None:
     answer = refusal(host=host, authorization=f"Bearer {TOKEN}")
-    if not HttpOptions().answers_to(http._host_name(f"//{host}")):
+    if not HttpOptions().answers_to(guard.host_name(f"//{host}")):
         assert "wrong_host" in str(answer)
     else:
-        assert http._host_name(f"//{host}") in ("localhost", "::1")
+        assert guard.host_name(f"//{host}") in ("localhost", "::1")
 
 
 @given(origin=st.from_regex(r"(https?|file|null|chrome-extension)://[a-z0-9.@:-]{1,30}", fullmatch=True))
 def test_no_other_origin_gets_as_far_as_the_token(origin: str) -> None:
     answer = refusal(host="127.0.0.1", origin=origin, authorization=f"Bearer {TOKEN}")
-    if http._host_name(origin) not in ("localhost", "127.0.0.1", "::1"):
+    if guard.host_name(origin) not in ("localhost", "127.0.0.1", "::1"):
         assert "wrong_origin" in str(answer)

@@ -29,8 +29,8 @@ def token(settings: Settings) -> str:
 
 
 @pytest.fixture
-def logins(token: str) -> Logins:
-    return Logins(token, secure=False)
+def logins() -> Logins:
+    return Logins(secure=False)
 
 
 @pytest.fixture
@@ -49,9 +49,10 @@ async def anybody(app: Starlette) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 async def browser(anybody: httpx2.AsyncClient, logins: Logins) -> Browser:
-    """A browser that has followed the login link."""
-    await anybody.get(logins.new_code().path)
+    """A browser that has logged in."""
     anybody.headers[PAGE_HEADER] = "1"
+    welcome = await anybody.post("/api/login", json={"code": logins.new_code().value})
+    assert welcome.status_code == 200
     return Browser(anybody)
 
 

@@ -86,9 +86,11 @@ async def test_what_the_browser_has_already_is_not_sent_again(anybody: httpx2.As
         "/APP.JS",
     ],
 )
-async def test_nothing_else_is_served(anybody: httpx2.AsyncClient, path: str) -> None:
-    answer = await anybody.get(path)
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+async def test_nothing_else_is_served(anybody: httpx2.AsyncClient, token: str, path: str) -> None:
+    """Nor is a stranger told what there is."""
+    assert (await anybody.get(path)).json()["code"] in ("wrong_token", "bad_path")
+    answer = await anybody.get(path, headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status_code, answer.json()["code"]) in ((404, "not_found"), (400, "bad_path"))
 
 
 async def test_every_file_of_the_real_page_can_be_had_and_keeps_to_the_policy(anybody: httpx2.AsyncClient) -> None:

@@ -11,18 +11,32 @@ from helmsman import worktrees
 from helmsman.testing.repository import git, make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from helmsman.worktrees import Worktree
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _plain_git() -> Iterator[None]:
+def _plain_git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("usual")))  # where nobody names a state directory
         yield
+
+
+@pytest.fixture
+def own_filter(main: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Defines a filter in the person's own configuration, as `git lfs install` does."""
+    own = tmp_path / "gitconfig"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+
+    def define(name: str, **commands: str) -> None:
+        for key, value in commands.items():
+            git(main, "config", "--file", str(own), f"filter.{name}.{key}", value)
+
+    return define
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from helmsman.testing.repository import git, make_repository
 from tests.worktrees.contents import content, everything
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from helmsman.worktrees import Worktree
@@ -278,13 +279,11 @@ def test_a_file_that_cannot_be_written_puts_all_back(tree: Worktree, main: Path)
     assert content(main) == content(tree.path)
 
 
-def test_a_failing_filter_puts_all_back(tree: Worktree, main: Path) -> None:
+def test_a_failing_filter_puts_all_back(tree: Worktree, main: Path, own_filter: Callable[..., None]) -> None:
     (tree.path / "README.md").unlink()
     (tree.path / ".gitattributes").write_text("*.odd filter=odd\n", encoding="utf-8")
     (tree.path / "a.odd").write_text("x", encoding="utf-8")
-    git(main, "config", "filter.odd.clean", "cat")
-    git(main, "config", "filter.odd.smudge", "false")
-    git(main, "config", "filter.odd.required", "true")
+    own_filter("odd", clean="cat", smudge="false", required="true")
     before = everything(main)
     with pytest.raises(WorktreeError):
         worktrees.apply(tree)
@@ -334,10 +333,12 @@ def test_a_main_tree_that_is_gone_is_said_so(main: Path, state_dir: Path, tmp_pa
         worktrees.apply(tree)
 
 
-def test_a_program_that_does_not_end_is_ended(tree: Worktree, main: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(main, "config", "filter.slow.clean", "sleep 600")
+def test_a_program_that_does_not_end_is_ended(
+    tree: Worktree, monkeypatch: pytest.MonkeyPatch, own_filter: Callable[..., None]
+) -> None:
+    own_filter("slow", clean="sleep 600")
     (tree.path / ".gitattributes").write_text("* filter=slow\n", encoding="utf-8")
-    monkeypatch.setattr("helmsman.worktrees.git._GIT_SECONDS", 0.5)
+    monkeypatch.setattr("helmsman.git._GIT_SECONDS", 0.5)
     with pytest.raises(WorktreeError, match="did not end"):
         worktrees.diff(tree)
 

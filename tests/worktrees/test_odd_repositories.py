@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from helmsman.testing.repository import git, make_repository
 from tests.worktrees.contents import content
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from helmsman.worktrees import Worktree
@@ -125,14 +127,22 @@ def test_a_sparse_checkout_gets_what_was_changed_outside_of_it(main: Path, state
     assert {file.path for file in worktrees.diff_of_directory(main).files} == {"poem.txt", "pack/more.txt"}
 
 
-def test_files_kept_as_pointers_are_content_in_both_trees(main: Path, state_dir: Path) -> None:
+def keep_pointers(main: Path) -> None:
     """As git-lfs does it: what is committed stands for what is in the working tree."""
     git(main, "config", "filter.rot.clean", "tr a-m n-z")
     git(main, "config", "filter.rot.smudge", "tr n-z a-m")
     (main / ".gitattributes").write_text("*.big filter=rot\n", encoding="utf-8")
     (main / "data.big").write_text("abc\n", encoding="utf-8")
+    os.utime(main / "data.big", (1e9, 1e9))  # long ago: git need not look into it again
     git(main, "add", ".")
     git(main, "commit", "--quiet", "--message=Big")
+
+
+def test_files_kept_as_pointers_are_content_in_both_trees(
+    main: Path, state_dir: Path, own_filter: Callable[..., None]
+) -> None:
+    keep_pointers(main)
+    own_filter("rot", clean="tr a-m n-z", smudge="tr n-z a-m")
     tree = worktrees.create(main, state_dir)
     assert (tree.path / "data.big").read_text(encoding="utf-8") == "abc\n"
     assert worktrees.diff(tree).files == ()
@@ -140,6 +150,23 @@ def test_files_kept_as_pointers_are_content_in_both_trees(main: Path, state_dir:
     assert "+opq" in worktrees.diff(tree).text
     worktrees.apply(tree)
     assert (main / "data.big").read_text(encoding="utf-8") == "bcd\n"
+
+
+def test_a_filter_that_only_the_repository_defines_is_not_run_and_nothing_is_corrupted(
+    main: Path, state_dir: Path, own_filter: Callable[..., None]
+) -> None:
+    keep_pointers(main)
+    refused = r"data\.big needs the filter 'rot'.*git config --global filter\.rot\.clean"
+    with pytest.raises(WorktreeError, match=refused):
+        worktrees.create(main, state_dir)
+    assert git(main, "worktree", "list", "--porcelain").count("worktree ") == 1
+    (main / "README.md").write_text("# Changed\n", encoding="utf-8")
+    assert [file.path for file in worktrees.diff_of_directory(main).files] == ["README.md"], "other files are no matter"
+    (main / "data.big").write_text("bcd\n", encoding="utf-8")
+    with pytest.raises(WorktreeError, match=refused):
+        worktrees.diff_of_directory(main)
+    own_filter("rot", clean="tr a-m n-z", smudge="tr n-z a-m")
+    assert "+opq" in worktrees.diff_of_directory(main).text, "and what to do about it helps"
 
 
 def test_a_shallow_clone(main: Path, state_dir: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`helmsman dashboard`: the dashboard in the browser, with the link that lets one in."""
+"""`helmsman dashboard`: the dashboard in the browser, with the code that lets one in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _PORT: Final = 8645
 """Always the same where it is free, so that a bookmark and an installed page stay good."""
-_ASK_SECONDS: Final = 10
 
 
 @click.command(
@@ -33,8 +32,8 @@ Examples:
 @click.option(
     "--port", type=click.IntRange(0, 65535), show_default=f"{_PORT}, or any free one", help="The port to listen on."
 )
-@click.option("--no-open", is_flag=True, help="Only print the link, open no browser.")
-@click.option("--server", metavar="URL", help="A login link for a server that runs already (serve --transport http).")
+@click.option("--no-open", is_flag=True, help="Only print address and code, open no browser.")
+@click.option("--server", metavar="URL", help="A code for a server that runs already (serve --transport http).")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The interface to listen on.")
 @click.option("--allow-host", metavar="NAME", multiple=True, help="Another name that browsers may call it by.")
 @click.option("--tls-cert", metavar="FILE", help="A TLS certificate; needed on other interfaces than loopback.")
@@ -55,8 +54,8 @@ def command(
 ) -> int:
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
-    The link it prints is good once, for ten minutes. MCP clients can use the same server, at /mcp. Ctrl-C ends it; what
-    Codex is doing in an engine of its own goes on.
+    The code it prints is good once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
+    server, at /mcp. Ctrl-C ends it; what Codex is doing in an engine of its own goes on.
     """
     import anyio
 
@@ -66,8 +65,7 @@ def command(
     settings = load_settings()
     configure_logs(settings)
     if server is not None:
-        _show(_link_of_server(server.rstrip("/"), settings), open_it=not no_open, as_json=as_json)
-        return 0
+        return _for_running_server(server, settings, open_it=not no_open, as_json=as_json)
     from helmsman.mcp.http import HttpOptions
 
     options = HttpOptions(
@@ -82,39 +80,47 @@ def command(
 
 
 async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_json: bool) -> int:
+    from helmsman.cli.browser import open_in_background
     from helmsman.cli.serve import serve_until_signal
-    from helmsman.mcp.http import MCP_PATH, http_token, serve_http
+    from helmsman.mcp.http import MCP_PATH, serve_http
     from helmsman.web.login import Logins
 
     options.check()
-    logins = Logins(http_token(settings.state_dir), secure=options.scheme == "https")
+    logins = Logins(secure=options.scheme == "https")
 
     def announce(address: str, _token_file: Path) -> None:
-        click.echo("The dashboard runs until Ctrl-C. This link is good once, for ten minutes:", err=True)
-        _show(address.removesuffix(MCP_PATH) + logins.new_code().path, open_it=open_it, as_json=as_json)
+        page, code = address.removesuffix(MCP_PATH) + "/", logins.new_code()
+        click.echo("The dashboard runs until Ctrl-C.", err=True)
+        _show(page, code.value, as_json=as_json)
+        if open_it:
+            open_in_background(page, code.value, settings.state_dir, is_waiting=lambda: logins.is_waiting(code))
 
     return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins))
 
 
-def _show(link: str, *, open_it: bool, as_json: bool) -> None:
+def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool) -> int:
+    from helmsman.cli.browser import open_in_background
+    from helmsman.cli.code_of_server import code_of_server
+    from helmsman.mcp.http import MCP_PATH, http_token
+
+    base = server.rstrip("/").removesuffix(MCP_PATH)
+    code = code_of_server(base, http_token(settings.state_dir))
+    _show(f"{base}/", code, as_json=as_json)
+    opened = open_in_background(f"{base}/", code, settings.state_dir) if open_it else None
+    if opened is not None:
+        click.echo("Opening the browser …", err=True)
+        opened.join()
+    return 0
+
+
+def _show(page: str, code: str, *, as_json: bool) -> None:
+    """The code by itself: as part of an address it would end up in the command line of a browser, which others can read."""
     from helmsman.rendering import json_line
 
-    click.echo(json_line({"link": link}) if as_json else link)
+    click.echo(
+        json_line({"address": page, "code": code}) if as_json else f"{page}\nCode: {code} (once, for ten minutes)"
+    )
     sys.stdout.flush()
-    if open_it and _is_desktop():
-        import threading
-        import webbrowser
-
-        # A browser that does not come back at once must not hold up the server it is to ask.
-        threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-
-
-def _is_desktop() -> bool:
-    """Whether a person sits at this very machine with a screen on which a browser could open."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("SSH_CONNECTION"):
-        return False
-    has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    return has_screen or sys.platform in ("darwin", "win32")
 
 
 def _free_port(host: str) -> int:
@@ -129,29 +135,3 @@ def _free_port(host: str) -> int:
         except OSError:
             return 0
     return _PORT
-
-
-def _link_of_server(address: str, settings: Settings) -> str:
-    """A login link of a server that runs already, which this user's token may ask for."""
-    import json
-    from urllib.error import URLError
-    from urllib.parse import urlsplit
-    from urllib.request import Request, urlopen
-
-    from helmsman.errors import InvalidInput
-    from helmsman.mcp.http import MCP_PATH, http_token
-
-    base = address.removesuffix(MCP_PATH)
-    if urlsplit(base).scheme not in ("http", "https"):
-        raise InvalidInput(f"{address!r} is not the address of a server. Give one such as http://127.0.0.1:8765.")
-    headers = {"Authorization": f"Bearer {http_token(settings.state_dir)}", "Content-Type": "application/json"}
-    request = Request(f"{base}/api/codes", b"{}", headers)  # noqa: S310 - the scheme was checked
-    try:
-        with urlopen(request, timeout=_ASK_SECONDS) as answer:  # noqa: S310
-            path = json.load(answer)["path"]
-    except (URLError, OSError, ValueError, LookupError, TypeError) as error:
-        raise InvalidInput(
-            f"{base} gives no login link: {error}. Check that `helmsman serve --transport http` runs there, with the same "
-            "HELMSMAN_STATE_DIR."
-        ) from error
-    return f"{base}{path}"

@@ -10,11 +10,10 @@ environments or show the agent's message. A prompt goes in over standard input, 
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,6 +47,7 @@ from helmsman.errors import (
     CodexUnsupported,
     InvalidInput,
 )
+from helmsman.git import current_branch
 from helmsman.patches import apply_patch
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ _SUBMIT_SECONDS: Final = 180.0
 """A submit carries the whole prompt up."""
 
 _OUTPUT_LIMIT: Final = 64 * 1024 * 1024
-_GIT_SECONDS: Final = 10
 _BASE_VARIABLE: Final = "CODEX_CLOUD_TASKS_BASE_URL"
 _DEFAULT_BASE: Final = "https://chatgpt.com/backend-api"
 _JITTER: Final = 0.2
@@ -151,7 +150,7 @@ class CloudClient:
         if not 1 <= attempts <= MAX_ATTEMPTS:
             raise InvalidInput(f"attempts is {attempts}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempts")
         if branch is None and directory is not None:
-            branch = await anyio.to_thread.run_sync(_checked_out_branch, directory)
+            branch = await anyio.to_thread.run_sync(current_branch, directory)
         arguments = [_option("env", environment), _option("attempts", str(attempts))]
         if branch is not None:
             arguments.append(_option("branch", branch))
@@ -350,7 +349,13 @@ class CloudClient:
         return MAX_ATTEMPTS
 
     async def apply(
-        self, external_id: str, directory: Path, *, attempt: int = 1, allow_dirty: bool = False
+        self,
+        external_id: str,
+        directory: Path,
+        *,
+        attempt: int = 1,
+        allow_dirty: bool = False,
+        state_dir: Path | None = None,
     ) -> CloudApplied:
         """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.
 
@@ -361,7 +366,8 @@ class CloudClient:
         """
         task_id = _task_id(external_id)
         diff = await self.diff(task_id, attempt=attempt)
-        applied = await anyio.to_thread.run_sync(lambda: apply_patch(directory, diff, allow_dirty=allow_dirty))
+        bring = partial(apply_patch, directory, diff, allow_dirty=allow_dirty, state_dir=state_dir)
+        applied = await anyio.to_thread.run_sync(bring)
         return CloudApplied(
             external_id=task_id,
             attempt=attempt,
@@ -452,22 +458,3 @@ def _option(name: str, value: str) -> str:
     if any(character < " " for character in value):
         raise InvalidInput(f"{name} is {value!r}. Remove the control characters.", parameter=name)
     return f"--{name}={value}"
-
-
-def _checked_out_branch(directory: Path) -> str | None:
-    """The branch of the repository around a directory; None without one, or between branches."""
-    try:
-        done = subprocess.run(
-            ["git", "symbolic-ref", "--quiet", "--short", "HEAD"],
-            cwd=directory,
-            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None

@@ -12,10 +12,12 @@ import ssl
 import struct
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 
 from helmsman.codex.framing import MAX_LINE_BYTES, LineFramer
 from helmsman.codex.process import Child, open_child
@@ -23,12 +25,14 @@ from helmsman.errors import EngineLost, EngineProtocolError, InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
     from websockets.asyncio.client import ClientConnection
 
 CONNECT_TIMEOUT: Final = 10.0
+
+_LISTENING: Final = "0A"
+"""The state of a socket, in Linux's tables."""
 
 _EXIT_GRACE: Final = 0.5
 """How long we wait for the exit code after the end of the output, and for the rest of the output after the exit."""
@@ -172,9 +176,43 @@ async def open_remote(url: str, *, token: str | None = None) -> AsyncIterator[We
     if parts.scheme == "ws" and token is not None and not _is_loopback(parts.hostname):
         raise InvalidSetting(f"A token would travel unencrypted to {parts.hostname}. Use wss:// for another host.")
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    connecting = connect(url, additional_headers=headers, **_OPTIONS)
-    async with _connected(connecting, f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}") as connection:
+    where = f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    options = dict(_OPTIONS)
+    if parts.scheme == "ws" and token is not None:
+        # Connected first: whoever takes the port from here on is not who gets the token.
+        options["sock"] = await _connected_socket(parts.hostname, parts.port or 80, where)
+        if any(uid not in (0, os.geteuid()) for uid in listeners_uids(parts.port or 80)):
+            options["sock"].close()
+            raise EngineLost(
+                f"The port of the engine {where} belongs to another user, so the token was not sent. Use another port."
+            )
+    connecting = connect(url, additional_headers=headers, **options)
+    async with _connected(connecting, where) as connection:
         yield WebSocketTransport(connection)
+
+
+async def _connected_socket(host: str, port: int, where: str) -> socket.socket:
+    try:
+        with anyio.fail_after(CONNECT_TIMEOUT):
+            connected = await anyio.to_thread.run_sync(lambda: socket.create_connection((host, port), CONNECT_TIMEOUT))
+    except OSError as error:
+        raise EngineLost(f"No Codex engine answers {where}: {error}. Check that one is running.") from error
+    connected.setblocking(False)
+    return connected
+
+
+def listeners_uids(port: int) -> set[int]:
+    """Whose programs listen on a port of this machine, as Linux tells; elsewhere nobody is known."""
+    uids: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                uids.add(int(fields[7]))
+    return uids
 
 
 _OPTIONS: Final[Mapping[str, Any]] = {"compression": None, "max_size": MAX_LINE_BYTES, "open_timeout": CONNECT_TIMEOUT}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -97,7 +98,8 @@ class Changes:
         assert session is not None
         if session.state.diff:
             return SessionDiff(session_id=session_id, scope="turn", diff=_as_tree_diff(session.state.diff))
-        diff = await anyio.to_thread.run_sync(worktrees.diff_of_directory, _directory(session))
+        look = partial(worktrees.diff_of_directory, _directory(session), state_dir=self._helm.settings.state_dir)
+        diff = await anyio.to_thread.run_sync(look)
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
 
     async def apply(self, session_id: str, *, allow_dirty: bool = False) -> AppliedSession:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.engine import ReviewTarget
 from helmsman.errors import InvalidInput
-from helmsman.worktrees.git import find_git
+from helmsman.git import find_git
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.worktrees.git import Git
+    from helmsman.git import Git
 
 _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."
 
 
-def settle(directory: Path, target: ReviewTarget) -> ReviewTarget | None:
+def settle(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTarget | None:
     """The target with names that Codex cannot misunderstand; None when there is nothing to review.
 
     Raises:
@@ -27,7 +27,7 @@ def settle(directory: Path, target: ReviewTarget) -> ReviewTarget | None:
     """
     if target.kind == "custom":
         return target
-    git = find_git(directory)
+    git = find_git(directory, state_dir)
     if git is None:
         raise InvalidInput(
             f"{directory} is not in a git repository, so there are no changes to review. Name a repository, or say with "
@@ -68,13 +68,13 @@ def in_words(target: ReviewTarget) -> str:
             return target.value
 
 
-def with_instructions(directory: Path, target: ReviewTarget, instructions: str) -> ReviewTarget:
+def with_instructions(directory: Path, target: ReviewTarget, instructions: str, state_dir: Path) -> ReviewTarget:
     """A target and what to heed besides. Codex takes either, so the target is put into words as Codex itself would."""
     match target.kind:
         case "uncommitted":
             what = "Review the current code changes (staged, unstaged, and untracked files)."
         case "base":
-            git = find_git(directory)
+            git = find_git(directory, state_dir)
             base = _comparison(git, target.value) if git is not None else target.value
             what = (
                 f"Review the code changes against the base branch '{target.value}'. Run `git diff {base}` to inspect the "

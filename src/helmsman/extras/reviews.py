@@ -78,12 +78,13 @@ class Reviews:
         checked = session_options(place if place is not None else ".", {}, self._helm.allowed_roots)
         directory = checked.cwd or Path.cwd()
         wanted = _checked(target or ReviewTarget(), instructions)
-        settled = await anyio.to_thread.run_sync(settle, directory, wanted)
+        state_dir = self._helm.settings.state_dir
+        settled = await anyio.to_thread.run_sync(settle, directory, wanted, state_dir)
         if settled is None:
             return BegunReview(nothing=nothing_in_words(wanted))
         text = in_words(settled)
         if instructions and settled.kind != "custom":
-            settled = await anyio.to_thread.run_sync(with_instructions, directory, settled, instructions)
+            settled = await anyio.to_thread.run_sync(with_instructions, directory, settled, instructions, state_dir)
             text = f"{text} {instructions}"
         if session is None or detached:
             session = await self._helm.start(

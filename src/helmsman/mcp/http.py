@@ -1,8 +1,7 @@
 """Streamable HTTP: the same server for several clients at once, behind a token.
 
 Every request needs the bearer token, which is made at the first start and kept in the state directory, readable by its
-owner only. Host and Origin are checked before it, so that no web page in the user's browser gets as far as guessing
-(DNS rebinding, cross-site requests). Other interfaces than loopback need TLS or an explicit word.
+owner only (`guard.py` lets it in). Other interfaces than loopback need TLS or an explicit word.
 """
 
 from __future__ import annotations
@@ -14,20 +13,19 @@ import socket
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hmac import compare_digest
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import anyio
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 
 from helmsman.errors import InvalidSetting
+from helmsman.mcp.guard import Guard, refused
 from helmsman.mcp.server import build_server
 from helmsman.settings import ensure_state_dir
 from helmsman.web.login import Logins
+from helmsman.web.proof import Challenges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,8 +59,8 @@ class HttpOptions:
     tls_key: Path | None = None
     allow_plain_http: bool = False
 
-    def check(self) -> None:
-        """Refuse to be reachable from elsewhere without TLS, unless that was asked for in so many words.
+    def check(self) -> ssl.SSLContext | None:
+        """What TLS is spoken with. Refuses to be reachable from elsewhere without, unless that was asked for outright.
 
         Raises:
             InvalidSetting: It would be, or the certificate cannot be used.
@@ -74,14 +72,17 @@ class HttpOptions:
                 f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
                 "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
             )
-        if self.tls_certificate is not None:
-            try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_certificate, self.tls_key)
-            except (OSError, ssl.SSLError) as error:
-                raise InvalidSetting(
-                    f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
-                    "certificate and its own key, both as PEM files."
-                ) from error
+        if self.tls_certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSetting(
+                f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
+                "certificate and its own key, both as PEM files."
+            ) from error
+        return context
 
     def answers_to(self, host: str | None) -> bool:
         """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
@@ -139,64 +140,6 @@ def _no_place(path: Path, error: OSError) -> InvalidSetting:
     )
 
 
-class Guard:
-    """Lets a request through when its Host and Origin are ours and its token is right, or `logins` vouch for it."""
-
-    def __init__(self, app: ASGIApp, *, token: str, options: HttpOptions, logins: Logins) -> None:
-        self._app = app
-        self._token = token.encode()
-        self._options = options
-        self._logins = logins
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is None:
-            await self._app(scope, receive, send)
-        else:
-            await refusal(scope, receive, send)
-
-    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
-        if not self._options.answers_to(_host_name(f"//{headers.get('host', '')}")):
-            return _refused(
-                421,
-                "wrong_host",
-                "This server does not answer to that Host. Use the address it printed, or start it with --allow-host.",
-            )
-        origin = headers.get("origin")
-        if origin is not None and not self._options.answers_to(_host_name(origin)):
-            return _refused(403, "wrong_origin", "Web pages of other sites may not use this server.")
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared as bytes and in constant time, also when the scheme is wrong: no answer comes faster than another.
-        matches = compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._token)
-        if scheme.lower() == "bearer" and matches:
-            return None
-        match self._logins.verdict(scope, headers):
-            case "admitted":
-                return None
-            case "cross_site":
-                return _refused(403, "cross_site", "Only the dashboard's own page may ask for that with its cookie.")
-            case "unknown":
-                return _refused(
-                    401, "wrong_token", f"Send the token of {TOKEN_NAME} in the state directory as a bearer token."
-                )
-
-
-def _refused(status: int, code: str, message: str) -> JSONResponse:
-    headers = {"WWW-Authenticate": 'Bearer realm="helmsman"'} if status == 401 else None
-    return JSONResponse({"code": code, "message": message}, status_code=status, headers=headers)
-
-
-def _host_name(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:
-        return None
-
-
 class Closable:
     """Ends the responses that are still open, in order: a client's event stream would otherwise hold up the end."""
 
@@ -230,22 +173,22 @@ class Closable:
             if started:
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await _refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
+                await refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
 
 
 def build_app(helm: Helmsman, *, token: str, options: HttpOptions, logins: Logins | None = None) -> Starlette:
     """The web application: MCP at `/mcp`, the dashboard at `/`, behind the guard."""
     from helmsman.web.app import dashboard_routes
 
-    logins = logins or Logins(token, secure=options.scheme == "https")
+    logins = logins or Logins(secure=options.scheme == "https")
     app = build_server(helm).streamable_http_app(
         streamable_http_path=MCP_PATH,
         max_request_body_size=_MAX_BODY_BYTES,
         # The guard has looked at Host and Origin already, for every path.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        custom_starlette_routes=dashboard_routes(helm, logins),
+        custom_starlette_routes=dashboard_routes(helm, logins, Challenges(token)),
     )
-    app.add_middleware(Guard, token=token, options=options, logins=logins)
+    app.add_middleware(Guard, token=token, answers_to=options.answers_to, logins=logins)
     return app
 
 
@@ -254,29 +197,33 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
 
-    `logins` are the dashboard's, for a caller that hands out login links itself.
+    `logins` are the dashboard's, for a caller that hands out codes itself.
     """
     import uvicorn
 
-    from helmsman.mcp.http_limits import BoundedBody, BoundedConnection
+    from helmsman.mcp.http_limits import ACCEPTED_AT_ONCE, BoundedBody, BoundedConnection, TlsDoor
 
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # they belong to the command, which has Codex to end as well
 
-    options.check()
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listener in sockets or ():
+                listener.listen()  # few are accepted in one turn, but many may wait for theirs
+
+    tls = options.check()
     token = http_token(helm.settings.state_dir)
     app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins)))
     with _listener(options) as listener:
         config = uvicorn.Config(
             app,
-            http=BoundedConnection,
+            http=BoundedConnection if tls is None else partial(TlsDoor, tls),  # type: ignore[arg-type]
             log_config=None,
             access_log=False,
             ws="none",
-            ssl_certfile=options.tls_certificate,
-            ssl_keyfile=options.tls_key,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )

@@ -1,70 +1,178 @@
 """What one connection may cost before anybody knows who it is: time and a place, both bounded.
 
 A client that opens a connection and says nothing, or sends its request letter by letter, holds a file descriptor for as
-long as it likes, and a few hundred of those stop the server for everyone. So a request has to arrive within a time, head
-and body, and there is only so much room for connections.
+long as it likes, and a few hundred of those stop the server for everyone. So strangers, and everybody is one until a request
+has shown a token or a cookie, have a small pool of their own. They leave it within seconds, and when it is full the one who
+has been silent longest makes room for the next: whoever has something to say, says it at once, and becomes a member.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    import asyncio
+    import ssl
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+    from uvicorn.server import ServerState
 
 log = logging.getLogger(__name__)
 
+STRANGER_SECONDS: Final = 10.0
+"""From the connection to the end of all business with it, unless that makes it a member's."""
+MAX_STRANGERS: Final = 64
+ACCEPTED_AT_ONCE: Final = 16
+"""A new connection is read from three turns of the event loop after it was accepted. With so many accepted in a turn, a
+flood cannot push it out of the pool before that."""
 HEAD_SECONDS: Final = 15.0
-"""From the connection, or the first byte of a later request, to the end of the request's head."""
+"""For a member's next request: from its first byte to the end of its head."""
 BODY_SECONDS: Final = 60.0
 """For all of a body; the largest that is taken needs half a megabyte a second."""
-MAX_CONNECTIONS: Final = 200
+MAX_MEMBERS: Final = 150
 """A client needs two or three. Systems give a process as few as 256 files, and Codex needs some."""
+
+_CONNECTION: Final = "helmsman.connection"
+
+
+@dataclass(slots=True)
+class _Pools:
+    strangers: dict[BoundedConnection, None] = field(default_factory=dict)
+    """Oldest first."""
+    members: set[BoundedConnection] = field(default_factory=set)
+
+
+_pools: WeakKeyDictionary[ServerState, _Pools] = WeakKeyDictionary()
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that has to say what it wants, on a server with room for so many."""
+    """A connection that has to say who it is, on a server with room for so many."""
 
-    _head_due: asyncio.TimerHandle | None = None
+    _due: asyncio.TimerHandle | None = None
+    _opened: asyncio.Transport
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.app_state = {**self.app_state, _CONNECTION: self}
+        self._pools = _pools.setdefault(self.server_state, _Pools())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            log.warning("more than %d connections: one more was closed", MAX_CONNECTIONS)
-            transport.abort()
+        self.enter(transport)
+
+    def enter(self, transport: asyncio.Transport) -> None:
+        """Take a stranger's place, unless it has one since before TLS was agreed on."""
+        strangers = self._pools.strangers
+        if self in strangers:
             return
-        self._expect_head()
+        self._opened = transport
+        if len(strangers) >= MAX_STRANGERS:
+            log.warning(
+                "more than %d connections that have not said who they are: the oldest was closed", MAX_STRANGERS
+            )
+            next(iter(strangers)).end()
+        strangers[self] = None
+        self._due = self.loop.call_later(STRANGER_SECONDS, self.end)
+
+    def admit(self) -> bool:
+        """Make it a member's connection; False where there is no room for one more."""
+        members = self._pools.members
+        if self in members:
+            return True
+        if len(members) >= MAX_MEMBERS or self not in self._pools.strangers:
+            return False
+        del self._pools.strangers[self]
+        members.add(self)
+        self._head_came()
+        return True
 
     def data_received(self, data: bytes) -> None:
         earlier: RequestResponseCycle | None = self.cycle
         super().data_received(data)
+        if self not in self._pools.members:
+            return  # its one deadline stays
         current: RequestResponseCycle | None = self.cycle
         if current is not earlier:
             self._head_came()
-        elif current is None or current.response_complete:
-            self._expect_head()
+        elif current is not None and current.response_complete and self._due is None:
+            self._due = self.loop.call_later(HEAD_SECONDS, self.end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._leave()
         super().connection_lost(exc)
 
-    def _expect_head(self) -> None:
-        if self._head_due is None:
-            self._head_due = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+    def end(self) -> None:
+        """Close it, whatever it is in the middle of."""
+        self._leave()
+        self._opened.abort()
+
+    def _leave(self) -> None:
+        self._head_came()
+        self._pools.strangers.pop(self, None)
+        self._pools.members.discard(self)
 
     def _head_came(self) -> None:
-        if self._head_due is not None:
-            self._head_due.cancel()
-            self._head_due = None
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+
+class TlsDoor(asyncio.Protocol):
+    """Agrees on TLS with whoever has connected, as a stranger: asyncio itself keeps a silent one for a minute, uncounted."""
+
+    def __init__(self, context: ssl.SSLContext, **options: Any) -> None:
+        self._context = context
+        self._connection = BoundedConnection(**options)
+        self._agreeing: asyncio.Task[None] | None = None
+        self._early = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        opened = cast("asyncio.Transport", transport)
+        opened.pause_reading()  # the first words are for TLS
+        self._connection.enter(opened)
+        self._agreeing = asyncio.get_running_loop().create_task(self._agree(opened))
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data  # between the end of the handshake and our hearing of it
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.end()
+
+    async def _agree(self, opened: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            agreed = await loop.start_tls(opened, self, self._context, server_side=True)
+        except (OSError, EOFError):  # no TLS, or nobody there any more
+            agreed = None
+        if agreed is None or agreed.is_closing():
+            self._connection.end()
+            return
+        agreed.set_protocol(self._connection)
+        self._connection.connection_made(agreed)
+        if self._early:
+            self._connection.data_received(self._early)
+
+
+class _NoConnection:
+    """Of an application that is called without a server."""
+
+    def admit(self) -> bool:
+        return True
+
+
+def connection_of(scope: Scope) -> BoundedConnection | _NoConnection:
+    """The connection that a request came on."""
+    found = scope.get("state", {}).get(_CONNECTION)
+    return cast("BoundedConnection", found) if found is not None else _NoConnection()
 
 
 class BoundedBody:

@@ -220,7 +220,8 @@ def environments_answer(found: CloudEnvironments) -> EnvironmentsAnswer:
 async def setup_guide(call: Call, place: Path) -> GuideAnswer:
     """How to make the repository there ready for the cloud."""
     configured = call.helm.tasks.cloud.settings.environments
-    guide = await anyio.to_thread.run_sync(lambda: github_guide(place, environments=tuple(configured)))
+    look = partial(github_guide, place, environments=tuple(configured), state_dir=call.helm.settings.state_dir)
+    guide = await anyio.to_thread.run_sync(look)
     return GuideAnswer(guide=guide.text, steps=[step.title for step in guide.steps])
 
 

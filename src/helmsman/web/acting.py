@@ -1,38 +1,25 @@
-"""The routes that do something: log in, start, say, steer, interrupt, answer, cancel."""
+"""The routes that do something: start, say, steer, interrupt, answer, cancel."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
-from starlette.responses import RedirectResponse
 
 from helmsman.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
-from helmsman.errors import HelmsmanError, QuestionNotOpen
+from helmsman.errors import QuestionNotOpen
 from helmsman.events import QuestionClosed
 from helmsman.mcp.contract import Input, StartInput
 from helmsman.mcp.session_tools import started
 from helmsman.rendering import task_as_dict
-from helmsman.web.json_http import body, respond, text
-from helmsman.web.views import present, time
+from helmsman.web.json_http import NothingInput, body
+from helmsman.web.views import present
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.web.login import Logins
-
-
-class NothingInput(Input):
-    pass
-
-
-class LoginInput(Input):
-    code: str | None = Field(None, max_length=200)
-    token: str | None = Field(None, max_length=1000)
 
 
 class SayInput(Input):
@@ -59,51 +46,11 @@ class CancelInput(Input):
     reason: str | None = None
 
 
-class WrongCode(HelmsmanError):
-    """A code that was used, is too old, or was never made."""
-
-    code = "wrong_code"
-
-
 class Acting:
     """Answers requests that change something."""
 
-    def __init__(self, helm: Helmsman, logins: Logins) -> None:
+    def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
-        self._logins = logins
-
-    # --- getting in --------------------------------------------------------------------------------------------------
-
-    async def follow_login_link(self, request: Request) -> Response:
-        # A browser that looks ahead at what a person might open must not use up the code.
-        purposes = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
-        if "prefetch" in purposes or not self._logins.redeem(text(request, "code") or ""):
-            return _to("/?login=failed")
-        response = _to("/")
-        self._logins.welcome(response)
-        return response
-
-    async def log_in(self, request: Request) -> Response:
-        given = await body(request, LoginInput)
-        by_code = given.code is not None and self._logins.redeem(given.code)
-        if not by_code and not (given.token is not None and self._logins.is_token(given.token)):
-            raise WrongCode(
-                "This code was used, is too old or is not one. Run `helmsman dashboard` for a new login link."
-            )
-        response = respond({"ok": True})
-        self._logins.welcome(response)
-        return response
-
-    async def log_out(self, request: Request) -> Response:
-        await body(request, NothingInput)
-        response = respond({"ok": True})
-        self._logins.send_off(response)
-        return response
-
-    async def new_code(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        code = self._logins.new_code()
-        return {"code": code.value, "path": code.path, "expiresAt": time(datetime.fromtimestamp(code.expires_at, UTC))}
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +131,3 @@ def _session_id(request: Request) -> str:
 
 def _state(session: Session) -> dict[str, Any]:
     return {"sessionId": session.id, "status": session.status}
-
-
-def _to(address: str) -> Response:
-    return RedirectResponse(address, 303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})

@@ -9,15 +9,18 @@ nothing else is served, and there are no other paths (use `#/…` for places in 
 anew. The Content-Security-Policy is `default-src 'none'` with `'self'` for scripts, styles, images (data: too), fonts,
 connections, the manifest and workers: no inline script, no inline style, no other host.
 
-**Getting in.** Host and Origin are checked first (421, 403). Static files and the login need nothing else. Every other
+**Getting in.** Host and Origin are checked first (421, 403), and the path, which must be a plain one (400 `bad_path`). The
+files above and the three POSTs marked * need nothing else, take 4 KiB at most, and end their connection. Every other
 request needs `Authorization: Bearer <http-token>` or the cookie of a login (HttpOnly, SameSite=Strict). With the cookie, a
 request that is not GET also needs `Content-Type: application/json`, the header `X-Helmsman: 1` and the page's own origin;
 otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
 
-    GET  /login?code=C      the login link: sets the cookie, 303 to /; a code that is used, old or wrong: to /?login=failed
-    POST /api/login         {code} or {token} → {ok}; 401 wrong_code
+    POST /api/login *       {code} → {ok} and the cookie; 401 wrong_code. The page does this by itself with the code of
+                            `/#login=CODE`, and takes it out of its address
     POST /api/logout        {} → {ok}; the cookie is removed
-    POST /api/codes         {} → {code, path: "/login?code=…", expiresAt}: a link for another device, once, for 10 minutes
+    POST /api/codes         {} → {code, path: "/#login=…", expiresAt}: a link for another device, once, for 10 minutes
+    POST /api/proof *       {nonce} → {challenge, proof}: the server proves that it has the token (`web/proof.py`)
+    POST /api/proof/code *  {nonce, challenge, proof} → as /api/codes, for who has proved the same; 401 wrong_proof
 
 **Errors** are `{code, message, retryable, …}` with a fitting status: 400 invalid_input, answer_invalid; 404
 session_not_found, task_not_found, not_found; 409 session_busy, session_idle, question_not_open, …; 413 too_large; 429
@@ -147,8 +150,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from helmsman.web.acting import Acting
+from helmsman.web.entering import Entering
 from helmsman.web.json_http import NotFound, answering
 from helmsman.web.live import Live
+from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
 from helmsman.web.rules import Rules
 from helmsman.web.transcripts import Transcripts
@@ -161,15 +166,16 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.web.json_http import Endpoint
     from helmsman.web.login import Logins
+    from helmsman.web.proof import Challenges
 
 
-def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
+def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """The routes above. Who may use them is for the server to see to."""
     reading = Reading(helm, Transcripts(helm), Live(helm))
-    acting = Acting(helm, logins)
+    acting = Acting(helm)
     rules = Rules(helm)
+    entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
-        "/login": acting.follow_login_link,
         "/api/overview": reading.overview,
         "/api/sessions": reading.sessions,
         "/api/sessions/{session_id}": reading.session,
@@ -187,9 +193,11 @@ def api_routes(helm: Helmsman, logins: Logins) -> list[Route]:
         "/api/live": reading.live,
     }
     acts: Mapping[str, Endpoint] = {
-        "/api/login": acting.log_in,
-        "/api/logout": acting.log_out,
-        "/api/codes": acting.new_code,
+        "/api/login": entering.log_in,
+        "/api/logout": entering.log_out,
+        "/api/codes": entering.new_code,
+        PROOF_PATH: entering.prove,
+        CODE_PATH: entering.new_code_for_proof,
         "/api/sessions/{session_id}/say": acting.say,
         "/api/sessions/{session_id}/steer": acting.steer,
         "/api/sessions/{session_id}/interrupt": acting.interrupt,

@@ -12,8 +12,9 @@ from helmsman.web.static_files import static_file
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.web.login import Logins
+    from helmsman.web.proof import Challenges
 
 
-def dashboard_routes(helm: Helmsman, logins: Logins) -> list[Route]:
+def dashboard_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
     """All of the dashboard. Who may use it is for the server to see to."""
-    return [*api_routes(helm, logins), Route("/{path:path}", static_file, methods=["GET"])]
+    return [*api_routes(helm, logins, challenges), Route("/{path:path}", static_file, methods=["GET"])]

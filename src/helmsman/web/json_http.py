@@ -23,11 +23,17 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 """Of a request: the longest prompt Codex takes, with every character escaped, and what goes with it."""
 
+STRANGERS_BODY_BYTES: Final = 4096
+"""Of a request by somebody who has not shown who he is: a code or a proof, with room."""
+STRANGERS_BODY: Final = "helmsman.strangers_body"
+"""In the scope of such a request."""
+
 _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _STATUS: Final[Mapping[str, int]] = {
     "invalid_input": 400,
     "answer_invalid": 400,
     "wrong_code": 401,
+    "wrong_proof": 401,
     "session_not_found": 404,
     "task_not_found": 404,
     "not_found": 404,
@@ -52,6 +58,10 @@ _OTHER_ERRORS: Final = 502
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Mapping[str, Any] | ASGIApp]]"
 
 InputT = TypeVar("InputT", bound=Input)
+
+
+class NothingInput(Input):
+    """Of a request that needs no arguments."""
 
 
 class NotFound(HelmsmanError):
@@ -100,11 +110,12 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
         InvalidInput: It is no JSON object, or has other fields.
         TooLarge: It is too large.
     """
+    most = STRANGERS_BODY_BYTES if STRANGERS_BODY in request.scope else MAX_BODY_BYTES
     content = bytearray()
     async for piece in request.stream():
         content += piece
-        if len(content) > MAX_BODY_BYTES:
-            raise TooLarge(f"The request is larger than {MAX_BODY_BYTES} bytes. Send less.")
+        if len(content) > most:
+            raise TooLarge(f"The request is larger than {most} bytes. Send less.")
     try:
         given = json.loads(content or b"{}")
     except (ValueError, RecursionError):

@@ -1,9 +1,13 @@
 """Who may use the dashboard: people who came with a one-time code, and then have a cookie.
 
-A code is made by whoever has the bearer token (`helmsman dashboard` prints one in its login link), is good for ten minutes
-and for one login. The cookie is a signature of its own end with a key made from the token: no list of logins is kept, a
-restart of the server ends none, and a new token ends all. A browser sends it with requests that other sites caused, if
-they are clever enough, so it alone changes nothing: `Logins.verdict` wants to see that the page itself asked.
+A code is made for whoever has proved to have the token (`web/proof.py`), is short enough to be typed, good for ten minutes
+and for one login. It is never part of an address that is sent anywhere or given to a program: another user of the machine
+can read the command line of a browser.
+
+The cookie is a signature of its own end with a key that lives as long as the server. Browsers send a cookie to every port
+of its host: whoever takes the port after the server has ended gets it from the page that is still open, and must find it
+worthless. A browser also sends it with requests that other sites caused, if they are clever enough, so it alone changes
+nothing: `is_from_page` wants to see that the page itself asked.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,17 +27,18 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-Verdict = Literal["admitted", "unknown", "cross_site"]
-
 CODE_SECONDS: Final = 600
 _COOKIE_SECONDS: Final = 30 * 86400
 _MAX_CODES: Final = 32
 """So many codes may wait to be used; one more, and the oldest is of no use any more."""
-_READS: Final = frozenset({"GET", "HEAD"})
-_CLOSED: Final = ("/api", "/mcp")
-_LOGIN: Final = "/api/login"
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_MISREAD: Final = str.maketrans("OIL", "011", " -\t")
+_CODE_LENGTH: Final = 12
+"""60 bits: nobody guesses one of 32 in ten minutes, so no limit on attempts is needed that could lock the person out."""
 PAGE_HEADER: Final = "x-helmsman"
 """Only a page of our own can send it: elsewhere the browser would have to ask us first, and we do not answer that."""
+FRAGMENT: Final = "#login="
+"""The page takes a code from behind this in its address, which a browser keeps to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +50,18 @@ class Code:
 
     @property
     def path(self) -> str:
-        return f"/login?code={self.value}"
+        return f"/{FRAGMENT}{self.value}"
 
 
 class Logins:
     """Makes codes, takes them for cookies, and knows its cookies again."""
 
-    def __init__(self, token: str, *, secure: bool, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, secure: bool, clock: Callable[[], float] = time.time) -> None:
         """`secure`: the server speaks TLS, and so must the cookie. `clock` gives seconds since 1970."""
-        self._token = token.encode()
-        self._key = hmac.digest(self._token, b"helmsman dashboard cookie", "sha256")
+        self._key = secrets.token_bytes(32)
         self._secure = secure
         self._clock = clock
         self._codes: dict[bytes, float] = {}
-        # Browsers keep one jar for all ports of a host: servers of other installations must not take each other's place.
-        self._cookie_name = f"helmsman-{hashlib.sha256(self._key).hexdigest()[:8]}"
 
     # --- codes -------------------------------------------------------------------------------------------------------
 
@@ -68,7 +70,9 @@ class Logins:
         self._drop_old_codes()
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
-        code = Code(secrets.token_urlsafe(24), self._clock() + CODE_SECONDS)
+        letters = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_LENGTH))
+        value = "-".join(letters[at : at + 4] for at in range(0, _CODE_LENGTH, 4))
+        code = Code(value, self._clock() + CODE_SECONDS)
         self._codes[_digest(code.value)] = code.expires_at
         return code
 
@@ -82,8 +86,10 @@ class Logins:
             del self._codes[known]
         return bool(matching)
 
-    def is_token(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token)
+    def is_waiting(self, code: Code) -> bool:
+        """Whether nobody has used the code yet, and somebody still may."""
+        self._drop_old_codes()
+        return _digest(code.value) in self._codes
 
     def _drop_old_codes(self) -> None:
         now = self._clock()
@@ -91,26 +97,28 @@ class Logins:
 
     # --- cookies -----------------------------------------------------------------------------------------------------
 
-    def welcome(self, response: Response) -> None:
+    def welcome(self, scope: Scope, response: Response) -> None:
         """Give the cookie of a login along with this response."""
-        self._set_cookie(response, self._signed(f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}"))
+        value = self._signed(f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}")
+        self._set_cookie(scope, response, value, seconds=_COOKIE_SECONDS)
 
-    def send_off(self, response: Response) -> None:
+    def send_off(self, scope: Scope, response: Response) -> None:
         """Take the cookie back."""
-        self._set_cookie(response, "", seconds=0)
+        self._set_cookie(scope, response, "", seconds=0)
 
-    def _set_cookie(self, response: Response, value: str, *, seconds: int = _COOKIE_SECONDS) -> None:
+    def _set_cookie(self, scope: Scope, response: Response, value: str, *, seconds: int) -> None:
         response.set_cookie(
-            self._cookie_name, value, max_age=seconds, path="/", secure=self._secure, httponly=True, samesite="strict"
+            _cookie_name(scope), value, max_age=seconds, path="/", secure=self._secure, httponly=True, samesite="strict"
         )
 
     def _signed(self, content: str) -> str:
         return f"{content}.{hmac.new(self._key, content.encode('ascii'), 'sha256').hexdigest()}"
 
-    def _knows(self, headers: Headers) -> bool:
+    def knows(self, scope: Scope, headers: Headers) -> bool:
+        """Whether the request comes from a browser that has logged in."""
         try:
             cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
-            value = cookies[self._cookie_name].value
+            value = cookies[_cookie_name(scope)].value
             content, _, _ = value.rpartition(".")
             if not hmac.compare_digest(self._signed(content).encode(), value.encode()):
                 return False
@@ -118,24 +126,13 @@ class Logins:
         except (CookieError, KeyError, ValueError):
             return False
 
-    # --- requests ----------------------------------------------------------------------------------------------------
 
-    def verdict(self, scope: Scope, headers: Headers) -> Verdict:
-        """Whether a request without the bearer token may pass. Host and Origin have been looked at."""
-        path: str = scope["path"]
-        is_read = scope["method"] in _READS
-        if not any(path == closed or path.startswith(f"{closed}/") for closed in _CLOSED):
-            return "admitted" if is_read else "unknown"  # the page itself, which knows nothing yet
-        if path == _LOGIN and scope["method"] == "POST":
-            return "admitted" if _is_from_page(scope, headers) else "cross_site"
-        if not path.startswith("/api/") or not self._knows(headers):
-            return "unknown"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "cross_site"
-        return "admitted" if is_read or _is_from_page(scope, headers) else "cross_site"
+def is_same_site(headers: Headers) -> bool:
+    """Whether no other site caused the request, as far as the browser says."""
+    return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-def _is_from_page(scope: Scope, headers: Headers) -> bool:
+def is_from_page(scope: Scope, headers: Headers) -> bool:
     """Whether a page of this very server sent it. The Guard lets any port of our host through; here it must be ours."""
     origin = headers.get("origin")
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -147,5 +144,12 @@ def _is_from_page(scope: Scope, headers: Headers) -> bool:
     )
 
 
+def _cookie_name(scope: Scope) -> str:
+    """Browsers keep one jar for all ports of a host: servers must not take each other's place in it."""
+    _, port = scope.get("server") or ("", None)
+    return f"helmsman-{port or 0}"
+
+
 def _digest(code: str) -> bytes:
-    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).digest()
+    plain = code[:200].upper().translate(_MISREAD)
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()

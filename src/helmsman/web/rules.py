@@ -11,8 +11,7 @@ from pydantic import Field
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.mcp.contract import Input
 from helmsman.shown_text import visible
-from helmsman.web.acting import NothingInput
-from helmsman.web.json_http import body, text
+from helmsman.web.json_http import NothingInput, body, text
 from helmsman.web.views import present
 
 if TYPE_CHECKING:

@@ -57,6 +57,12 @@ _HEADERS: Final = {
 }
 
 
+def page_paths() -> frozenset[str]:
+    """Where the page's files are: what anybody may have."""
+    names = (file.relative_to(_ROOT).as_posix() for file in _ROOT.rglob("*") if file.suffix in _TYPES)
+    return frozenset({"/", *(f"/{name}" for name in names if _NAME.fullmatch(name))})
+
+
 async def static_file(request: Request) -> Response:
     """A file of the page; `/` is its index."""
     name = request.path_params.get("path") or _INDEX

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.errors import DirtyTree, WorktreeError
+from helmsman.git import shown
 from helmsman.worktrees.changes import changed_paths, check_present, compare
-from helmsman.worktrees.git import shown
 from helmsman.worktrees.merging import Conflicts, merge
 from helmsman.worktrees.records import one_at_a_time
 from helmsman.worktrees.snapshot import nul_separated, scratch, take_snapshot
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from helmsman.git import Git
     from helmsman.worktrees.changes import FileStat, RawChange
-    from helmsman.worktrees.git import Git
     from helmsman.worktrees.records import Worktree
     from helmsman.worktrees.snapshot import Snapshot
 
@@ -58,7 +58,7 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
     check_present(tree)
     if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
-    with one_at_a_time(tree), scratch(tree.own_git, tree.state_dir) as own:
+    with one_at_a_time(tree), scratch(tree.own_git) as own:
         snapshot = take_snapshot(own)
         assert own.index is not None
         main = replace(tree.main_git, index=own.index.with_name("main-index"), objects=own.objects)

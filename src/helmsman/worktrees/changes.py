@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.worktrees.git import find_git, shown
+from helmsman.git import find_git, shown
 from helmsman.worktrees.snapshot import scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from helmsman.git import Git
     from helmsman.unified_diff import FileKind
-    from helmsman.worktrees.git import Git
     from helmsman.worktrees.records import Worktree
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
@@ -97,12 +97,12 @@ def diff(tree: Worktree) -> TreeDiff:
         WorktreeError: The worktree is gone, or git cannot read it.
     """
     check_present(tree)
-    with scratch(tree.own_git, tree.state_dir) as git:
+    with scratch(tree.own_git) as git:
         snapshot = take_snapshot(git)
         return compare(git, tree.base, snapshot.tree, nested=snapshot.nested)
 
 
-def diff_of_directory(directory: Path, since: str | None = None) -> TreeDiff:
+def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path | None = None) -> TreeDiff:
     """What is changed in the repository around a directory since a commit (without one: since the last, so all that is
     not committed). Blocks; call it in a thread.
 
@@ -110,7 +110,7 @@ def diff_of_directory(directory: Path, since: str | None = None) -> TreeDiff:
         InvalidInput: There is no working tree, or no such commit.
         WorktreeError: Git cannot read it.
     """
-    found = find_git(directory)
+    found = find_git(directory, state_dir)
     if found is None:
         raise InvalidInput(
             f"{directory} is not in the working tree of a git repository, so what changed in it is not known. Name one."

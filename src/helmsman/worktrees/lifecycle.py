@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.git import Git, find_git, is_bare
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.git import Git, find_git, is_bare
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
     WORKTREES,
@@ -78,7 +78,7 @@ def create(directory: Path, state_dir: Path) -> Worktree:
         InvalidInput: The directory is not in a working tree, or the repository has no commit yet.
         WorktreeError: Git says no.
     """
-    main = _main_tree(directory)
+    main = _main_tree(directory, state_dir.absolute())
     base = main.text("rev-parse", "--verify", "HEAD^{commit}")
     name = f"{_slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
     folder = ensure_state_dir(state_dir.absolute()) / WORKTREES
@@ -101,8 +101,8 @@ def create(directory: Path, state_dir: Path) -> Worktree:
     try:
         write_record(tree)
         with one_at_a_time(tree):
-            main.run("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
-        tree.own_git.run("reset", "--hard", "--quiet", "--no-recurse-submodules")  # writes the files, several at a time
+            main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
+        tree.own_git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")  # writes the files
         tree = replace(tree, directory=_made_inside(tree.directory, path))
         write_record(tree)
     except BaseException:
@@ -121,8 +121,8 @@ def assign(tree: Worktree, session_id: str) -> Worktree:
     return tree
 
 
-def _main_tree(directory: Path) -> Git:
-    git = find_git(directory)
+def _main_tree(directory: Path, state_dir: Path) -> Git:
+    git = find_git(directory, state_dir)
     if git is None:
         what = "a bare repository" if is_bare(directory) else "not in the working tree of a git repository"
         raise InvalidInput(
@@ -196,7 +196,7 @@ def _remove_branch(tree: Worktree) -> bool:
     shared = tree.git_dir.parent.parent  # the main tree may be gone, and if that was a worktree too, its git directory
     if not shared.is_dir():
         return False  # the whole repository is gone
-    git = Git(work_tree=shared, git_dir=shared)
+    git = Git(work_tree=shared, git_dir=shared, place=tree.state_dir)
     reference = f"refs/heads/{tree.branch}"
     if not git.has(reference):
         return False

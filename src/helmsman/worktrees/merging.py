@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import ApplyConflict, WorktreeError
-from helmsman.worktrees.git import shown
+from helmsman.git import shown
 
 if TYPE_CHECKING:
-    from helmsman.worktrees.git import Git
+    from helmsman.git import Git
 
 _OLDEST_GIT: Final = (2, 38)
 """The first that can merge without a working tree."""

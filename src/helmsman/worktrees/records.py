@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.errors import WorktreeError
 from helmsman.file_lock import file_lock, release_lock, take_lock
+from helmsman.git import Git
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.git import Git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,12 +66,12 @@ class Worktree:
     @property
     def own_git(self) -> Git:
         """Git in the worktree."""
-        return Git(work_tree=self.path, git_dir=self.git_dir)
+        return Git(work_tree=self.path, git_dir=self.git_dir, place=self.state_dir)
 
     @property
     def main_git(self) -> Git:
         """Git in the main tree."""
-        return Git(work_tree=self.repository, git_dir=self.repository_git_dir)
+        return Git(work_tree=self.repository, git_dir=self.repository_git_dir, place=self.state_dir)
 
 
 # --- the records -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from helmsman.worktrees.git import Git
+    from helmsman.git import Git
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,18 @@ class Snapshot:
 
 
 @contextmanager
-def scratch(git: Git, parent: Path | None = None) -> Iterator[Git]:
-    """The same working tree with an index and an object store beside the repository's, both gone after the block."""
-    with tempfile.TemporaryDirectory(prefix="helmsman-git-", dir=parent, ignore_cleanup_errors=True) as name:
+def scratch(git: Git) -> Iterator[Git]:
+    """The same working tree with an index and an object store beside the repository's, both gone after the block.
+
+    They are in the state directory, where nothing that runs in Codex's sandbox can change them.
+    """
+    with (
+        git.viewed() as seen,
+        tempfile.TemporaryDirectory(prefix="helmsman-git-", dir=git.place, ignore_cleanup_errors=True) as name,
+    ):
         folder = Path(name)
         (folder / "objects").mkdir()
-        yield replace(git, index=folder / "index", objects=folder / "objects")
+        yield replace(seen, index=folder / "index", objects=folder / "objects")
 
 
 def take_snapshot(git: Git) -> Snapshot:

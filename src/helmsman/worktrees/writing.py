@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from helmsman.errors import WorktreeError
-from helmsman.worktrees.git import shown
+from helmsman.git import shown
 from helmsman.worktrees.snapshot import nul_separated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from helmsman.git import Git
     from helmsman.worktrees.changes import RawChange
-    from helmsman.worktrees.git import Git
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import { EnginesView } from "/views/engines.js";
 import { openHelp } from "/views/help.js";
 import { HomeView } from "/views/home.js";
 import { SessionList } from "/views/list.js";
-import { LoginView } from "/views/login.js";
+import { LoginView, takeCode } from "/views/login.js";
 import { openNewSession } from "/views/new-session.js";
 import { RulesView } from "/views/rules.js";
 import { SessionView } from "/views/session.js";
@@ -74,10 +74,13 @@ function home() {
 // --- in and out ------------------------------------------------------------------------------------------------------
 
 function logOut() {
-  if (loggedOut) return;
+  if (!loggedOut) askForCode();
+}
+
+function askForCode(code) {
   loggedOut = true;
   live.stop();
-  show("login", new LoginView(logIn));
+  show("login", new LoginView(logIn, code));
 }
 
 function logIn() {
@@ -124,8 +127,18 @@ listenToKeys({
   home,
   interrupt: () => view?.interrupt?.checkVisibility() && view.interrupt.click(),
 });
-window.addEventListener("hashchange", route);
+window.addEventListener("hashchange", enter);
 showTheme();
-route();
-store.refresh(); // a browser that is logged out learns it here
-live.start();
+enter();
+
+/** With a code: log in. Without: show the place that the address names. */
+function enter() {
+  const code = takeCode();
+  if (code) askForCode(code);
+  else route();
+}
+
+if (!loggedOut) {
+  store.refresh(); // a browser that is logged out learns it here
+  live.start();
+}

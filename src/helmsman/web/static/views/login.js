@@ -4,29 +4,39 @@ import { post } from "/api.js";
 import { freshId, h } from "/dom.js";
 import { setPlace } from "/title.js";
 
+const CODE = "#login=";
+
+/** The code that this page was opened with. It is taken out of the address, so that no history keeps it. */
+export function takeCode() {
+  if (!location.hash.startsWith(CODE)) return "";
+  const code = decodeURIComponent(location.hash.slice(CODE.length));
+  history.replaceState(null, "", "/");
+  return code;
+}
+
 export class LoginView {
-  constructor(loggedIn) {
+  #code;
+
+  constructor(loggedIn, code = "") {
     const id = freshId("code");
-    const failed = new URLSearchParams(location.search).get("login") === "failed";
+    this.#code = code;
     this.heading = h("h1", { tabindex: "-1" }, "Log in");
-    this.field = h("input", { id, type: "password", autocomplete: "off", required: true });
-    this.problem = h("p", { class: "note bad", role: "alert", hidden: !failed }, failed ? "This link was used or is too old. Make a new one." : "");
-    this.form = h("form", {}, h("label", { for: id }, "Code or token"), this.field, h("button", { type: "submit", class: "primary" }, "Log in"));
+    this.field = h("input", { id, type: "text", autocomplete: "off", autocapitalize: "characters", spellcheck: "false", required: true });
+    this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
+    this.form = h("form", {}, h("label", { for: id }, "Code"), this.field, h("button", { type: "submit", class: "primary" }, "Log in"));
     this.element = h(
       "div",
       { class: "login" },
       h("img", { src: "/icon.svg", alt: "", width: 56, height: 56 }),
       this.heading,
-      h("p", {}, "Run ", h("code", { class: "mono" }, "helmsman dashboard"), " where Helmsman runs, and open the link that it prints."),
+      h("p", {}, "Run ", h("code", { class: "mono" }, "helmsman dashboard"), " where Helmsman runs, and type the code that it prints."),
       this.problem,
       this.form,
     );
     this.form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      const given = this.field.value.trim();
       try {
-        await post("login", { code: given.slice(0, 200), token: given });
-        history.replaceState(null, "", `/${location.hash}`);
+        await post("login", { code: this.field.value.trim().slice(0, 200) });
         loggedIn();
       } catch (error) {
         this.problem.textContent = error.message;
@@ -38,6 +48,9 @@ export class LoginView {
 
   async open() {
     setPlace("Log in");
+    if (!this.#code) return;
+    this.field.value = this.#code;
+    this.form.requestSubmit();
   }
 
   close() {}

@@ -1,0 +1,118 @@
+"""The dashboard in the person's browser, logged in, and nothing secret in any command line.
+
+Every user of a machine can read the arguments of every program. So the browser is given the address of a file that only its
+user can read, and the file leads on to the page with the code. The file is gone once the code was used.
+
+Some browsers cannot read that file: one in a snap, one on the other side of WSL. They are given the page's bare address, and
+the person types the code that was printed.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_FILE_SECONDS: Final = 20
+"""For a browser to start and read the file. After that the person has the printed code."""
+_LOOK_AGAIN: Final = 0.2
+_ASK_SECONDS: Final = 5
+_PREFIX, _SUFFIX = "login-", ".html"
+
+_REDIRECT: Final = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}">
+<title>Helmsman</title>
+<p>Opening the dashboard. If nothing happens, run <code>helmsman dashboard</code> again.</p>
+"""
+
+
+def open_in_background(
+    page: str, code: str, state_dir: Path, *, is_waiting: Callable[[], bool] = lambda: True
+) -> threading.Thread | None:
+    """Open the page and log in with the code, if a person sits before a screen here; the thread that does.
+
+    `is_waiting` says whether the code was not used yet.
+    """
+    if not is_desktop():
+        return None
+    # A browser that does not come back at once must not hold up the server it is to ask.
+    opening = threading.Thread(target=_open, args=(page, code, state_dir, is_waiting), daemon=True)
+    opening.start()
+    return opening
+
+
+def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool]) -> None:
+    import webbrowser
+
+    if not reads_files():
+        webbrowser.open(page)
+        return
+    file = write_redirect(page, code, state_dir)
+    try:
+        webbrowser.open(file.absolute().as_uri())
+        deadline = time.monotonic() + _FILE_SECONDS
+        while is_waiting() and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def write_redirect(page: str, code: str, state_dir: Path) -> Path:
+    """A file for this user alone that leads a browser to the page with the code. Files of runs that were cut off go."""
+    import secrets
+
+    from helmsman.settings import ensure_state_dir
+    from helmsman.web.login import CODE_SECONDS, FRAGMENT
+
+    folder = ensure_state_dir(state_dir)
+    for old in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        if old.lstat().st_mtime < time.time() - CODE_SECONDS:
+            old.unlink(missing_ok=True)
+    file = folder / f"{_PREFIX}{secrets.token_hex(16)}{_SUFFIX}"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(_REDIRECT.format(address=html.escape(f"{page}{FRAGMENT}{code}")))
+    return file
+
+
+def is_desktop() -> bool:
+    """Whether a person sits at this very machine with a screen on which a browser could open."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("SSH_CONNECTION"):
+        return False
+    has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return has_screen or sys.platform in ("darwin", "win32")
+
+
+def reads_files() -> bool:
+    """Whether the person's browser can be expected to read a file in the state directory."""
+    if os.environ.get("WSL_DISTRO_NAME"):
+        return False  # it runs on Windows, where the file has another name
+    if os.environ.get("BROWSER"):
+        return True
+    asking = shutil.which("xdg-settings")
+    if asking is None:
+        return True
+    try:
+        told = subprocess.run(
+            [asking, "get", "default-web-browser"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_ASK_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return "_" not in told  # snaps are called `firefox_firefox.desktop`, and may not look into hidden directories

@@ -1,0 +1,184 @@
+"""A repository as git may see it: all of its content, and nothing of its configuration that could run a program.
+
+Git runs whatever a configuration names: filters, hooks, monitors, helpers, transports, and what later versions add. The
+configuration of a repository is written by whoever made the repository, or by a model that works in it, and a list of
+dangerous keys would always be one too short. So git is not given that configuration at all. It is given a **view**: a git
+directory of our own, in the state directory, which links to the repository's objects, references and so on, and whose
+`config` holds those of the repository's settings that are known to be mere data. The person's own configuration counts as
+ever: a filter that is defined there (git-lfs) is run.
+
+A filter that only the repository defines is in the view as one that is required and cannot be run: git then refuses to
+read or write the files that need it, where without it they would silently get other content.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_DATA: Final = frozenset(
+    f"core.{name}"
+    for name in (
+        "repositoryformatversion",
+        "filemode",
+        "symlinks",
+        "ignorecase",
+        "precomposeunicode",
+        "protecthfs",
+        "protectntfs",
+        "longpaths",
+        "autocrlf",
+        "eol",
+        "safecrlf",
+        "checkroundtripencoding",
+        "sparsecheckout",
+        "sparsecheckoutcone",
+        "trustctime",
+        "checkstat",
+        "attributesfile",
+        "excludesfile",
+        "sharedrepository",
+        "logallrefupdates",
+        "bigfilethreshold",
+        "multipackindex",
+        "commitgraph",
+    )
+) | {"index.sparse", "index.skiphash", "diff.renamelimit", "merge.renamelimit", "merge.renames", "merge.renormalize"}
+
+_DATA_WITH_NAMES: Final = re.compile(
+    r"""(
+        # How the repository is stored. A partial clone would fetch what is missing, by programs that its remotes name.
+        extensions\.(?!partialclone\Z|worktreeconfig\Z)[^.]+
+        | remote\..+\.(url|pushurl|fetch) | branch\..+\.(remote|merge) | url\..+\.(insteadof|pushinsteadof)
+        | diff\..+\.(binary|algorithm|xfuncname|funcname)
+    )\Z""",
+    re.VERBOSE | re.DOTALL,
+)
+_FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.[^.]+\Z", re.DOTALL)
+_MERGE_DRIVER: Final = re.compile(r"merge\.(?P<name>.+)\.driver\Z", re.DOTALL)
+
+_REFUSED_FILTER: Final = {"clean": "", "smudge": "", "required": "true"}
+
+_USERS: Final = frozenset({"system", "global"})
+_REPOSITORYS: Final = frozenset({"local", "worktree"})
+
+_NOT_LINKED: Final = frozenset({"config", "config.worktree", "HEAD", "commondir", "gitdir", "hooks", "index", "info"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of a configuration. `scope` says whose it is, in git's words; no value is how git writes a plain yes."""
+
+    scope: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A git directory to look through. `refused_filters` are the repository's own, which are not run."""
+
+    directory: Path
+    refused_filters: frozenset[str]
+
+
+def read_settings(listed: bytes) -> list[Setting]:
+    """What `git config --list --show-scope -z` says."""
+    fields = iter(listed.split(b"\0")[:-1])
+    settings: list[Setting] = []
+    for scope, entry in zip(fields, fields, strict=True):
+        key, is_set, value = entry.partition(b"\n")
+        settings.append(Setting(scope.decode(), os.fsdecode(key), os.fsdecode(value) if is_set else None))
+    return settings
+
+
+@contextmanager
+def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place: Path) -> Iterator[View]:
+    """A view of a repository for the length of the block, in a directory of `place`.
+
+    `place` must be out of reach of what Codex may write: whoever changes the view decides what git runs.
+    """
+    with tempfile.TemporaryDirectory(prefix="git-view-", dir=place, ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        _link_content(git_dir, common_dir, directory)
+        configuration, refused = _configuration(list(settings))
+        (directory / "config").write_bytes(os.fsencode(configuration))
+        yield View(directory, refused)
+
+
+def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:
+    """The text of a configuration with what is data, and the names of the filters that are not run."""
+    named = [(setting, _FILTER.match(setting.key)) for setting in settings]
+    users_filters = {found["name"] for setting, found in named if found and setting.scope in _USERS}
+    own_filters = {found["name"] for setting, found in named if found and setting.scope in _REPOSITORYS} - users_filters
+    lines: list[str] = []
+    for setting, is_filter in named:
+        is_data = setting.key in _DATA or _DATA_WITH_NAMES.match(setting.key)
+        if (is_data and setting.scope in _REPOSITORYS) or ((is_data or is_filter) and setting.scope in _USERS):
+            lines.append(_line(setting.key, setting.value))
+        driver = _MERGE_DRIVER.match(setting.key)
+        if driver and setting.scope in _REPOSITORYS:
+            # Without it git would merge such a file as if it were text.
+            lines.append(_line(setting.key, "false"))
+    for name in sorted(own_filters):
+        # Both are there and empty: git takes a filter without any for one that is not there, and writes the file as it is.
+        lines += [_line(f"filter.{name}.{key}", value) for key, value in _REFUSED_FILTER.items()]
+    return "".join(lines), frozenset(own_filters)
+
+
+def _line(key: str, value: str | None) -> str:
+    section, _, rest = key.partition(".")
+    name, _, variable = rest.rpartition(".")
+    quoted = f' "{_escaped(name)}"' if name else ""
+    content = "" if value is None else ' = "' + _escaped(value).replace("\n", "\\n").replace("\t", "\\t") + '"'
+    return f"[{section}{quoted}]\n\t{variable}{content}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _link_content(git_dir: Path, common_dir: Path, view: Path) -> None:
+    """Lead to everything in the git directory, and what is a linked worktree's own before what all share."""
+    is_linked = git_dir != common_dir
+    entries = {entry.name: entry for entry in _entries(common_dir)}
+    entries |= {entry.name: entry for entry in _entries(git_dir) if entry.name not in ("refs", "logs")}
+    for name, entry in entries.items():
+        if name not in _NOT_LINKED and not name.endswith(".lock"):
+            _link(entry, view / name)
+    (view / "info").mkdir()
+    info = {entry.name: entry for entry in _entries(common_dir / "info")}
+    if is_linked:
+        info.pop("sparse-checkout", None)
+        info |= {entry.name: entry for entry in _entries(git_dir / "info")}
+    for name, entry in info.items():
+        _link(entry, view / "info" / name)
+    head = git_dir / "HEAD"
+    if head.is_symlink():
+        (view / "HEAD").symlink_to(head.readlink())
+    else:
+        (view / "HEAD").write_bytes(head.read_bytes())  # git takes no link to another place for a HEAD
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _link(target: Path, link: Path) -> None:
+    if os.name == "posix":
+        link.symlink_to(target)
+    elif target.is_dir():  # elsewhere not everybody may make links, but everybody these
+        import _winapi
+
+        _winapi.CreateJunction(str(target), str(link))  # type: ignore[attr-defined]
+    else:
+        shutil.copy2(target, link)

@@ -1,0 +1,93 @@
+"""The routes by which one gets in and out: a code for a cookie, a proof for a code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from helmsman.errors import HelmsmanError
+from helmsman.mcp.contract import Input
+from helmsman.web.json_http import NothingInput, body, respond
+from helmsman.web.proof import place
+from helmsman.web.views import time
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from helmsman.web.login import Logins
+    from helmsman.web.proof import Challenges
+
+
+class LoginInput(Input):
+    code: str = Field(max_length=200)
+
+
+class ProofInput(Input):
+    nonce: str = Field(min_length=20, max_length=200)
+
+
+class CodeInput(ProofInput):
+    challenge: str = Field(max_length=400)
+    proof: str = Field(max_length=200)
+
+
+class WrongCode(HelmsmanError):
+    """A code that was used, is too old, or was never made."""
+
+    code = "wrong_code"
+
+
+class WrongProof(HelmsmanError):
+    """A proof that does not show that its sender has the token."""
+
+    code = "wrong_proof"
+
+
+class Entering:
+    """Answers those who want to get in, and lets people out."""
+
+    def __init__(self, logins: Logins, challenges: Challenges) -> None:
+        self._logins = logins
+        self._challenges = challenges
+
+    async def log_in(self, request: Request) -> Response:
+        given = await body(request, LoginInput)
+        if not self._logins.redeem(given.code):
+            raise WrongCode("This code was used, is too old or is not one. Run `helmsman dashboard` for a new one.")
+        response = respond({"ok": True})
+        self._logins.welcome(request.scope, response)
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        await body(request, NothingInput)
+        response = respond({"ok": True})
+        self._logins.send_off(request.scope, response)
+        return response
+
+    async def new_code(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return self._code()
+
+    async def prove(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ProofInput)
+        challenge, proof = self._challenges.answer(given.nonce, _place(request))
+        return {"challenge": challenge, "proof": proof}
+
+    async def new_code_for_proof(self, request: Request) -> dict[str, Any]:
+        given = await body(request, CodeInput)
+        if not self._challenges.accept(given.nonce, given.challenge, given.proof, _place(request)):
+            raise WrongProof("This does not prove that you have the token. Ask for a new challenge.")
+        return self._code()
+
+    def _code(self) -> dict[str, Any]:
+        code = self._logins.new_code()
+        return {"code": code.value, "path": code.path, "expiresAt": time(datetime.fromtimestamp(code.expires_at, UTC))}
+
+
+def _place(request: Request) -> str:
+    """Our end of the connection. The Host is what the client says, and so nothing to rely on."""
+    host, port = request.scope["server"]
+    return place(host, port)
