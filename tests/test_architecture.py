@@ -10,13 +10,14 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "allowed_roots"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
     "engine": {"errors", "events", "questions"},
+    "allowed_roots": {"errors"},
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
@@ -24,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "cloud_settings": {"errors", "settings"},
     "github_guide": {"repositories"},
     "settings": {"errors", "repositories"},
-    "inputs": {"engine", "errors"},
+    "inputs": {"allowed_roots", "engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
     "worktrees": {"errors", "file_lock", "repositories", "settings"},

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.concurrency import OnceEach, background_tasks, see_through
 from helmsman.engine_holder import EngineHolder, usable
 from helmsman.engines import find_agent, session_index
@@ -92,8 +91,7 @@ class Helmsman:
         self._keys = OnceEach[Session]()
         self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
         self._starting = 0
-        own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
-        self.allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
+        self.allowed_roots = self.settings.session_roots
         memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
         self._listeners.append(self._known.on_event)
@@ -102,6 +100,7 @@ class Helmsman:
             AuditLog(self.settings.state_dir),
             timeout=self.settings.approval_timeout,
             handler=on_question,
+            allowed_roots=self.allowed_roots,
         )
 
     async def __aenter__(self) -> Self:

@@ -31,6 +31,9 @@ SnapshotChoice = Literal["auto", "on", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
+WORKTREES: Final = "worktrees"
+"""Where in the state directory the worktrees of sessions are."""
+
 OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "rules", "trusted_projects"})
 """Keys of `helmsman.toml` that others read (`helmsman.sessions.rules_file`, …); whoever reads a new one adds it here."""
 
@@ -72,6 +75,11 @@ class Settings:
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
+
+    @property
+    def session_roots(self) -> tuple[Path, ...]:
+        """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
+        return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
 
 
 def load_settings(

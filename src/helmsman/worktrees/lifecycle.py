@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.changes import diff
 from helmsman.worktrees.git import Git, find_git, is_bare
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
-    WORKTREES,
     Worktree,
     claim,
     is_owned,
