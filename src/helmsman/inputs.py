@@ -61,8 +61,14 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ())
     config = dict(options.get("config") or {})
-    for path in (*([place] if place is not None else ()), *roots):  # the engine compares the policy as a whole
+    for path in (*([place] if place is not None else ()), *roots):
         refuse_outside(path, allowed_roots, "cwd")
+    if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
+        raise InvalidInput(
+            "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+            "without allowed roots.",
+            parameter="sandbox",
+        )
     return SessionOptions(
         cwd=place,
         model=_clean("model", options.get("model")),

@@ -359,9 +359,12 @@ async def test_no_tool_leads_outside(
     place, wide = str(git_repo), {"sandbox_mode": "danger-full-access"}
     calls: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "sessions,compat": [
-            ("codex_start", {"prompt": "touch", "cwd": place, "sandbox": "danger-full-access"}),
-            ("codex_start", {"prompt": "touch", "cwd": place, "config": wide}),
-            ("codex_start", {"prompt": "touch", "cwd": place, "config": {"mcp_servers": {"x": {"command": "x"}}}}),
+            ("codex_start", {"prompt": "touch", "workingDirectory": place, "sandbox": "danger-full-access"}),
+            ("codex_start", {"prompt": "touch", "workingDirectory": place, "config": wide}),
+            (
+                "codex_start",
+                {"prompt": "touch", "workingDirectory": place, "config": {"mcp_servers": {"x": {"command": "x"}}}},
+            ),
             ("codex", {"prompt": "touch", "cwd": place, "config": wide}),
             ("codex", {"prompt": "touch", "cwd": place, "sandbox": "danger-full-access"}),
         ],
