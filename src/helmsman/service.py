@@ -106,6 +106,8 @@ class Helmsman:
     async def __aenter__(self) -> Self:
         self._exit.push_async_callback(self._ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = await self._exit.enter_async_context(background_tasks())
+        for note in self.settings.ignored:
+            log.warning("%s", note)
         self._engines = EngineHolder(self.settings, self._env, self._tasks)
         self._tasks.start_soon(self._ledger.run)
         return self
