@@ -215,6 +215,42 @@ async def test_a_profile_leads_nowhere_else(
     assert not made.exists()
 
 
+@pytest.mark.matrix
+@pytest.mark.anyio
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (".codex/config.toml", 'sandbox_mode = "danger-full-access"\n'),
+        (
+            ".codex/config.toml",
+            'sandbox_mode = "workspace-write"\n[sandbox_workspace_write]\nwritable_roots = ["/tmp"]\n',
+        ),
+        (".codex/rules/its.rules", 'prefix_rule(pattern=["touch"], decision="allow")\n'),
+    ],
+)
+async def test_a_repository_that_the_user_trusts_leads_nowhere_else(
+    engine: Any, file: str, text: str, narrow: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+) -> None:
+    codex_home.configure(projects={str(git_repo.resolve()): {"trust_level": "trusted"}})
+    (git_repo / file).parent.mkdir(parents=True)
+    (git_repo / file).write_text(text, encoding="utf-8")
+    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
+        await is_refused(helm.start("touch", cwd=git_repo))
+    assert not made.exists()
+
+
+@pytest.mark.anyio
+async def test_nobody_but_the_user_reviews_what_leaves_the_sandbox(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    codex_home.configure(approvals_reviewer="auto_review")
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        with pytest.raises(InvalidInput, match="approvals_reviewer"):
+            await helm.start("touch", cwd=git_repo)
+    assert model.requests == []
+
+
 @pytest.mark.anyio
 async def test_sub_agents_stay_inside(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
@@ -323,6 +359,9 @@ async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_insi
                 await helm.extras.reviews.start(
                     session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
                 )
+            if (await helm.codex()).can(Feature.WORKSPACE_ROOTS):  # those have goals, and they are on
+                with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                    await helm.extras.upkeep.set_goal(session.id, "touch")
             assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
             assert not made.exists()
             await finished(await helm.fork(session.id, "touch"))

@@ -336,8 +336,8 @@ class AppServerEngine:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         roots = None
         if self._confinement and turn.review is None:
-            state.policy = turn_policy(access, turn, state.policy, state.directory)
-            roots = state.policy.workspace_roots
+            state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
+            roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
         self.hold_to_roots(thread_id)
         state.ended_turn_id = None
         state.reviewing = turn.review is not None

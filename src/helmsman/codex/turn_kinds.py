@@ -53,12 +53,17 @@ class ThreadMode:
         self.planning = self.planning or thread.mode == _PLAN
 
 
-def turn_policy(access: Access, turn: TurnInput, known: Policy | None, directory: str | None) -> Policy:
+def turn_policy(
+    binary: CodexBinary, access: Access, turn: TurnInput, known: Policy | None, directory: str | None
+) -> Policy:
     """All that will decide where a turn may write, when it is said with the turn; a review cannot say it."""
     policy = access.policy(directory)
     if turn.plan:
         policy = replace(policy, sandbox=_READ_ONLY)
-    return policy if known is None else replace(policy, reviewer=known.reviewer)
+    if known is None:
+        return policy
+    roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else known.workspace_roots
+    return replace(policy, reviewer=known.reviewer, workspace_roots=roots)
 
 
 async def begin(
