@@ -19,9 +19,7 @@ from helmsman.engines import find_agent, session_index
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.events import (
     EngineGone,
-    Notice,
     QuestionAsked,
-    SettingsApplied,
     TurnEnded,
     TurnRequested,
     TurnStarted,
@@ -30,7 +28,7 @@ from helmsman.inputs import changed_options, require_place, session_options, tur
 from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
-from helmsman.new_sessions import fork_session, start_session
+from helmsman.new_sessions import as_events, fork_session, start_session
 from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.rule_book import RuleBook
@@ -285,16 +283,17 @@ class Helmsman:
 
         `options` and `limits` replace those the session has, from this turn on. `on_task` is as for `start`.
         """
-        roots = self.allowed_roots
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
+        turn = turn_input(
+            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
+        )
         session = await self.session(session_id)
         session.limits = limits or session.limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
+        known = session.options
         if options:
-            changed = changed_options(session.options, options)
-            session.options = session_options(session.options.cwd, changed, self.allowed_roots)
+            session.options = session_options(known.cwd, changed_options(known, options), self.allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
@@ -303,6 +302,9 @@ class Helmsman:
             if when_busy != "queue":
                 raise
             return await self._enqueue(session, turn)
+        except InvalidInput:  # the engine does not take them: they must not be in the way of the next message
+            session.options = known
+            raise
 
     async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
         match when_busy:
@@ -543,17 +545,8 @@ class Helmsman:
             session.engine.detach(session.id)  # or each would tell of the same things
         session.engine = engine
         session.notes = opened.notes
-        session.apply(
-            SettingsApplied(
-                session_id=session.id,
-                model=opened.model,
-                approval_policy=opened.approval_policy,
-                sandbox=opened.sandbox,
-                thread=opened.thread,
-            )
-        )
-        for note in opened.notes:
-            session.apply(Notice(session_id=session.id, kind="warning", message=note))
+        for event in as_events(opened):
+            session.apply(event)
         try:
             engine.attach(session.id, lambda event: self._on_event(session, event))
         except HelmsmanError as error:  # it died just now: nobody else will tell the session

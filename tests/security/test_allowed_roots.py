@@ -120,6 +120,7 @@ WAYS = {
         configured={"default_permissions": ":workspace", "permissions": PERMISSIONS},
         options={"config": {"default_permissions": "mine"}},
     ),
+    "a permission profile that is none": Way(options={"config": {"default_permissions": {"filesystem": "write"}}}),
     "writable roots in config": Way(options={"config": WRITES_THERE}),
     "writable roots in config, by a dotted key": Way(
         options={"sandbox": "workspace-write", "config": {"sandbox_workspace_write.writable_roots": ["{outside}"]}},
@@ -199,15 +200,21 @@ async def test_no_way_leads_outside(
 
 @pytest.mark.matrix
 @pytest.mark.anyio
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
 async def test_a_profile_leads_nowhere_else(
-    narrow: Settings, codex_home: CodexHome, codex_version: tuple[int, int, int], git_repo: Path, made: Path
+    engine: Any,
+    narrow: Settings,
+    codex_home: CodexHome,
+    codex_version: tuple[int, int, int],
+    git_repo: Path,
+    made: Path,
 ) -> None:
     if Feature.PROFILE_IN_CONFIG.is_in(Version(*codex_version)):
         codex_home.configure(profiles={"wide": {"sandbox_mode": "danger-full-access"}})
     else:
         wide = codex_home.path / "wide.config.toml"
         wide.write_text('sandbox_mode = "danger-full-access"\n', encoding="utf-8")
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
         await is_refused(helm.start("touch", cwd=git_repo, profile="wide"))
         assert not made.exists()
         await finished(await helm.start("touch", cwd=git_repo, profile="wide", sandbox="workspace-write"))
@@ -291,6 +298,21 @@ async def test_a_directory_that_became_a_link_is_looked_at_again_before_each_tur
         with pytest.raises(InvalidInput, match="outside the allowed roots"):
             await helm.say(session.id, "touch")
     assert not (outside / "made.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_what_is_refused_is_not_in_the_way_of_the_next_message(
+    narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        session = await finished(await helm.start("hello", cwd=git_repo))
+        codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            await helm.say(session.id, "touch", sandbox="workspace-write")
+        assert (await finished(await helm.say(session.id, "hello"))).result == "ok"
+        assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
+    assert not (git_repo / "inside.txt").exists()  # it is read-only, as it was
+    assert not made.exists()
 
 
 @pytest.mark.matrix

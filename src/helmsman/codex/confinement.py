@@ -116,7 +116,7 @@ class Confinement:
         Raises:
             InvalidInput: It would decide.
         """
-        if name is not None and name not in _KNOWN_PROFILES:
+        if name is not None and str(name) not in _KNOWN_PROFILES:
             raise InvalidInput(
                 f"Codex's permission profile {name!r} may allow writing outside the allowed roots, and cannot be compared "
                 f"with them. {_ASK_FOR_LESS}",
