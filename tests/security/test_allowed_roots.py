@@ -235,6 +235,7 @@ async def test_a_profile_leads_nowhere_else(
         ),
         (".codex/rules/its.rules", 'prefix_rule(pattern=["touch"], decision="allow")\n'),
     ],
+    ids=["full access", "writable roots", "rules"],
 )
 async def test_a_repository_that_the_user_trusts_leads_nowhere_else(
     engine: Any, file: str, text: str, narrow: Settings, codex_home: CodexHome, git_repo: Path, made: Path
