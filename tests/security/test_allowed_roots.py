@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,41 +68,46 @@ async def is_refused(starting: Awaitable[Session]) -> bool:
     try:
         await finished(await starting)
     except (InvalidInput, EngineRefused) as error:
-        # An older Codex does not know such a permission profile, and refuses it itself.
-        reason = "the allowed roots" if isinstance(error, InvalidInput) else "permission"
-        return reason in error.message
+        # An older Codex refuses a permission profile that it does not know; and one that would follow any repository's
+        # rules is not started there at all.
+        return any(reason in error.message for reason in ("the allowed roots", "permission", "outside the sandbox"))
     return False
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way for commands to write outside: by Codex's configuration, by the caller's options, or by a file at home.
+    """A way for commands to write outside: by Codex's configuration, by the caller's options, or by a file.
 
-    `{outside}` stands for the place. `refused` is False where the session runs, and stays inside.
+    `{outside}` stands for the place, `{home}` for Codex's home. `refused` is False where the session runs, and stays inside;
+    None where that depends on the engine.
     """
 
     configured: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    refused: bool = True
+    refused: bool | None = True
 
-    def prepare(self, home: CodexHome, outside: Path, repository: Path) -> None:
-        home.configure(**self.at(outside, repository).configured)
-        for name, text in self.files.items():
-            (home.path / name).parent.mkdir(exist_ok=True)
-            (home.path / name).write_text(text, encoding="utf-8")
-
-    def clean_up(self, home: CodexHome) -> None:
-        for name in self.files:
-            (home.path / name).unlink()
-
-    def at(self, outside: Path, repository: Path) -> Way:
+    def at(self, **places: Path) -> Way:
         text = json.dumps([self.configured, self.options, self.files])
-        text = text.replace("{outside}", str(outside)).replace("{repository}", str(repository))
+        for name, place in places.items():
+            text = text.replace("{" + name + "}", str(place))
         configured, options, files = json.loads(text)
         return Way(configured, options, files, self.refused)
 
+    def prepare(self, home: CodexHome) -> None:
+        home.configure(**self.configured)
+        for name, text in self.files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, encoding="utf-8")
 
+    def clean_up(self) -> None:
+        for name in self.files:
+            Path(name).unlink()
+            with suppress(OSError):
+                Path(name).parent.rmdir()  # an older Codex minds an empty directory of rules, too
+
+
+TRUSTED = {"projects": {"{repository}": {"trust_level": "trusted"}}}
 WRITES_THERE = {"sandbox_mode": "workspace-write", "sandbox_workspace_write": {"writable_roots": ["{outside}"]}}
 PERMISSIONS = {"mine": {"filesystem": {":root": "read", "{outside}": "write"}}}
 
@@ -160,12 +166,27 @@ WAYS = {
         refused=False,
     ),
     "Codex's own rules": Way(
-        files={"rules/default.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
+        files={"{home}/rules/default.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
         options={"sandbox": "workspace-write"},
     ),
     "Codex's own rules, by default": Way(
-        files={"rules/more.rules": 'x = ["touch"]\nprefix_rule(pattern=x)\n'},
+        files={"{home}/rules/more.rules": 'x = ["touch"]\nprefix_rule(pattern=x)\n'},
         options={"sandbox": "read-only"},
+    ),
+    "the configuration of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/config.toml": 'sandbox_mode = "danger-full-access"\n'},
+        refused=None,  # exec is told all of it, whatever the repository says
+    ),
+    "writable roots of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/config.toml": '[sandbox_workspace_write]\nwritable_roots = ["{outside}"]\n'},
+        options={"sandbox": "workspace-write"},
+        refused=None,
+    ),
+    "rules of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/rules/its.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
     ),
     "an MCP server in config": Way(
         options={"config": {"mcp_servers": {"x": {"command": "touch", "args": ["{outside}/made.txt"]}}}}
@@ -185,17 +206,20 @@ async def test_no_way_leads_outside(
     (git_repo / "link").symlink_to(outside)
     plain = codex_home.config_path.read_bytes()
     inside = git_repo / "inside.txt"
-    seen: dict[str, tuple[bool, bool, bool]] = {}
+    wrong: dict[str, tuple[bool, bool, bool]] = {}
     async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
-        for name, way in WAYS.items():
-            way.prepare(codex_home, outside, git_repo)
-            refused = await is_refused(helm.start("touch", cwd=git_repo, **way.at(outside, git_repo).options))
-            seen[name] = (refused, inside.exists(), made.exists())
+        for name, general in WAYS.items():
+            way = general.at(outside=outside, repository=git_repo, home=codex_home.path)
+            way.prepare(codex_home)
+            refused = await is_refused(helm.start("touch", cwd=git_repo, **way.options))
+            seen = (refused, inside.exists(), made.exists())
+            if made.exists() or inside.exists() == refused or way.refused not in (refused, None):
+                wrong[name] = seen
             codex_home.config_path.write_bytes(plain)
-            way.clean_up(codex_home)
+            way.clean_up()
             for file in (inside, made):
                 file.unlink(missing_ok=True)
-    assert seen == {name: (way.refused, not way.refused, False) for name, way in WAYS.items()}
+    assert wrong == {}
 
 
 @pytest.mark.matrix
@@ -219,32 +243,6 @@ async def test_a_profile_leads_nowhere_else(
         assert not made.exists()
         await finished(await helm.start("touch", cwd=git_repo, profile="wide", sandbox="workspace-write"))
     assert (git_repo / "inside.txt").exists()
-    assert not made.exists()
-
-
-@pytest.mark.matrix
-@pytest.mark.anyio
-@pytest.mark.parametrize("engine", ["app-server", "exec"])
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        (".codex/config.toml", 'sandbox_mode = "danger-full-access"\n'),
-        (
-            ".codex/config.toml",
-            'sandbox_mode = "workspace-write"\n[sandbox_workspace_write]\nwritable_roots = ["/tmp"]\n',
-        ),
-        (".codex/rules/its.rules", 'prefix_rule(pattern=["touch"], decision="allow")\n'),
-    ],
-    ids=["full access", "writable roots", "rules"],
-)
-async def test_a_repository_that_the_user_trusts_leads_nowhere_else(
-    engine: Any, file: str, text: str, narrow: Settings, codex_home: CodexHome, git_repo: Path, made: Path
-) -> None:
-    codex_home.configure(projects={str(git_repo.resolve()): {"trust_level": "trusted"}})
-    (git_repo / file).parent.mkdir(parents=True)
-    (git_repo / file).write_text(text, encoding="utf-8")
-    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
-        await is_refused(helm.start("touch", cwd=git_repo))
     assert not made.exists()
 
 
