@@ -140,17 +140,18 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 def _settings() -> Iterator[str]:
     yield (
         "## Settings\n\nFlags win, then the environment, then the project's `helmsman.toml`, then your own; "
-        "[configuration.md](configuration.md) has the rest of that file. Those with † a project's file may not set.\n"
+        "[configuration.md](configuration.md) has the rest of that file. A project's file may only narrow; what it "
+        "would widen is ignored, and `helmsman doctor` shows it.\n"
     )
-    yield "| variable | key in `helmsman.toml` | default | may be | meaning |\n| --- | --- | --- | --- | --- |"
+    yield "| variable | key in `helmsman.toml` | default | may be | meaning | a project's file can |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     with tempfile.TemporaryDirectory() as nowhere:
         place = Path(nowhere)
         chosen = load_settings({}, {"HOME": nowhere}, place, user_file=place / "none.toml")
         for setting in setting_texts():
             default = DEFAULTS_ELSEWHERE.get(setting.key) or _default(chosen, setting.key)
-            only = "†" if setting.only_user else ""
-            allowed = _escaped(_allowed(setting.variable, place))
-            yield f"| `{setting.variable}` | `{setting.key}`{only} | {default} | {allowed} | {_escaped(setting.meaning)} |"
+            said = " | ".join(map(_escaped, (_allowed(setting.variable, place), setting.meaning, setting.project)))
+            yield f"| `{setting.variable}` | `{setting.key}` | {default} | {said} |"
     yield ""
 
 

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git", "allowed_roots"}
 BASE |= {"shown_text", "question_text", "unified_diff"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "unified_diff": {"events"},
     "permission_words": {"shown_text"},
     "question_text": {"permission_words", "questions", "shown_text", "unified_diff"},
+    "allowed_roots": {"errors"},
     "concurrency": set(),
     "redaction": set(),
     "repositories": set(),
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "cloud_settings": {"errors", "settings"},
     "github_guide": {"errors", "git", "repositories"},
     "settings": {"errors", "repositories"},
-    "inputs": {"engine", "errors"},
+    "inputs": {"allowed_roots", "engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
     "worktrees": {"errors", "file_lock", "git", "repositories", "settings", "unified_diff"},

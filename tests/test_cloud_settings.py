@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,10 @@ def test_a_project_cannot_choose_an_environment_that_the_user_did_not_name(choic
 
 
 def test_a_project_cannot_give_a_name_another_meaning() -> None:
-    with pytest.raises(InvalidSetting, match="your own file"):
-        CloudSettings.load([project("cloud.environments.site = 'env_evil'"), own(OWN)])
+    settings = CloudSettings.load([project("cloud.environments.site = 'env_evil'"), own(OWN)])
+    assert settings == replace(CloudSettings.load([own(OWN)]), note=settings.note)
+    assert settings.note is not None
+    assert "your own file" in settings.note
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman import Helmsman
+from helmsman.cli.place_checks import check_settings
 from helmsman.errors import InvalidSetting
-from helmsman.settings import Settings, ensure_state_dir, load_settings
+from helmsman.settings import Settings, ensure_state_dir, load_settings, setting_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,12 +96,12 @@ def test_every_variable_is_read(place: Place) -> None:
 
 
 def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
-    place.user("max_sessions = 2\nevent_buffer_size = 2\nengine = 'exec'\nlog_level = 'error'")
-    place.project("max_sessions = 3\nevent_buffer_size = 3\nengine = 'app-server'")
-    settings = place.load({"MAX_SESSIONS": "4", "EVENT_BUFFER_SIZE": "4"}, max_sessions=5, log_level=None)
-    assert settings.max_sessions == 5
-    assert settings.event_buffer_size == 4
-    assert settings.engine == "app-server"
+    place.user("max_sessions = 9\nevent_buffer_size = 9\napproval_timeout_ms = 9000\nlog_level = 'error'")
+    place.project("max_sessions = 3\nevent_buffer_size = 3\napproval_timeout_ms = 3000")
+    settings = place.load({"MAX_SESSIONS": "14", "EVENT_BUFFER_SIZE": "14"}, max_sessions=15, log_level=None)
+    assert settings.max_sessions == 15
+    assert settings.event_buffer_size == 14
+    assert settings.approval_timeout == 3
     assert settings.log_level == "error"
     assert [file.trusted for file in settings.files] == [False, True]
 
@@ -152,7 +155,7 @@ def test_a_value_that_makes_no_sense_is_named_with_what_is_allowed(
 
 
 @pytest.mark.parametrize(
-    "text", ["max_sessions = true", "max_sessions = 2.5", "detach = 2", "tools = [1]", "engine = {}"]
+    "text", ["max_sessions = true", "max_sessions = 2.5", "detach = 2", "tools = [1]", "expose_primitives = {}"]
 )
 def test_a_wrong_type_in_a_file_names_key_and_file(place: Place, text: str) -> None:
     place.project(text)
@@ -198,12 +201,100 @@ def test_tables_of_other_modules_are_kept_for_them(place: Place) -> None:
 
 @pytest.mark.parametrize("key", ["codex_path", "codex_home", "state_dir"])
 def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, key: str) -> None:
+    usual = getattr(place.load(), key)
     place.project(f"{key} = '/'")
-    with pytest.raises(InvalidSetting, match="a project's file may not"):
-        place.load()
+    settings = place.load()
+    assert getattr(settings, key) == usual
+    assert f"{key} in {place.repository / 'helmsman.toml'} is ignored" in settings.ignored[0]
     (place.repository / "helmsman.toml").unlink()
     place.user(f"{key} = '/'")
     assert getattr(place.load(), key) == Path("/")
+
+
+ONLY_YOURS = {"codex_path", "codex_home", "state_dir", "allowed_roots", "log_level", "engine", "shell_snapshots"}
+
+NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]]]] = {
+    # What the user has; what a project makes of it; and what it asks for in vain, with what holds then.
+    "approval_timeout_ms": ("300000", [("1000", 1.0)], [("2592000000", 300.0)]),
+    "max_sessions": ("10", [("3", 3)], [("1000", 10)]),
+    "event_buffer_size": ("500", [("50", 50)], [("1000000", 500)]),
+    "engine_idle_ms": ("900000", [("1000", 1.0)], [("2592000000", 900.0)]),
+    "first_event_timeout_ms": ("60000", [("1000", 1.0)], [("0", 60.0), ("60001", 60.0)]),
+    "inactivity_timeout_ms": ("0", [("1000", 1.0), ("0", 0.0)], []),
+    "tools": (
+        "['sessions', 'extras']",
+        [("['extras']", ("extras",)), ("'sessions'", ("sessions",))],
+        [("['extras', 'router']", ("extras",)), ("['compat']", ("sessions", "extras"))],
+    ),
+    "detach": ("true", [("false", False)], []),
+    "expose_primitives": ("false", [("false", False)], [("true", False)]),
+}
+
+
+def test_every_setting_says_what_a_project_can_do_with_it() -> None:
+    texts = {setting.key: setting.project for setting in setting_texts()}
+    assert set(texts) == ONLY_YOURS | set(NARROWED)
+    assert {key for key, text in texts.items() if text == "nothing"} == ONLY_YOURS
+
+
+@pytest.mark.parametrize("key", NARROWED)
+def test_a_project_can_narrow_and_never_widen(place: Place, key: str) -> None:
+    own, narrower, wider = NARROWED[key]
+    place.user(f"{key} = {own}")
+    name = key.removesuffix("_ms")
+    for text, holds in narrower:
+        place.project(f"{key} = {text}")
+        settings = place.load()
+        assert (getattr(settings, name), settings.ignored) == (holds, ())
+    for text, holds in wider:
+        place.project(f"{key} = {text}")
+        settings = place.load()
+        assert getattr(settings, name) == holds
+        assert f"{key} in {place.repository / 'helmsman.toml'} is" in settings.ignored[0]
+
+
+@pytest.mark.parametrize("key", sorted(ONLY_YOURS))
+def test_what_is_only_the_users_is_ignored_in_a_project_and_said(place: Place, key: str) -> None:
+    usual = place.load()
+    for value in ("'debug'", "'exec'", "'on'", "'/'", "['/']", "3"):  # right or wrong, nobody looks at it
+        place.project(f"{key} = {value}")
+        settings = place.load()
+        assert replace(settings, files=(), ignored=()) == usual
+        assert len(settings.ignored) == 1
+        assert f"{key} in {place.repository / 'helmsman.toml'} is ignored" in settings.ignored[0]
+
+
+def test_a_project_is_held_against_the_defaults_too(place: Place) -> None:
+    usual = place.load()
+    place.project(
+        "approval_timeout_ms = 2592000000\nmax_sessions = 1000\ntools = ['sessions', 'extras', 'router']\n"
+        "expose_primitives = true\nengine_idle_ms = 2592000000\nevent_buffer_size = 1000000\n"
+    )
+    settings = place.load()
+    assert replace(settings, files=(), ignored=()) == usual
+    assert len(settings.ignored) == 6
+
+
+def test_a_project_cannot_turn_on_what_the_user_turned_off(place: Place) -> None:
+    place.user("detach = false")
+    place.project("detach = true")
+    settings = place.load()
+    assert settings.detach is False
+    assert "HELMSMAN_DETACH" in settings.ignored[0]
+    assert place.load({"HELMSMAN_DETACH": "1"}).detach is True  # the person may
+
+
+@pytest.mark.anyio
+async def test_whoever_runs_helmsman_is_told_what_a_project_asked_for_in_vain(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.project("max_sessions = 1000")
+    settings = place.load(state_dir=str(place.home / "state"))
+    async with Helmsman(settings):
+        pass
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == list(settings.ignored)
+    checks = check_settings(settings)
+    assert [(check.status, check.detail) for check in checks[1:]] == [("warning", settings.ignored[0])]
 
 
 def test_compat_and_router_together_are_refused_with_the_reason(place: Place) -> None:

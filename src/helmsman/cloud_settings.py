@@ -43,7 +43,7 @@ class CloudSettings:
         """Read the table from `Settings.files`, the file that wins first.
 
         Raises:
-            InvalidSetting: Something in it makes no sense, or a project's file sets what it may not.
+            InvalidSetting: Something in it makes no sense.
         """
         environments: dict[str, str] = {}
         default: str | None = None
@@ -57,9 +57,9 @@ class CloudSettings:
                 environments |= _environments(table.get("environments", {}), file)
                 default = choice
             elif "environments" in table:
-                raise InvalidSetting(
-                    f"{file.path} sets cloud.environments, which a project's file may not: a repository must not choose "
-                    "where your tasks run. Remove it there, and put the names into your own file.",
+                note = (
+                    f"{file.path} sets cloud.environments, which is ignored: a repository must not choose where your tasks "
+                    "run. Put the names into your own file."
                 )
             elif choice in environments:
                 default = choice

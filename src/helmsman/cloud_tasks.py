@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.allowed_roots import refuse_outside
 from helmsman.cloud_settings import CloudSettings
 from helmsman.codex.cloud import CloudClient, poll_delays
 from helmsman.errors import (
@@ -20,6 +21,7 @@ from helmsman.errors import (
     CodexUnsupported,
 )
 from helmsman.inputs import turn_input
+from helmsman.repositories import repository_root
 from helmsman.tasks.model import Owner, TaskDraft, new_task_id
 from helmsman.turn_failures import known_error
 
@@ -172,9 +174,11 @@ class CloudTasks:
         """Bring what a task changed into a working tree.
 
         Raises:
+            InvalidInput: The tree, all of which the change may touch, is outside the allowed roots.
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
             ApplyConflict: The change does not fit; the tree is as it was.
         """
+        refuse_outside(repository_root(directory) or directory, self._helm.settings.allowed_roots, "apply_to")
         client = await self.client()
         return await client.apply(
             self._external_id(task),

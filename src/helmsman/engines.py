@@ -60,7 +60,10 @@ async def open_engine(settings: Settings, env: Mapping[str, str] | None) -> Asyn
     if settings.engine == "exec" or (settings.engine == "auto" and not binary.has_app_server):
         from helmsman.codex.exec import open_exec_engine
 
-        async with open_exec_engine(binary, codex_home=settings.codex_home, env=env) as exec_engine:
+        roots = settings.session_roots
+        async with open_exec_engine(
+            binary, codex_home=settings.codex_home, env=env, allowed_roots=roots
+        ) as exec_engine:
             yield exec_engine
     else:
         async with _open_app_server(settings, binary, env) as app_server:
@@ -87,12 +90,20 @@ async def _open_app_server(
         )
         if settings.detach and can_detach(binary):
             state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
-            idle = settings.engine_idle
-            engine = open_detached(binary, codex_home=home, state_dir=state_dir, env=env, idle=idle, options=options)
+            engine = open_detached(
+                binary,
+                codex_home=home,
+                state_dir=state_dir,
+                env=env,
+                idle=settings.engine_idle,
+                options=options,
+                allowed_roots=settings.session_roots,
+            )
         else:
             from helmsman.codex.app_server_engine import open_app_server
 
-            engine = open_app_server(binary, codex_home=home, env=env, options=await options())
+            roots = settings.session_roots
+            engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
         async with engine as app_server:
             yield app_server
 
@@ -114,7 +125,7 @@ async def open_engine_again(settings: Settings, engine_id: str) -> AsyncIterator
     record = await anyio.to_thread.run_sync(_record, settings, engine_id)
     if record is None:
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
-    async with open_recorded(record) as engine:
+    async with open_recorded(record, settings.session_roots) as engine:
         yield engine
 
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
+from helmsman.allowed_roots import refuse_outside
 from helmsman.engine import ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
 from helmsman.errors import InvalidInput
 
@@ -42,7 +43,7 @@ class StartOptions(TypedDict, total=False):
 
 
 def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: Sequence[Path] = ()) -> SessionOptions:
-    """The options of a session, checked. With `allowed_roots`, it may work and write only inside those directories.
+    """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
 
     Raises:
         InvalidInput: Something is missing, wrong, or contradicts something else.
@@ -60,16 +61,14 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ())
     config = dict(options.get("config") or {})
-    if allowed_roots:
-        for path in (place, *roots, *_configured_roots(config)):
-            if path is not None:
-                _refuse_outside(path, allowed_roots, "cwd")
-        if "danger-full-access" in (sandbox, config.get("sandbox_mode")):
-            raise InvalidInput(
-                "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
-                "without allowed roots.",
-                parameter="sandbox",
-            )
+    for path in (*([place] if place is not None else ()), *roots):
+        refuse_outside(path, allowed_roots, "cwd")
+    if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
+        raise InvalidInput(
+            "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+            "without allowed roots.",
+            parameter="sandbox",
+        )
     return SessionOptions(
         cwd=place,
         model=_clean("model", options.get("model")),
@@ -163,24 +162,8 @@ def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
         image = None
     if image is None or not image.is_file():
         raise InvalidInput(f"There is no image at {os.fspath(path)!r}. Give the path of a file.", parameter="images")
-    if allowed_roots:
-        _refuse_outside(image, allowed_roots, "images")
+    refuse_outside(image, allowed_roots, "images")
     return image
-
-
-def _refuse_outside(path: Path, allowed_roots: Sequence[Path], parameter: str) -> None:
-    """`path` has its links resolved: a link inside that leads outside is outside."""
-    if not any(path.is_relative_to(root) for root in allowed_roots):
-        allowed = ", ".join(map(str, allowed_roots))
-        raise InvalidInput(f"{path} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter)
-
-
-def _configured_roots(config: Mapping[str, Any]) -> list[Path]:
-    """Where else Codex is told to let a session write, however that is spelled."""
-    table = config.get("sandbox_workspace_write")
-    nested = table.get("writable_roots") if isinstance(table, dict) else None
-    roots = nested or config.get("sandbox_workspace_write.writable_roots")
-    return [Path(root).expanduser().resolve() for root in roots or () if isinstance(root, str)]
 
 
 def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:

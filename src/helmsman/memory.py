@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.allowed_roots import is_inside
 from helmsman.answered_by import DEADLINE
 from helmsman.errors import RegistryUnavailable
 from helmsman.events import (
@@ -125,9 +126,9 @@ class Memory:
         roots = self._allowed_roots  # which may be narrower now than they were
         if not roots:
             return options
-        inside = tuple(root for root in options.writable_roots if any(map(root.is_relative_to, roots)))
+        inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
         sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
-        return replace(options, writable_roots=inside, sandbox=sandbox, config={})
+        return replace(options, writable_roots=inside, sandbox=sandbox, config={}, trust_repository=False)
 
 
 def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.events import Notice, SettingsApplied
 from helmsman.past_turns import past_turn_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from helmsman.engine import Engine, Opened, SessionOptions, TurnInput
+    from helmsman.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.worktrees import Worktree
 
@@ -34,6 +37,19 @@ SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
 TurnBeginner = Callable[["Engine"], Awaitable[str | None]]
 """Starts a turn in an engine and gives its id, where that is known at once."""
+
+
+def as_events(opened: Opened) -> Iterator[Event]:
+    """What an engine said of a session it has opened: the settings in force, and remarks."""
+    yield SettingsApplied(
+        session_id=opened.session_id,
+        model=opened.model,
+        approval_policy=opened.approval_policy,
+        sandbox=opened.sandbox,
+        thread=opened.thread,
+    )
+    for note in opened.notes:
+        yield Notice(session_id=opened.session_id, kind="warning", message=note)
 
 
 def start_session(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.answered_by import PROGRAM, AnsweredBy
 from helmsman.concurrency import OnceEach, background_tasks, see_through
 from helmsman.engine_holder import EngineHolder, usable
@@ -21,9 +20,7 @@ from helmsman.engines import find_agent, session_index
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.events import (
     EngineGone,
-    Notice,
     QuestionAsked,
-    SettingsApplied,
     TurnEnded,
     TurnRequested,
     TurnStarted,
@@ -32,7 +29,7 @@ from helmsman.inputs import changed_options, require_place, session_options, tur
 from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
-from helmsman.new_sessions import fork_session, start_session
+from helmsman.new_sessions import as_events, fork_session, start_session
 from helmsman.sessions.audit import AuditLog
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.rule_book import RuleBook
@@ -93,8 +90,7 @@ class Helmsman:
         self._keys = OnceEach[Session]()
         self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
         self._starting = 0
-        own = self.settings.state_dir.resolve() / worktrees.WORKTREES  # made only for work in an allowed place
-        self.allowed_roots = (*self.settings.allowed_roots, own) if self.settings.allowed_roots else ()
+        self.allowed_roots = self.settings.session_roots
         memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
         self._listeners.append(self._known.on_event)
@@ -104,11 +100,14 @@ class Helmsman:
             AuditLog(self.settings.state_dir),
             timeout=self.settings.approval_timeout,
             handler=on_question,
+            allowed_roots=self.allowed_roots,
         )
 
     async def __aenter__(self) -> Self:
         self._exit.push_async_callback(self._ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = await self._exit.enter_async_context(background_tasks())
+        for note in self.settings.ignored:
+            log.warning("%s", note)
         self._engines = EngineHolder(self.settings, self._env, self._tasks)
         self._tasks.start_soon(self._ledger.run)
         return self
@@ -286,16 +285,17 @@ class Helmsman:
 
         `options` and `limits` replace those the session has, from this turn on. `on_task` is as for `start`.
         """
-        roots = self.allowed_roots
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=roots)
+        turn = turn_input(
+            message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
+        )
         session = await self.session(session_id)
         session.limits = limits or session.limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
+        known = session.options
         if options:
-            changed = changed_options(session.options, options)
-            session.options = session_options(session.options.cwd, changed, self.allowed_roots)
+            session.options = session_options(known.cwd, changed_options(known, options), self.allowed_roots)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy)
         try:
@@ -304,6 +304,9 @@ class Helmsman:
             if when_busy != "queue":
                 raise
             return await self._enqueue(session, turn)
+        except InvalidInput:  # the engine does not take them: they must not be in the way of the next message
+            session.options = known
+            raise
 
     async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
         match when_busy:
@@ -544,17 +547,8 @@ class Helmsman:
             session.engine.detach(session.id)  # or each would tell of the same things
         session.engine = engine
         session.notes = opened.notes
-        session.apply(
-            SettingsApplied(
-                session_id=session.id,
-                model=opened.model,
-                approval_policy=opened.approval_policy,
-                sandbox=opened.sandbox,
-                thread=opened.thread,
-            )
-        )
-        for note in opened.notes:
-            session.apply(Notice(session_id=session.id, kind="warning", message=note))
+        for event in as_events(opened):
+            session.apply(event)
         try:
             engine.attach(session.id, lambda event: self._on_event(session, event))
         except HelmsmanError as error:  # it died just now: nobody else will tell the session

@@ -4,9 +4,11 @@ Flags win, then the environment, then the project's `helmsman.toml` (found upwar
 root), then the user's (in the platform's configuration directory). Every value is checked wherever it comes from, also
 one that another source overrides: a mistake is an error at startup, not a surprise later.
 
-A project file comes with a repository that may be hostile. It therefore cannot choose what Helmsman runs or where it
-keeps its state. Tables that belong to other modules (`[[rules]]`, …) stay unread in `Settings.files`; a module that
-reads one looks at `ConfigFile.trusted` before it lets the file widen anything.
+A project file comes with a repository that may be hostile, so it may only narrow what the user's file and the defaults
+give. Each setting says how (`_Setting.project`). What would widen is ignored and said (`Settings.ignored`): a repository
+can neither loosen anything nor keep Helmsman from starting by trying. Tables that belong to other modules (`[[rules]]`,
+…) stay unread in `Settings.files`; a module that reads one looks at `ConfigFile.trusted` before it lets the file widen
+anything.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -24,13 +27,16 @@ from helmsman.errors import InvalidSetting
 from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
 EngineChoice = Literal["auto", "app-server", "exec"]
 SnapshotChoice = Literal["auto", "on", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
+WORKTREES: Final = "worktrees"
+"""Where in the state directory the worktrees of sessions are."""
+
 OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "rules", "trusted_projects"})
 """Keys of `helmsman.toml` that others read (`helmsman.sessions.rules_file`, …); whoever reads a new one adds it here."""
 
@@ -53,7 +59,10 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything one can set. `files` are the configuration files read, the one that wins first."""
+    """Everything one can set. `files` are the configuration files read, the one that wins first.
+
+    `ignored` says, in sentences, what a project's file asked for in vain.
+    """
 
     codex_path: Path | None
     codex_home: Path
@@ -72,6 +81,12 @@ class Settings:
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
     files: tuple[ConfigFile, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def session_roots(self) -> tuple[Path, ...]:
+        """Where sessions may work and write: the allowed roots, and worktrees, which are made only of what is in them."""
+        return (*self.allowed_roots, self.state_dir.resolve() / WORKTREES) if self.allowed_roots else ()
 
 
 def load_settings(
@@ -115,16 +130,37 @@ def load_settings(
         "inactivity_timeout_ms": 0,
         "shell_snapshots": "auto",
         "expose_primitives": False,
+        "allowed_roots": (),
     }
-    for given in (
-        *(_from_file(file, home) for file in reversed(files)),
-        _from_environment(env, cwd, home),
-        _from_flags(flags or {}, cwd, home),
-    ):
+    for value in _from_file(user, home) if user is not None else ():
+        values[value.key] = _SETTINGS[value.key].parse(value)
+    ignored: list[str] = []
+    for value in _from_file(project, home) if project is not None else ():
+        ignored += _narrow(values, value)
+    for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
     seconds = {name: values.pop(f"{name}_ms") / 1000 for name in _SECONDS}
-    return Settings(**seconds, files=files, **values)
+    return Settings(**seconds, files=files, ignored=tuple(ignored), **values)
+
+
+def _narrow(values: dict[str, Any], given: _Given) -> Iterable[str]:
+    """Let a project's value narrow what holds so far. What it asks for in vain is told."""
+    setting, own = _SETTINGS[given.key], values[given.key]
+    if setting.project is only_yours:
+        yield f"{given.name} is ignored: only your own file, {setting.variable} or a flag can set it."
+        return
+    asked = setting.parse(given)
+    values[given.key] = setting.project(own, asked)
+    if values[given.key] != asked:
+        yield (
+            f"{given.name} is {given.value!r}, which is more than you have ({_shown(own)}), and is ignored: a project's "
+            f"file may only narrow. Set {setting.variable} or the same key in your own file if you want it."
+        )
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def usual_state_dir() -> Path:
@@ -152,18 +188,19 @@ def ensure_state_dir(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SettingText:
-    """One setting as documentation shows it. `only_user`: a project's file may not set it."""
+    """One setting as documentation shows it. `project` says what a project's file can do with it."""
 
     key: str
     variable: str
     meaning: str
-    only_user: bool
+    project: str
 
 
 def setting_texts() -> tuple[SettingText, ...]:
     """Every setting there is, in words."""
     return tuple(
-        SettingText(key, setting.variable, setting.meaning, setting.only_user) for key, setting in _SETTINGS.items()
+        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project])
+        for key, setting in _SETTINGS.items()
     )
 
 
@@ -204,12 +241,6 @@ def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
             continue
         if key not in _SETTINGS:
             raise InvalidSetting(f"{file.path} has an unknown key {key!r}. {_nearest(key)}")
-        if _SETTINGS[key].only_user and not file.trusted:
-            raise InvalidSetting(
-                f"{file.path} sets {key}, which a project's file may not: a repository must not choose what runs on "
-                f"your machine or where its state is kept. Remove it there, and set {_SETTINGS[key].variable} or the "
-                "same key in your own file.",
-            )
         yield _Given(key, f"{key} in {file.path}", value, file.path.parent, home)
 
 
@@ -347,68 +378,114 @@ def _directories(given: _Given) -> tuple[Path, ...]:
     return tuple(_existing_directory(replace(given, value=part)).resolve() for part in parts)
 
 
+# --- what a project's file can do ------------------------------------------------------------------------------------
+
+
+def only_yours(own: Any, _asked: Any) -> Any:
+    """It chooses what runs on the machine, where state is kept or what is seen of it: not a repository's business."""
+    return own
+
+
+def _smaller(own: int, asked: int) -> int:
+    return min(own, asked)
+
+
+def _sooner(own: int, asked: int) -> int:
+    """Of two deadlines of which 0 is never."""
+    return min(own or asked, asked or own)
+
+
+def _fewer(own: tuple[str, ...], asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Some of what there is; what is to be left is never nothing."""
+    return tuple(name for name in asked if name in own) or own
+
+
+def _off(own: bool, asked: bool) -> bool:
+    return own and asked
+
+
+_Narrowing = Callable[[Any, Any], Any]
+"""What holds, from what the user has and what a project's file asks for. It never gives more than the user has."""
+
+_IN_WORDS: Final[Mapping[_Narrowing, str]] = {
+    only_yours: "nothing",
+    _smaller: "make it smaller",
+    _sooner: "make it smaller, or set it where it is 0",
+    _fewer: "take some away",
+    _off: "switch it off",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """`only_user`: a project's file may not set it."""
-
     variable: str
     meaning: str
     parse: Callable[[_Given], Any]
-    only_user: bool = False
+    project: _Narrowing
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
-    "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_user=True),
-    "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_user=True),
+    "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_yours),
+    "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_yours),
     "approval_timeout_ms": _Setting(
-        "APPROVAL_TIMEOUT_MS", "a question without an answer is denied after this", _whole_number(1, 30 * _DAY_MS)
+        "APPROVAL_TIMEOUT_MS",
+        "a question without an answer is denied after this",
+        _whole_number(1, 30 * _DAY_MS),
+        _smaller,
     ),
-    "max_sessions": _Setting("MAX_SESSIONS", "turns running at once", _whole_number(1, 1000)),
-    "event_buffer_size": _Setting("EVENT_BUFFER_SIZE", "events kept for each session", _whole_number(1, 1_000_000)),
+    "max_sessions": _Setting("MAX_SESSIONS", "turns running at once", _whole_number(1, 1000), _smaller),
+    "event_buffer_size": _Setting(
+        "EVENT_BUFFER_SIZE", "events kept for each session", _whole_number(1, 1_000_000), _smaller
+    ),
     "log_level": _Setting(
-        "LOG_LEVEL", "what is logged; logs go to stderr", _one_of("debug", "info", "warning", "error")
+        "LOG_LEVEL", "what is logged; logs go to stderr", _one_of("debug", "info", "warning", "error"), only_yours
     ),
     "engine": _Setting(
         "HELMSMAN_ENGINE",
         "what runs Codex; auto is the app-server where Codex has one",
         _one_of("auto", "app-server", "exec"),
+        only_yours,
     ),
-    "tools": _Setting("HELMSMAN_TOOLS", "toolsets that `helmsman serve` offers", _toolsets),
+    "tools": _Setting("HELMSMAN_TOOLS", "toolsets that `helmsman serve` offers", _toolsets, _fewer),
     "state_dir": _Setting(
         "HELMSMAN_STATE_DIR",
         "tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token",
         _path,
-        only_user=True,
+        only_yours,
     ),
     "allowed_roots": _Setting(
         "HELMSMAN_ALLOWED_ROOTS",
         "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
-        "`danger-full-access` is then refused",
+        "what could write elsewhere is then refused",
         _directories,
-        only_user=True,
+        only_yours,
     ),
-    "detach": _Setting("HELMSMAN_DETACH", "engines outlive the process that started them", _switch),
+    "detach": _Setting("HELMSMAN_DETACH", "engines outlive the process that started them", _switch, _off),
     "engine_idle_ms": _Setting(
         "HELMSMAN_ENGINE_IDLE_MS",
         "how long an engine waits for somebody when nothing runs in it",
         _whole_number(1000, 30 * _DAY_MS),
+        _smaller,
     ),
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
         "a turn whose model shows no sign of life within this is ended; 0 is never, and tasks then have 60000",
         _whole_number(0, 30 * _DAY_MS),
+        _sooner,
     ),
     "inactivity_timeout_ms": _Setting(
         "HELMSMAN_INACTIVITY_TIMEOUT_MS",
         "the same between two signs of life, never while a question waits; 0 is never, and tasks then have 600000",
         _whole_number(0, 30 * _DAY_MS),
+        _sooner,
     ),
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",
         "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
         _one_of("auto", "on", "off"),
+        only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", "the toolset router also lists its `_codex_…` tools", _switch
+        "HELMSMAN_EXPOSE_PRIMITIVES", "the toolset router also lists its `_codex_…` tools", _switch, _off
     ),
 }

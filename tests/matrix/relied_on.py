@@ -71,6 +71,7 @@ REQUESTS = {
         ("threadId", "input", "effort", "outputSchema", "sandboxPolicy", "approvalPolicy", "collaborationMode"),
         "TurnStartResponse",
         ("turn",),
+        feature_fields=(("runtimeWorkspaceRoots", Feature.WORKSPACE_ROOTS),),
     ),
     "turn/steer": Uses(("threadId", "expectedTurnId", "input"), feature=Feature.STEER),
     "turn/interrupt": Uses(("threadId", "turnId")),

@@ -253,6 +253,23 @@ async def test_a_change_is_applied_to_a_clean_tree_only(codex: Caller, cloud: Sc
 
 
 @pytest.mark.needs_git
+async def test_nothing_is_applied_outside_the_allowed_roots(
+    codex: Caller, settings: Settings, home: CodexHome, cloud: ScriptedCloud, git_repo: Path, tmp_path: Path
+) -> None:
+    """Neither where the directory is outside, nor where it is inside and its repository, all of which may change, is not."""
+    task_id, task = await submitted(codex, cloud)
+    task.complete(DIFF)
+    (git_repo / "sub").mkdir()
+    for allowed, place in ((tmp_path / "home", git_repo), (git_repo / "sub", git_repo / "sub")):
+        narrow = replace(settings, allowed_roots=(allowed.resolve(),))
+        async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+            refused = await Caller(client).error("_codex_cloud_results", task_id=task_id, apply_to=str(place))
+        assert (refused["code"], refused["parameter"]) == ("invalid_input", "apply_to")
+        assert "outside the allowed roots" in refused["message"]
+    assert git(git_repo, "status", "--porcelain") == ""
+
+
+@pytest.mark.needs_git
 async def test_nothing_is_applied_that_is_not_there(
     codex: Caller, cloud: ScriptedCloud, git_repo: Path, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings, run_step
 from helmsman.codex.features import Feature, Version
-from helmsman.errors import InvalidInput, InvalidSetting
+from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.sessions.rule_book import RuleBook
 from helmsman.testing import run, say
@@ -272,11 +272,24 @@ async def test_the_rules_count_where_the_user_trusts_the_project_and_let_nothing
 # --- what it says of Helmsman itself ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "line", ["codex_path = './codex'", "codex_home = '.'", "state_dir = '.'", "allowed_roots = ['/']"]
-)
-async def test_a_repository_that_would_choose_what_runs_is_refused(place: Place, line: str) -> None:
+HIS_SETTINGS = """
+codex_path = './codex'
+codex_home = '.'
+state_dir = '.'
+allowed_roots = ['/']
+engine = 'exec'
+log_level = 'error'
+tools = ['sessions', 'extras', 'router']
+max_sessions = 1000
+approval_timeout_ms = 2592000000
+expose_primitives = true
+"""
+
+
+async def test_a_repositorys_settings_change_nothing_but_to_less(place: Place) -> None:
     file = place.path / "helmsman.toml"
-    file.write_text(f"{line}\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
-    with pytest.raises(InvalidSetting, match="a project's file may not"):
-        load_settings({}, place.home.env, place.path)
+    usual = load_settings({}, place.home.env, place.path)
+    file.write_text(f"{HIS_SETTINGS}{file.read_text(encoding='utf-8')}", encoding="utf-8")
+    settings = load_settings({}, place.home.env, place.path)
+    assert replace(settings, files=(), ignored=()) == replace(usual, files=())
+    assert len(settings.ignored) == len(HIS_SETTINGS.strip().splitlines())

@@ -44,29 +44,10 @@ def test_a_sibling_that_begins_like_a_root_is_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"sandbox_workspace_write": {"writable_roots": ["{allowed}", "{outside}"]}},
-        {"sandbox_workspace_write.writable_roots": ["{outside}"]},
-        {"sandbox_workspace_write.writable_roots": ["{allowed}/link"]},
-        {"sandbox_workspace_write.writable_roots": ["{allowed}/../outside"]},
-        {"sandbox_workspace_write.writable_roots": ["/"]},
-    ],
-)
-def test_configuration_opens_no_way_around_the_roots(roots: tuple[Path, Path], config: dict[str, Any]) -> None:
-    allowed, outside = roots
-    text = json.dumps(config).replace("{allowed}", str(allowed)).replace("{outside}", str(outside))
-    with pytest.raises(InvalidInput, match="outside the allowed roots"):
-        session_options(allowed, {"config": json.loads(text)}, [allowed])
-    session_options(allowed, {"config": json.loads(text)})  # nobody set any roots
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"sandbox": "danger-full-access"},
         {"dangerously_bypass_approvals_and_sandbox": True},
-        {"config": {"sandbox_mode": "danger-full-access"}},
     ],
 )
 def test_a_session_without_a_sandbox_knows_no_roots_and_is_refused(

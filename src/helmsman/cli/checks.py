@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def examine(settings: Settings) -> Report:
     """Look at everything."""
-    checks = [check_settings(settings), check_rules(settings, Path.cwd()), check_codex_home(settings)]
+    checks = [*check_settings(settings), check_rules(settings, Path.cwd()), check_codex_home(settings)]
     binary: CodexBinary | None = None
     async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:

@@ -40,9 +40,14 @@ _STALE: Final = {
 }
 
 
-def check_settings(settings: Settings) -> Check:
+def check_settings(settings: Settings) -> list[Check]:
     files = ", ".join(str(file.path) for file in settings.files)
-    return Check(name="Settings", status="ok", detail=files or "defaults and environment (there is no helmsman.toml)")
+    detail = files or "defaults and environment (there is no helmsman.toml)"
+    remove = "It does no harm; remove it from the project's file to get rid of this line."
+    return [
+        Check(name="Settings", status="ok", detail=detail),
+        *(Check(name="Settings", status="warning", detail=note, fix=remove) for note in settings.ignored),
+    ]
 
 
 def check_rules(settings: Settings, directory: Path) -> Check:

@@ -8,13 +8,17 @@ trusted for that session only, by an override that Codex does not write down.
 
 Codex 0.166 restores a thread's last policy on resume, full access included. Helmsman therefore always says, on resume, what
 is to hold: what the caller asks for, else what the configuration says now.
+
+With allowed roots (`helmsman.codex.confinement`) all of that is said with every turn, whatever the version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
+from helmsman.codex.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.codex.features import Feature
 from helmsman.codex.policies import map_approval, turn_sandbox
 from helmsman.codex.profiles import check_config, merge_config, profile_config
@@ -25,7 +29,6 @@ from helmsman.repositories import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from helmsman.codex.binary import CodexBinary
     from helmsman.engine import SessionOptions
@@ -50,6 +53,12 @@ class Access:
     config: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
+    def policy(self, directory: str | None) -> Policy:
+        """What holds in a turn of a thread in this directory, for who leaves nothing to the configuration."""
+        writable = (self.turn_sandbox or {}).get("writableRoots", ())
+        roots = (directory, *writable) if directory is not None else tuple(writable)
+        return Policy(directory=directory, sandbox=self.turn_sandbox, workspace_roots=roots)
+
 
 class ConfigurationSource(Protocol):
     """Knows the effective configuration for a directory: the keys of config.toml."""
@@ -65,12 +74,14 @@ async def plan_access(
     *,
     resuming: bool,
     detached: bool = False,
+    confinement: Confinement = NO_ROOTS,
 ) -> Access:
     """Work out what to send for these options. `detached` says that the engine listens on a socket.
 
     Raises:
         InvalidInput: The options contradict each other or name a profile that does not exist; or commands could reach the
-            engine itself; or this Codex would follow rules that the repository brought along.
+            engine itself, or write outside the allowed roots; or this Codex would follow rules that the repository brought
+            along.
     """
     refuse_rules_nobody_trusts(binary, options, options.cwd)
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
@@ -78,8 +89,12 @@ async def plan_access(
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
     mode = options.sandbox
     configured: Mapping[str, Any] = {}
-    if marks_trust or resuming:  # otherwise what is left out stays Codex's own business
+    if marks_trust or resuming or confinement:  # otherwise what is left out stays Codex's own business
         configured = await source.configuration(options.cwd)
+    said: Mapping[str, Any] | None = None
+    if confinement:
+        mode, said = confined_sandbox(confinement, codex_home, options, given, configured, options.cwd)
+    elif marks_trust or resuming:
         mode = mode or _configured_sandbox(given) or _configured_sandbox(configured)
     if resuming:
         mode = mode or _default_sandbox(configured, options.cwd)
@@ -90,7 +105,7 @@ async def plan_access(
         )
 
     thread_mode, config = mode, given
-    if marks_trust and mode is not None:
+    if (marks_trust or confinement) and mode is not None:
         thread_mode = "read-only"
         config = {key: value for key, value in given.items() if key not in ("sandbox_mode", "default_permissions")}
     elif marks_trust and (profile := given.get("default_permissions") or configured.get("default_permissions")):
@@ -101,17 +116,57 @@ async def plan_access(
     if options.trust_repository:
         config = merge_config(config, _trust(options.cwd, "trusted"))
 
-    workspace = {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
+    workspace = _workspace(given, configured)
     if detached and not binary.can(Feature.GUARDED_SOCKET):
         _refuse_network(mode or _default_sandbox(configured, options.cwd), workspace)
+    if said is None and mode is not None:
+        said = turn_sandbox(mode, options.writable_roots, workspace)
     return Access(
         sandbox=mode,
         thread_sandbox=thread_mode,
-        turn_sandbox=turn_sandbox(mode, options.writable_roots, workspace) if mode is not None else None,
+        turn_sandbox=said,
         approval_policy=approval,
         config=config,
         notes=(remark,) if remark else (),
     )
+
+
+def confined_sandbox(
+    confinement: Confinement,
+    codex_home: Path,
+    options: SessionOptions,
+    given: Mapping[str, Any],
+    configured: Mapping[str, Any],
+    directory: Path | None,
+) -> tuple[SandboxMode, Mapping[str, Any]]:
+    """The sandbox of a session that is to stay inside the allowed roots, and all that has to be said of it with a turn.
+
+    Raises:
+        InvalidInput: Something could write outside of them.
+    """
+    confinement.refuse_config(options.config)
+    confinement.refuse_trust(options)
+    confinement.refuse_rules(_places_of_rules(codex_home, configured, directory))
+    mode = options.sandbox
+    for layer in (given, configured):  # the first that says anything decides
+        if mode is None:
+            mode = _configured_sandbox(layer)
+        if mode is None:
+            confinement.refuse_profile(layer.get("default_permissions"))
+    mode = mode or _default_sandbox(configured, directory)
+    said = turn_sandbox(mode, options.writable_roots, confinement.workspace(_workspace(given, configured)))
+    if directory is not None:  # else Codex says where the thread is, before its first turn
+        confinement.refuse(Policy(directory=str(directory), sandbox=said))
+    return mode, said
+
+
+def _places_of_rules(codex_home: Path, configured: Mapping[str, Any], directory: Path | None) -> list[Path]:
+    """Where Codex reads its rules: at home, of the machine, and in a repository that the user trusts."""
+    places = [codex_home, Path("/etc/codex")]
+    root = (repository_root(directory) or directory) if directory is not None else None
+    if directory is not None and root is not None and any(_is_trusted(configured, one) for one in (directory, root)):
+        places += [place / ".codex" for place in (directory, *directory.parents) if place.is_relative_to(root)]
+    return places
 
 
 def _refuse_network(mode: SandboxMode, workspace: Mapping[str, Any]) -> None:
@@ -127,6 +182,10 @@ def _trust(directory: Path | None, level: str) -> dict[str, Any]:
     """Codex keeps its trust by the repository's root, or by the directory itself outside of any."""
     places = [] if directory is None else [directory, repository_root(directory) or directory]
     return {"projects": {str(place): {"trust_level": level} for place in places}} if places else {}
+
+
+def _workspace(given: Mapping[str, Any], configured: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_table(configured, "sandbox_workspace_write"), **_table(given, "sandbox_workspace_write")}
 
 
 def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -149,8 +208,10 @@ def _configured_approval(config: Mapping[str, Any]) -> ApprovalPolicy | None:
 
 def _default_sandbox(configured: Mapping[str, Any], directory: Path | None) -> SandboxMode:
     """What Codex itself does without any setting: a repository the user trusts may be written to."""
-    projects = configured.get("projects")
     root = (repository_root(directory) or directory) if directory is not None else None
-    entry = projects.get(str(root)) if isinstance(projects, dict) else None
-    trusted = isinstance(entry, dict) and entry.get("trust_level") == "trusted"
-    return "workspace-write" if trusted else "read-only"
+    return "workspace-write" if _is_trusted(configured, root) else "read-only"
+
+
+def _is_trusted(configured: Mapping[str, Any], place: Path | None) -> bool:
+    entry = _table(configured, "projects").get(str(place))
+    return isinstance(entry, dict) and entry.get("trust_level") == "trusted"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman._version import __version__
+from helmsman.codex.confinement import read_policy
 from helmsman.codex.features import Feature, Version
 from helmsman.codex.mcp_servers import read_mcp_servers
 from helmsman.codex.policies import approval_name, sandbox_name
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.codex.binary import CodexBinary
+    from helmsman.codex.confinement import Policy
     from helmsman.codex.jsonrpc import Peer
     from helmsman.codex.mcp_servers import McpServer
     from helmsman.engine import TurnInput
@@ -107,6 +109,7 @@ class Thread:
     mode: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
+    policy: Policy | None = None
     name: str | None = None
     preview: str | None = None
     source: str | None = None
@@ -356,6 +359,7 @@ class AppServer:
         approval_policy: str | None = None,
         model: str | None = None,
         mode: Mapping[str, Any] | None = None,
+        workspace_roots: Sequence[str] | None = None,
     ) -> str:
         """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
         answer = await self._call(
@@ -368,6 +372,7 @@ class AppServer:
             approvalPolicy=approval_policy,
             model=model,
             collaborationMode=mode,
+            runtimeWorkspaceRoots=workspace_roots,
         )
         return _turn_id("turn/start", answer)
 
@@ -473,7 +478,7 @@ def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
 
 
 def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
-    known = ("model", "collaborationMode", "cwd", "approvalPolicy", "sandbox", *_FACTS)
+    known = ("model", "collaborationMode", "cwd", "approvalPolicy", "sandbox", "runtimeWorkspaceRoots", *_FACTS)
     return {key: answer[key] for key in known if key in answer}
 
 
@@ -496,6 +501,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         mode=_text(mode.get("mode")) if isinstance(mode, dict) else None,
         approval_policy=approval_name(raw.get("approvalPolicy")),
         sandbox=sandbox_name(raw.get("sandbox")),
+        policy=read_policy(raw),
         name=_text(raw.get("name")),
         preview=_text(raw.get("preview")),
         source=next(iter(source), None) if isinstance(source, dict) else _text(source),

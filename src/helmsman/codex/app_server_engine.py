@@ -22,6 +22,7 @@ from helmsman.codex.app_server import AppServer, Thread
 from helmsman.codex.app_server_extras import AppServerExtras
 from helmsman.codex.approvals import thread_of
 from helmsman.codex.configuration import Configuration
+from helmsman.codex.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.codex.features import Feature
 from helmsman.codex.goals import goal_held
 from helmsman.codex.jsonrpc import IncomingRequest, Peer, Transport
@@ -36,7 +37,7 @@ from helmsman.codex.spare_thread import SpareThread
 from helmsman.codex.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.codex.thread_state import ThreadState
 from helmsman.codex.transports import StdioTransport, open_stdio
-from helmsman.codex.turn_kinds import begin
+from helmsman.codex.turn_kinds import begin, turn_policy
 from helmsman.concurrency import background_tasks
 from helmsman.engine import EngineName, PastTurn
 from helmsman.errors import (
@@ -92,8 +93,10 @@ class AppServerEngine:
         binary: CodexBinary,
         codex_home: Path,
         engine_id: str | None = None,
+        confinement: Confinement = NO_ROOTS,
     ) -> None:
         self._tasks = tasks
+        self._confinement = confinement
         self._id = engine_id
         self._binary = binary
         self._codex_home = codex_home
@@ -260,9 +263,14 @@ class AppServerEngine:
         return await self._opened(thread, options, access, turn)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
-        detached = self._id is not None
         return await plan_access(
-            self._configuration, self._binary, self._codex_home, options, resuming=resuming, detached=detached
+            self._configuration,
+            self._binary,
+            self._codex_home,
+            options,
+            resuming=resuming,
+            detached=self._id is not None,
+            confinement=self._confinement,
         )
 
     async def _opened(
@@ -327,9 +335,16 @@ class AppServerEngine:
         state = self._state(thread_id)
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
+        roots = None
+        if self._confinement and turn.review is None:
+            state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
+            roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
+        self.hold_to_roots(thread_id)
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
-        turn_id = await begin(self._api, self._binary, thread_id, turn, access, state.mode, model=model)
+        turn_id = await begin(
+            self._api, self._binary, thread_id, turn, access, state.mode, model=model, workspace_roots=roots
+        )
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
             state.options = None
         if turn.review is not None:
@@ -337,10 +352,20 @@ class AppServerEngine:
         state.answered_for(turn_id)
         return turn_id
 
+    def hold_to_roots(self, session_id: str) -> None:
+        """Make sure that what is about to run in a loaded session can write only inside the allowed roots.
+
+        Raises:
+            InvalidInput: It could write elsewhere.
+        """
+        state = self._state(session_id)
+        self._confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
+
     async def steer(self, session_id: str, text: str) -> None:
         turn_id = self._state(session_id).turn_id
         if turn_id is None:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        self.hold_to_roots(session_id)
         await self._api.steer_turn(session_id, turn_id, text)
 
     async def interrupt(self, session_id: str) -> None:
@@ -418,6 +443,8 @@ class AppServerEngine:
         if method == "serverRequest/resolved":
             self._questions.resolved(params)
             return
+        if method == "thread/settings/updated":
+            self._state(str(params.get("threadId"))).changed(params)
         event = from_app_server(method, params)
         if event is None:
             return
@@ -482,6 +509,7 @@ async def open_app_server(
     options: Sequence[str] = (),
     connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
     engine_id: str | None = None,
+    allowed_roots: Sequence[Path] = (),
 ) -> AsyncIterator[AppServerEngine]:
     """An engine for the length of the block: a child process with these options, or whatever `connect` reaches.
 
@@ -499,7 +527,8 @@ async def open_app_server(
 
     for attempt in range(1, START_ATTEMPTS + 1):
         async with background_tasks() as tasks, connect(tasks) as transport:
-            engine = AppServerEngine(tasks, transport, binary, codex_home, engine_id)
+            confinement = Confinement(tuple(allowed_roots))
+            engine = AppServerEngine(tasks, transport, binary, codex_home, engine_id, confinement)
             try:
                 await engine.shake_hands()
             except (EngineLost, EngineTimeout) as error:

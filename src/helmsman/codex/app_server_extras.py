@@ -73,6 +73,7 @@ class AppServerExtras:
         if objective is None:
             await self._api.clear_goal(session_id)
             return None
+        self._engine.hold_to_roots(session_id)  # Codex sets to work on it at once
         return await self._api.set_goal(session_id, objective)
 
     # --- reviews -----------------------------------------------------------------------------------------------------

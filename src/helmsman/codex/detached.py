@@ -104,6 +104,7 @@ async def open_detached(
     env: Mapping[str, str] | None = None,
     idle: float = IDLE,
     options: Callable[[], Awaitable[Sequence[str]]] | None = None,
+    allowed_roots: Sequence[Path] = (),
 ) -> AsyncIterator[AppServerEngine]:
     """The engine of this Codex and home, for the length of the block: one that is there, else a new one.
 
@@ -117,14 +118,14 @@ async def open_detached(
     wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle)
     async with AsyncExitStack() as stack:
         async with _one_at_a_time(wanted.engines):
-            engine = await _attach_to_one(stack, wanted)
+            engine = await _attach_to_one(stack, wanted, allowed_roots)
             if engine is None:
-                engine = await _start(stack, wanted, await options() if options is not None else ())
+                engine = await _start(stack, wanted, await options() if options is not None else (), allowed_roots)
         yield engine
 
 
 @asynccontextmanager
-async def open_recorded(record: EngineRecord) -> AsyncIterator[AppServerEngine]:
+async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()) -> AsyncIterator[AppServerEngine]:
     """One certain engine, for the length of the block, also one that takes no new work any more.
 
     Raises:
@@ -137,6 +138,7 @@ async def open_recorded(record: EngineRecord) -> AsyncIterator[AppServerEngine]:
             codex_home=Path(record.codex_home),
             connect=lambda _tasks: open_unix(record.socket),
             engine_id=record.id,
+            allowed_roots=allowed_roots,
         )
         async with engine as opened:
             yield opened
@@ -218,10 +220,12 @@ def _wanted(
     )
 
 
-async def _attach_to_one(stack: AsyncExitStack, wanted: _Wanted) -> AppServerEngine | None:
+async def _attach_to_one(
+    stack: AsyncExitStack, wanted: _Wanted, allowed_roots: Sequence[Path]
+) -> AppServerEngine | None:
     for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
         try:
-            return await stack.enter_async_context(open_recorded(record))
+            return await stack.enter_async_context(open_recorded(record, allowed_roots))
         except EngineError as error:
             log.warning("engine %s is of no use and is replaced: %s", record.id, error)
             await anyio.to_thread.run_sync(stop_engine, record)
@@ -287,11 +291,13 @@ async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-async def _start(stack: AsyncExitStack, wanted: _Wanted, options: Sequence[str]) -> AppServerEngine:
+async def _start(
+    stack: AsyncExitStack, wanted: _Wanted, options: Sequence[str], allowed_roots: Sequence[Path]
+) -> AppServerEngine:
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
             record = await _start_keeper(wanted, options)
-            return await stack.enter_async_context(open_recorded(record))
+            return await stack.enter_async_context(open_recorded(record, allowed_roots))
         except EngineLost as error:
             if attempt == START_ATTEMPTS or not is_start_race(error):
                 raise start_failed(error) from error

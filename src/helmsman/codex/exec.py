@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.codex.confinement import Confinement
 from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.exec_command import exec_command
 from helmsman.codex.framing import LineFramer
@@ -50,7 +51,7 @@ from helmsman.events import Failure, TurnEnded
 from helmsman.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
@@ -107,8 +108,16 @@ class _Turn:
 class ExecEngine:
     """See `helmsman.engine.Engine`. Made by `open_exec_engine` only."""
 
-    def __init__(self, tasks: TaskGroup, binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        binary: CodexBinary,
+        codex_home: Path,
+        env: Mapping[str, str] | None,
+        confinement: Confinement,
+    ) -> None:
         self._tasks = tasks
+        self._confinement = confinement
         self._binary = binary
         self._codex_home = codex_home
         self._env = codex_environment(binary, codex_home, env)
@@ -274,6 +283,7 @@ class ExecEngine:
                     directory=turn.directory,
                     scratch=Path(scratch),
                     session_id=turn.session_id,
+                    confinement=self._confinement,
                 )
             )
 
@@ -361,13 +371,17 @@ class ExecEngine:
 
 @asynccontextmanager
 async def open_exec_engine(
-    binary: CodexBinary, *, codex_home: Path, env: Mapping[str, str] | None = None
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    env: Mapping[str, str] | None = None,
+    allowed_roots: Sequence[Path] = (),
 ) -> AsyncIterator[ExecEngine]:
     """An engine for the length of the block. No process is left when it ends."""
     engine: ExecEngine | None = None
     try:
         async with background_tasks() as tasks:
-            engine = ExecEngine(tasks, binary, codex_home, env)
+            engine = ExecEngine(tasks, binary, codex_home, env, Confinement(tuple(allowed_roots)))
             try:
                 yield engine
             finally:

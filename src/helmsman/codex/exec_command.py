@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.codex.access import confined_sandbox
+from helmsman.codex.confinement import NO_ROOTS, Confinement
 from helmsman.codex.features import Feature, Version
-from helmsman.codex.profiles import check_config, profile_config
+from helmsman.codex.policies import WORKSPACE_KEYS
+from helmsman.codex.profiles import check_config, merge_config, profile_config
 from helmsman.codex.repository_rules import refuse_rules_nobody_trusts
 from helmsman.errors import CodexUnsupported, InvalidInput
 from helmsman.repositories import repository_root
@@ -33,6 +36,7 @@ _INSTRUCTIONS_NEED_TRUST: Final = Version(0, 146, 0)
 """From about here on Codex reads the AGENTS.md of a repository only if it is not marked as untrusted."""
 
 _WRITABLE_BY_CONFIG: Final = ("sandbox_mode", "default_permissions")
+_POLICY_KEYS: Final = frozenset({*_WRITABLE_BY_CONFIG, "sandbox_workspace_write"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,7 @@ def exec_command(
     directory: Path,
     scratch: Path,
     session_id: str | None = None,
+    confinement: Confinement = NO_ROOTS,
 ) -> ExecCommand:
     """The command for a turn in a new session, or in the one with `session_id`. Writes files into `scratch`.
 
@@ -63,6 +68,8 @@ def exec_command(
     refuse_rules_nobody_trusts(binary, options, directory)
     profile = profile_config(binary, codex_home, options.profile)
     config = check_config(options.config)
+    if confinement:
+        options, config = _confined(confinement, codex_home, options, profile, config, directory)
     _refuse_asking(config.get("approval_policy"))
     trust, notes = _trust(binary, codex_home, options, profile | config, directory, resuming=session_id is not None)
     if trust:
@@ -137,6 +144,27 @@ def _check_arguments(binary: CodexBinary, arguments: list[str]) -> None:
             raise InvalidInput(f"The value for {option} contains a NUL character. Remove it.")
         if len(argument.encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT_BYTES:
             raise InvalidInput(f"The value for {option} is too long for a command line. Use the engine app-server.")
+
+
+# --- allowed roots ---------------------------------------------------------------------------------------------------
+
+
+def _confined(
+    confinement: Confinement,
+    codex_home: Path,
+    options: SessionOptions,
+    profile: Mapping[str, Any],
+    config: Mapping[str, Any],
+    directory: Path,
+) -> tuple[SessionOptions, dict[str, Any]]:
+    """Options and configuration that leave nothing to Codex's own: exec reports no policy, so all of it is said."""
+    given = merge_config(profile, config)
+    mode, said = confined_sandbox(confinement, codex_home, options, given, _configuration(codex_home), directory)
+    rest = {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
+    for wire, key in ({"writableRoots": "writable_roots"} | WORKSPACE_KEYS).items():
+        if wire in said:
+            rest[f"sandbox_workspace_write.{key}"] = said[wire]
+    return replace(options, sandbox=mode, writable_roots=()), rest
 
 
 # --- trust -----------------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class Feature(Enum):
     STEER = "put a message into a running turn", "0.99.0"
     BACKGROUND_TERMINALS = "stop the commands a turn left running", "0.99.0"
     SETTINGS_UPDATE = "change the settings of a loaded session", "0.133.0"
+    WORKSPACE_ROOTS = "replace the workspace roots of a session with a turn", "0.145.0"
     THREAD_STATUS = "report when a session becomes active or idle", "0.105.0"
     RESOLVED_NOTICE = "report that a question was answered", "0.107.0"
 

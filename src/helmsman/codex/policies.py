@@ -27,7 +27,7 @@ _SANDBOX_WIDTH: Final = {"read-only": 0, "workspace-write": 1, "danger-full-acce
 _APPROVAL_WIDTH: Final = {"untrusted": 0, "on-request": 1, "on-failure": 1, "never": 2}
 _WIDEST: Final = 3  # whatever we do not know is taken to be wider than anything asked for
 
-_WORKSPACE_KEYS: Final = {
+WORKSPACE_KEYS: Final = {
     "networkAccess": "network_access",
     "excludeTmpdirEnvVar": "exclude_tmpdir_env_var",
     "excludeSlashTmp": "exclude_slash_tmp",
@@ -64,7 +64,7 @@ def turn_sandbox(mode: SandboxMode, writable_roots: Sequence[Path], workspace: M
         configured = workspace.get("writable_roots")
         roots = [*(configured if isinstance(configured, list) else ()), *writable_roots]
         policy["writableRoots"] = list(dict.fromkeys(map(str, roots)))
-        for wire, key in _WORKSPACE_KEYS.items():
+        for wire, key in WORKSPACE_KEYS.items():
             policy[wire] = workspace.get(key) is True
     return policy
 

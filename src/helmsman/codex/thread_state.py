@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from helmsman.codex.confinement import read_policy
 from helmsman.codex.turn_kinds import ThreadMode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.codex.access import Access
     from helmsman.codex.app_server import Thread
+    from helmsman.codex.confinement import Policy
     from helmsman.engine import SessionOptions
     from helmsman.events import FileChange, McpToolCall
 
@@ -21,6 +25,8 @@ class ThreadState:
     options: SessionOptions | None = None
     directory: str | None = None
     access: Access | None = None
+    policy: Policy | None = None
+    """What holds: as Codex reported it, or as the newest turn said it."""
     mode: ThreadMode = field(default_factory=ThreadMode)
     turn_id: str | None = None
     ended_turn_id: str | None = None
@@ -32,8 +38,16 @@ class ThreadState:
 
     def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
         """Codex has opened the thread under these options."""
-        self.options, self.access, self.directory = options, access, thread.cwd
+        self.options, self.access, self.directory, self.policy = options, access, thread.cwd, thread.policy
         self.mode.learn(thread)
+
+    def changed(self, params: Mapping[str, Any]) -> None:
+        """Somebody has changed the settings of the thread: we, with a turn, or another client of the same engine."""
+        settings = params.get("threadSettings")
+        if isinstance(settings, dict):
+            roots = self.policy.workspace_roots if self.policy is not None else ()
+            reported = read_policy({**settings, "sandbox": settings.get("sandboxPolicy")})
+            self.policy = replace(reported, workspace_roots=roots)
 
     def began(self, turn_id: str) -> None:
         if self.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost

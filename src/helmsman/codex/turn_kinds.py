@@ -13,11 +13,12 @@ from helmsman.codex.features import Feature
 from helmsman.errors import EngineRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from helmsman.codex.access import Access
     from helmsman.codex.app_server import AppServer, Thread
     from helmsman.codex.binary import CodexBinary
+    from helmsman.codex.confinement import Policy
     from helmsman.engine import ReviewTarget, TurnInput
 
 _PLAN: Final = "plan"
@@ -52,6 +53,19 @@ class ThreadMode:
         self.planning = self.planning or thread.mode == _PLAN
 
 
+def turn_policy(
+    binary: CodexBinary, access: Access, turn: TurnInput, known: Policy | None, directory: str | None
+) -> Policy:
+    """All that will decide where a turn may write, when it is said with the turn; a review cannot say it."""
+    policy = access.policy(directory)
+    if turn.plan:
+        policy = replace(policy, sandbox=_READ_ONLY)
+    if known is None:
+        return policy
+    roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else known.workspace_roots
+    return replace(policy, reviewer=known.reviewer, workspace_roots=roots)
+
+
 async def begin(
     api: AppServer,
     binary: CodexBinary,
@@ -61,8 +75,9 @@ async def begin(
     mode: ThreadMode,
     *,
     model: str | None,
+    workspace_roots: Sequence[str] | None = None,
 ) -> str:
-    """Begin a turn in a loaded, idle thread; its id."""
+    """Begin a turn in a loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
     if turn.review is not None:
         return await api.start_review(thread_id, _review_target(turn.review))
     mode.model = model or mode.model
@@ -80,16 +95,27 @@ async def begin(
         mode.planning = True
         return turn_id
     if mode.planning or turn.kind == "work":  # a thread that was resumed may be in plan mode without anybody knowing
-        turn_id = await _leave_plan_mode(api, thread_id, turn, access, mode, model)
+        turn_id = await _leave_plan_mode(api, thread_id, turn, access, mode, model, workspace_roots)
         mode.planning = False
         return turn_id
     return await api.start_turn(
-        thread_id, turn, sandbox_policy=access.turn_sandbox, approval_policy=access.approval_policy, model=model
+        thread_id,
+        turn,
+        sandbox_policy=access.turn_sandbox,
+        approval_policy=access.approval_policy,
+        model=model,
+        workspace_roots=workspace_roots,
     )
 
 
 async def _leave_plan_mode(
-    api: AppServer, thread_id: str, turn: TurnInput, access: Access, mode: ThreadMode, model: str | None
+    api: AppServer,
+    thread_id: str,
+    turn: TurnInput,
+    access: Access,
+    mode: ThreadMode,
+    model: str | None,
+    workspace_roots: Sequence[str] | None,
 ) -> str:
     async def start(name: str) -> str:
         return await api.start_turn(
@@ -99,6 +125,7 @@ async def _leave_plan_mode(
             approval_policy=access.approval_policy,
             model=model,
             mode=_mode(name, mode),
+            workspace_roots=workspace_roots,
         )
 
     try:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.allowed_roots import refuse_outside
 from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
 from helmsman.extras.patch_stat import files_of, stat_of
 from helmsman.extras.worktree_places import remember_place
-from helmsman.inputs import session_options
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.records import is_owned, read_records
 
@@ -114,7 +114,7 @@ class Changes:
         """
         tree = await self._own_tree(session_id)
         await self._check_idle(tree)
-        session_options(tree.repository, {}, self._helm.settings.allowed_roots)  # which may be narrower than they were
+        refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty))
         return AppliedSession(session_id=session_id, repository=tree.repository, files=applied.files, how=applied.how)
 

@@ -11,8 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Final
 
-from helmsman.settings import ensure_state_dir
-from helmsman.worktrees import WORKTREES
+from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 
+from helmsman.allowed_roots import refuse_outside
 from helmsman.concurrency import background_tasks
 from helmsman.errors import InvalidInput
 from helmsman.github_guide import github_guide
@@ -239,19 +240,9 @@ async def _told(call: Call, task_id: str) -> TaskAnswer:
     return answer(TaskAnswer, call.helm, await call.helm.tasks.get(task_id))
 
 
-def check_roots(call: Call, parameter: str, place: Path) -> None:
-    """Refuse a place outside the roots that the settings allow."""
-    roots = call.helm.settings.allowed_roots
-    if roots and not any(place.is_relative_to(root) for root in roots):
-        allowed = ", ".join(map(str, roots))
-        raise InvalidInput(
-            f"{place} is outside the allowed roots. Choose a directory inside: {allowed}.", parameter=parameter
-        )
-
-
 def _directory(call: Call, parameter: str, given: str | None) -> Path:
     place = directory(parameter, given if given is not None else ".")
-    check_roots(call, parameter, place)
+    refuse_outside(place, call.helm.settings.allowed_roots, parameter)
     return place
 
 

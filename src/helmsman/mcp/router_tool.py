@@ -12,9 +12,10 @@ from weakref import WeakKeyDictionary
 
 from mcp.server.session import ServerSession
 
+from helmsman.allowed_roots import refuse_outside
 from helmsman.errors import HelmsmanError
 from helmsman.inputs import directory
-from helmsman.mcp.primitives import PRIMITIVES, check_roots, setup_guide, wait_for_task
+from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
 from helmsman.mcp.task_contract import (
@@ -99,7 +100,7 @@ class Router:
         if planned.action == "none":
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
         if planned.action == "setup" or (planned.action == "run" and planned.task_id is None):
-            check_roots(call, "context.working_dir", place)
+            refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
         would_do = _in_words(planned, place) + _limit_in_words(planned, args.safety.max_cost_usd)
         if args.dry_run:
             return _output(planned, f"Would {would_do}. Nothing was done.")

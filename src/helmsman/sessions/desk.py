@@ -20,7 +20,17 @@ from helmsman.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answere
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.events import QuestionAsked, QuestionClosed
 from helmsman.question_text import in_a_line
-from helmsman.questions import ACCEPT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, Choice, read_answers
+from helmsman.questions import (
+    ACCEPT,
+    APPROVE,
+    APPROVE_ALWAYS,
+    APPROVE_SESSION,
+    DENY,
+    REFUSALS,
+    Choice,
+    read_answers,
+)
+from helmsman.sessions.beyond_roots import beyond_roots, leaves_the_sandbox
 from helmsman.sessions.deadline import Closing, Deadline
 from helmsman.sessions.policy import Workspace, decide, sandbox_of
 from helmsman.sessions.rules_file import rule_as_toml
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
 
 log = logging.getLogger(__name__)
+
+_ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
 _HANDLER_ATTEMPTS: Final = 3
 """How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
@@ -55,12 +67,21 @@ class _Rules:
 class Desk:
     """Where the questions of all sessions are seen to."""
 
-    def __init__(self, rules: RuleBook, audit: AuditLog, *, timeout: float, handler: QuestionHandler | None) -> None:
+    def __init__(
+        self,
+        rules: RuleBook,
+        audit: AuditLog,
+        *,
+        timeout: float,
+        handler: QuestionHandler | None,
+        allowed_roots: Sequence[Path] = (),
+    ) -> None:
         self._rules = rules
         self._audit = audit
         self._timeout = timeout
         self._handler = handler
         self._offered: dict[str, _Rules] = {}
+        self._allowed_roots = allowed_roots
 
     async def see_to(self, session: Session, asked: QuestionAsked) -> None:
         """Stay with a question until it is closed. Never raises: one question's trouble is not the other sessions'."""
@@ -77,6 +98,10 @@ class Desk:
                 deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
 
     async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
+        beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
+        if beyond is not None:
+            await self._keep_inside(session, asked, beyond)
+            return
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         decision = self._decide(session, question)
         if decision.effect != "ask":
@@ -122,7 +147,25 @@ class Desk:
             raise QuestionNotOpen(
                 f"Session {session.id} has no open question {question_id} (open: {still}). Look at its status."
             )
-        await self._close(session, question, read_answers(question, answers), by)
+        choices = read_answers(question, answers)
+        says_yes = any(choice.value not in REFUSALS for choice in choices)
+        if self._allowed_roots and by.who == "agent" and says_yes and leaves_the_sandbox(question):
+            raise AnswerInvalid(
+                "There are allowed roots, and outside the sandbox this command could write anywhere: only a person can "
+                "let it, in the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",
+            )
+        await self._close(session, question, choices, by)
+
+    async def _keep_inside(self, session: Session, asked: QuestionAsked, why: str) -> None:
+        """Say no to what would write outside the allowed roots, and tell Codex so. Nobody is asked."""
+        question = asked.question
+        try:
+            await session.answer(question, (Choice(DENY, why),))
+        except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
+            log.debug("question %s could not be refused: %s", question.id, error)
+            return
+        session.apply(asked)
+        await self._closed(session, question, DENY, _ROOTS, why)
 
     # --- rules -------------------------------------------------------------------------------------------------------
 

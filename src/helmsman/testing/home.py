@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +121,14 @@ def first_start(binary: Path, home: CodexHome) -> None:
     )
     if started.returncode:
         raise RuntimeError(f"{binary} does not start: {started.stderr[-2000:]}. Is it a Codex for this machine?")
+    for database in home.path.glob("*.sqlite"):
+        _tidy(database)
+
+
+def _tidy(database: Path) -> None:
+    """Put the write-ahead log, megabytes of it after the first start, into the database: less for every copy to copy."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def classic_model(version: Version) -> str:

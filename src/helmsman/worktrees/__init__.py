@@ -7,11 +7,10 @@ All of it is plain functions on git that block; call them in threads.
 from helmsman.worktrees.applying import Applied, apply
 from helmsman.worktrees.changes import FileStat, TreeDiff, diff, diff_of_directory
 from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
-from helmsman.worktrees.records import WORKTREES, Worktree, take_up, worktree_of
+from helmsman.worktrees.records import Worktree, take_up, worktree_of
 from helmsman.worktrees.unsaved import Unsaved, unsaved
 
 __all__ = [
-    "WORKTREES",
     "Applied",
     "Discarded",
     "FileStat",

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git import Git, find_git, is_bare
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
-    WORKTREES,
     Worktree,
     claim,
     is_owned,

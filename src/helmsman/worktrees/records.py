@@ -21,13 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.errors import WorktreeError
 from helmsman.file_lock import file_lock, release_lock, take_lock
 from helmsman.git import Git
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import WORKTREES, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WORKTREES: Final = "worktrees"
-"""The directory in the state directory that worktrees are made in."""
 
 RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"

@@ -1,0 +1,626 @@
+"""Allowed roots hold against the policy in force, whichever way it came about, on every Codex.
+
+What counts is what a command can do, so each story ends with Codex trying to write a file outside the roots.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman import Helmsman
+from helmsman.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
+from helmsman.codex.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.codex.features import Feature, Version
+from helmsman.engine import ReviewTarget
+from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput
+from helmsman.mcp.server import build_server
+from helmsman.questions import Question
+from helmsman.sessions.beyond_roots import beyond_roots
+from helmsman.testing import add, patch, request_permissions, run, say, spawn_agent, wait_agents
+from mcp import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+
+SECONDS = 60
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A place outside the roots. It is below /tmp, where Codex's own sandbox would let everything write."""
+    place = (tmp_path / "outside").resolve()
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def made(outside: Path, git_repo: Path, model: ScriptedModel) -> Path:
+    """The file that Codex tries to write, outside, whenever it is told to `touch`."""
+    model.on("touch", run(f"touch {git_repo}/inside.txt; touch {outside}/made.txt"), say("tried"))
+    model.otherwise(say("ok"))
+    return outside / "made.txt"
+
+
+@pytest.fixture
+def narrow(settings: Settings, git_repo: Path) -> Settings:
+    return replace(settings, allowed_roots=(git_repo.resolve(),))
+
+
+async def finished(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+async def is_refused(starting: Awaitable[Session]) -> bool:
+    try:
+        await finished(await starting)
+    except (InvalidInput, EngineRefused) as error:
+        # An older Codex refuses a permission profile that it does not know; and one that would follow any repository's
+        # rules is not started there at all.
+        return any(reason in error.message for reason in ("the allowed roots", "permission", "outside the sandbox"))
+    return False
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way for commands to write outside: by Codex's configuration, by the caller's options, or by a file.
+
+    `{outside}` stands for the place, `{home}` for Codex's home. `refused` is False where the session runs, and stays inside;
+    None where that depends on the engine.
+    """
+
+    configured: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    refused: bool | None = True
+
+    def at(self, **places: Path) -> Way:
+        text = json.dumps([self.configured, self.options, self.files])
+        for name, place in places.items():
+            text = text.replace("{" + name + "}", str(place))
+        configured, options, files = json.loads(text)
+        return Way(configured, options, files, self.refused)
+
+    def prepare(self, home: CodexHome) -> None:
+        home.configure(**self.configured)
+        for name, text in self.files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, encoding="utf-8")
+
+    def clean_up(self) -> None:
+        for name in self.files:
+            Path(name).unlink()
+            with suppress(OSError):
+                Path(name).parent.rmdir()  # an older Codex minds an empty directory of rules, too
+
+
+TRUSTED = {"projects": {"{repository}": {"trust_level": "trusted"}}}
+WRITES_THERE = {"sandbox_mode": "workspace-write", "sandbox_workspace_write": {"writable_roots": ["{outside}"]}}
+PERMISSIONS = {"mine": {"filesystem": {":root": "read", "{outside}": "write"}}}
+
+WAYS = {
+    "full access, asked for": Way(options={"sandbox": "danger-full-access"}),
+    "no sandbox and no questions": Way(options={"dangerously_bypass_approvals_and_sandbox": True}),
+    "full access in config": Way(options={"config": {"sandbox_mode": "danger-full-access"}}),
+    "full access as a permission profile": Way(options={"config": {"default_permissions": ":danger-full-access"}}),
+    "a permission profile inline": Way(
+        options={"config": {"default_permissions": "mine", "permissions": PERMISSIONS}},
+    ),
+    "a permission profile inline, by dotted keys": Way(
+        options={"config": {"default_permissions": "mine", "permissions.mine": PERMISSIONS["mine"]}},
+    ),
+    "a permission profile of the user's, chosen in config": Way(
+        configured={"default_permissions": ":workspace", "permissions": PERMISSIONS},
+        options={"config": {"default_permissions": "mine"}},
+    ),
+    "a permission profile that is none": Way(options={"config": {"default_permissions": {"filesystem": "write"}}}),
+    "writable roots in config": Way(options={"config": WRITES_THERE}),
+    "writable roots in config, by a dotted key": Way(
+        options={"sandbox": "workspace-write", "config": {"sandbox_workspace_write.writable_roots": ["{outside}"]}},
+    ),
+    "writable roots in config, through a link": Way(
+        options={
+            "sandbox": "workspace-write",
+            "config": {"sandbox_workspace_write.writable_roots": ["{repository}/link"]},
+        },
+    ),
+    "writable roots in config, upwards": Way(
+        options={
+            "sandbox": "workspace-write",
+            "config": {"sandbox_workspace_write.writable_roots": ["{repository}/../outside"]},
+        },
+    ),
+    "the user's own full access": Way(configured={"sandbox_mode": "danger-full-access"}),
+    "the user's own writable roots": Way(configured=WRITES_THERE),
+    "the user's own writable roots, with the sandbox asked for": Way(
+        configured=WRITES_THERE, options={"sandbox": "workspace-write"}
+    ),
+    "the user's own permission profile": Way(configured={"default_permissions": "mine", "permissions": PERMISSIONS}),
+    "the user's own full access as a permission profile": Way(
+        configured={"default_permissions": ":danger-full-access"}
+    ),
+    "temporary directories": Way(options={"sandbox": "workspace-write"}, refused=False),
+    "temporary directories, included by config": Way(
+        options={
+            "sandbox": "workspace-write",
+            "config": {"sandbox_workspace_write": {"exclude_slash_tmp": False, "exclude_tmpdir_env_var": False}},
+        },
+        refused=False,
+    ),
+    "writable roots of the user that the caller takes away": Way(
+        configured=WRITES_THERE,
+        options={"config": {"sandbox_workspace_write": {"writable_roots": []}}},
+        refused=False,
+    ),
+    "Codex's own rules": Way(
+        files={"{home}/rules/default.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
+        options={"sandbox": "workspace-write"},
+    ),
+    "Codex's own rules, by default": Way(
+        files={"{home}/rules/more.rules": 'x = ["touch"]\nprefix_rule(pattern=x)\n'},
+        options={"sandbox": "read-only"},
+    ),
+    "the configuration of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/config.toml": 'sandbox_mode = "danger-full-access"\n'},
+        refused=None,  # exec is told all of it, whatever the repository says
+    ),
+    "writable roots of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/config.toml": '[sandbox_workspace_write]\nwritable_roots = ["{outside}"]\n'},
+        options={"sandbox": "workspace-write"},
+        refused=None,
+    ),
+    "rules of a repository that the user trusts": Way(
+        configured=TRUSTED,
+        files={"{repository}/.codex/rules/its.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
+    ),
+    "an MCP server in config": Way(
+        options={"config": {"mcp_servers": {"x": {"command": "touch", "args": ["{outside}/made.txt"]}}}}
+    ),
+    "a notification program in config": Way(options={"config": {"notify": ["touch", "{outside}/made.txt"]}}),
+    "a repository's configuration, trusted by the caller": Way(options={"trust_repository": True}),
+    "a model provider's own program": Way(options={"config": {"model_providers.x.auth.command": "touch"}}),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
+@pytest.mark.anyio
+async def test_no_way_leads_outside(
+    engine: Any, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    (git_repo / "link").symlink_to(outside)
+    plain = codex_home.config_path.read_bytes()
+    inside = git_repo / "inside.txt"
+    wrong: dict[str, tuple[bool, bool, bool]] = {}
+    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
+        for name, general in WAYS.items():
+            way = general.at(outside=outside, repository=git_repo, home=codex_home.path)
+            way.prepare(codex_home)
+            refused = await is_refused(helm.start("touch", cwd=git_repo, **way.options))
+            seen = (refused, inside.exists(), made.exists())
+            if made.exists() or inside.exists() == refused or way.refused not in (refused, None):
+                wrong[name] = seen
+            codex_home.config_path.write_bytes(plain)
+            way.clean_up()
+            for file in (inside, made):
+                file.unlink(missing_ok=True)
+    assert wrong == {}
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+@pytest.mark.parametrize("engine", ["app-server", "exec"])
+async def test_a_profile_leads_nowhere_else(
+    engine: Any,
+    narrow: Settings,
+    codex_home: CodexHome,
+    codex_version: tuple[int, int, int],
+    git_repo: Path,
+    made: Path,
+) -> None:
+    if Feature.PROFILE_IN_CONFIG.is_in(Version(*codex_version)):
+        codex_home.configure(profiles={"wide": {"sandbox_mode": "danger-full-access"}})
+    else:
+        wide = codex_home.path / "wide.config.toml"
+        wide.write_text('sandbox_mode = "danger-full-access"\n', encoding="utf-8")
+    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
+        await is_refused(helm.start("touch", cwd=git_repo, profile="wide"))
+        assert not made.exists()
+        await finished(await helm.start("touch", cwd=git_repo, profile="wide", sandbox="workspace-write"))
+    assert (git_repo / "inside.txt").exists()
+    assert not made.exists()
+
+
+@pytest.mark.anyio
+async def test_nobody_but_the_user_reviews_what_leaves_the_sandbox(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    codex_home.configure(approvals_reviewer="auto_review")
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        with pytest.raises(InvalidInput, match="approvals_reviewer"):
+            await helm.start("touch", cwd=git_repo)
+    assert model.requests == []
+
+
+@pytest.mark.anyio
+async def test_sub_agents_stay_inside(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
+) -> None:
+    model.on("parent", spawn_agent("touch"), wait_agents(), say("done"))
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        await finished(await helm.start("parent", cwd=git_repo, sandbox="workspace-write", approval_policy="never"))
+        with anyio.fail_after(SECONDS):
+            await model.wait_for_request(lambda request: bool(request.tool_outputs) and "touch" in request.user_texts)
+    assert not made.exists()
+
+
+@pytest.mark.needs_git
+@pytest.mark.anyio
+async def test_a_worktree_can_be_worked_in_and_nothing_beside_it(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+) -> None:
+    model.on("touch", run(f"touch here.txt; touch {outside}/made.txt"), say("tried"))
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        session = await finished(await helm.start("touch", cwd=git_repo, worktree=True, sandbox="workspace-write"))
+        assert session.worktree is not None
+        assert (session.worktree.directory / "here.txt").exists()
+    assert not (outside / "made.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_a_directory_that_became_a_link_is_looked_at_again_before_each_turn(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+) -> None:
+    model.on("touch", run("touch made.txt"), say("tried"))
+    model.otherwise(say("ok"))
+    place = git_repo / "sub"
+    place.mkdir()
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        session = await finished(await helm.start("hello", cwd=place, sandbox="workspace-write"))
+        place.rmdir()
+        place.symlink_to(outside)
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            await helm.say(session.id, "touch")
+    assert not (outside / "made.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_what_is_refused_is_not_in_the_way_of_the_next_message(
+    narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        session = await finished(await helm.start("hello", cwd=git_repo))
+        codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            await helm.say(session.id, "touch", sandbox="workspace-write")
+        assert (await finished(await helm.say(session.id, "hello"))).result == "ok"
+        assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
+    assert not (git_repo / "inside.txt").exists()  # it is read-only, as it was
+    assert not made.exists()
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_temporary_directories_are_writable_where_they_are_allowed(
+    narrow: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+) -> None:
+    wider = replace(narrow, allowed_roots=(git_repo.resolve(), Path("/tmp").resolve()))
+    async with Helmsman(wider, env=codex_home.env) as helm:
+        await finished(await helm.start("touch", cwd=git_repo, sandbox="workspace-write"))
+    assert made.exists()
+
+
+# --- sessions of others ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_what_a_person_made_with_full_access_goes_on_inside(
+    codex_binary: Path, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    command = [str(codex_binary), "exec", "--json", "--sandbox=workspace-write", f"--add-dir={outside}", "touch"]
+    told = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(
+            command,
+            cwd=git_repo,
+            env=codex_home.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=SECONDS,
+            check=True,
+        )
+    )
+    assert made.exists()
+    made.unlink()
+    session_id = next(json.loads(line)["thread_id"] for line in told.stdout.splitlines() if "thread.started" in line)
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        for going_on in (helm.say(session_id, "touch"), helm.fork(session_id, "touch")):
+            assert (await finished(await going_on)).result == "tried"
+    assert not made.exists()
+
+
+@pytest.fixture
+def detached(settings: Settings, detached_engines: Path) -> Settings:
+    assert detached_engines == settings.state_dir
+    return replace(settings, detach=True)
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_inside(
+    detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
+    codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
+    async with Helmsman(detached, env=codex_home.env) as wide:
+        if (await wide.engine()).id is None:
+            pytest.skip("This Codex has no detached engines.")
+        session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
+        assert made.exists()
+        made.unlink()
+        codex_home.configure(sandbox_workspace_write={"writable_roots": []})
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env) as helm:
+            with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                await helm.extras.reviews.start(
+                    session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
+                )
+            if (await helm.codex()).can(Feature.WORKSPACE_ROOTS):  # those have goals, and they are on
+                with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                    await helm.extras.upkeep.set_goal(session.id, "touch")
+            assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
+            assert not made.exists()
+            await finished(await helm.fork(session.id, "touch"))
+    assert not made.exists()
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_a_turn_that_another_process_began_wider_can_be_stopped_and_not_steered(
+    detached: Settings, narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
+) -> None:
+    gate = model.gate()
+    model.on("wait", say(gate, "now"))
+    async with Helmsman(detached, env=codex_home.env) as wide:
+        if (await wide.engine()).id is None:
+            pytest.skip("This Codex has no detached engines.")
+        session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
+        await gate.reached()
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env) as helm:
+            with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                await helm.steer(session.id, "touch")
+            assert (await helm.interrupt(session.id)).status == "interrupted"
+            assert await session.wait(until="end", timeout=SECONDS)
+    assert not made.exists()
+
+
+# --- other doors -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_no_tool_leads_outside(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
+) -> None:
+    place, wide = str(git_repo), {"sandbox_mode": "danger-full-access"}
+    calls: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "sessions,compat": [
+            ("codex_start", {"prompt": "touch", "workingDirectory": place, "sandbox": "danger-full-access"}),
+            ("codex_start", {"prompt": "touch", "workingDirectory": place, "config": wide}),
+            (
+                "codex_start",
+                {"prompt": "touch", "workingDirectory": place, "config": {"mcp_servers": {"x": {"command": "x"}}}},
+            ),
+            ("codex", {"prompt": "touch", "cwd": place, "config": wide}),
+            ("codex", {"prompt": "touch", "cwd": place, "sandbox": "danger-full-access"}),
+        ],
+        "router": [
+            ("_codex_local_run", {"task": "touch", "working_dir": place, "mode": "danger-full-access"}),
+            ("_codex_local_exec", {"task": "touch", "working_dir": place, "mode": "danger-full-access"}),
+        ],
+    }
+    for tools, given in calls.items():
+        settings = replace(narrow, tools=tuple(tools.split(",")), expose_primitives=True)
+        async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+            for tool, arguments in given:
+                answer = await client.call_tool(tool, arguments)
+                assert "the allowed roots" in str(answer), tool
+    assert (made.exists(), model.requests) == (False, [])
+
+
+# --- a yes that would lead outside -----------------------------------------------------------------------------------
+
+
+async def say_yes(_session: Session, _question: Question) -> str:
+    return "approve"
+
+
+def decisions(settings: Settings) -> list[tuple[str, str]]:
+    lines = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(entry["decision"], entry["by"]) for entry in map(json.loads, lines)]
+
+
+@pytest.mark.matrix
+@pytest.mark.anyio
+async def test_nobody_can_approve_a_patch_outside(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+) -> None:
+    (git_repo / "link").symlink_to(outside)
+    targets = [str(outside / "a.txt"), "link/b.txt", "../outside/c.txt"]
+    for number, target in enumerate(targets):
+        model.on(f"patch {number}", patch(add(target, "x\n")), say("tried"))
+    model.on("patch inside", patch(add("in.txt", "x\n")), say("done"))
+    async with Helmsman(narrow, env=codex_home.env, on_question=say_yes) as helm:
+        for number, _ in enumerate(targets):
+            await finished(await helm.start(f"patch {number}", cwd=git_repo, approval_policy="on-request"))
+        await finished(await helm.start("patch inside", cwd=git_repo, approval_policy="on-request"))
+    assert list(outside.iterdir()) == []
+    assert (git_repo / "in.txt").exists()
+    assert decisions(narrow) == [*[("deny", "rule: allowed roots")] * 3, ("approve", "handler")]
+    told = [text for request in model.requests for text in request.user_texts if "outside the allowed roots" in text]
+    assert told or not Feature.STEER.is_in(await version_of(narrow, codex_home))
+
+
+async def version_of(settings: Settings, codex_home: CodexHome) -> Version:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        return (await helm.codex()).version
+
+
+@pytest.mark.anyio
+async def test_nobody_can_approve_permissions_outside(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+) -> None:
+    codex_home.configure(features={"request_permissions_tool": True})
+    for name, place in {"outside": outside, "inside": git_repo / "sub"}.items():
+        touch = run(f"touch {place}/made.txt")
+        model.on(f"ask {name}", request_permissions("please", write=[str(place)]), touch, say("tried"))
+    (git_repo / "sub").mkdir()
+    async with Helmsman(narrow, env=codex_home.env, on_question=say_yes) as helm:
+        for name in ("outside", "inside"):
+            options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "on-request"}
+            await finished(await helm.start(f"ask {name}", cwd=git_repo, **options))
+    assert list(outside.iterdir()) == []
+    assert (git_repo / "sub" / "made.txt").exists()
+    assert decisions(narrow) == [("deny", "rule: allowed roots"), ("approve", "handler")]
+
+
+@pytest.mark.anyio
+async def test_a_command_that_leaves_the_sandbox_is_for_a_person_and_not_for_an_agent(
+    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+) -> None:
+    model.on("leave", run(f"touch {outside}/made.txt", escalate="please"), say("done"))
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        session = await helm.start("leave", cwd=git_repo, approval_policy="on-request", sandbox="workspace-write")
+        assert await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        with pytest.raises(AnswerInvalid, match="only a person"):
+            await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", "some client"))
+        assert not (outside / "made.txt").exists()
+        await helm.respond(session.id, question.id, ["approve"], by=PERSON_IN_DASHBOARD)
+        await finished(session)
+    assert (outside / "made.txt").exists()
+
+
+WRITES = [
+    {"fileSystem": {"write": ["{outside}"]}},
+    {"fileSystem": {"write": ["{inside}", "/"]}},
+    {"fileSystem": {"write": ["{inside}/../../outside"]}},
+    {"fileSystem": {"entries": [{"path": {"type": "path", "path": "{outside}"}, "access": "write"}]}},
+    {"fileSystem": {"entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "write"}]}},
+    {"fileSystem": {"entries": [{"path": {"type": "glob_pattern", "pattern": "/**"}, "access": "write"}]}},
+    {"fileSystem": {"entries": [{"access": "something new"}]}},
+    {"fileSystem": {"entries": "all"}},
+    {"fileSystem": {"something new": True}},
+    {"fileSystem": True},
+    {"something new": {"write": True}},
+    "all",
+]
+NO_WRITES = [
+    {},
+    {"network": {"enabled": True}},
+    {"fileSystem": None, "network": None},
+    {"fileSystem": {"read": ["/"], "write": None}},
+    {"fileSystem": {"write": ["{inside}"]}},
+    {"fileSystem": {"entries": [{"path": {"type": "path", "path": "{inside}"}, "access": "write"}]}},
+    {"fileSystem": {"entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]}},
+]
+
+
+@pytest.mark.parametrize("kind", ["permission_approval", "command_approval"])
+def test_permissions_that_write_outside_or_cannot_be_read_are_beyond_the_roots(kind: Any, tmp_path: Path) -> None:
+    roots = [(tmp_path / "inside").resolve()]
+
+    def beyond(permissions: Any) -> bool:
+        text = (
+            json.dumps(permissions).replace("{inside}", str(roots[0])).replace("{outside}", str(tmp_path / "outside"))
+        )
+        key = "permissions" if kind == "permission_approval" else "additionalPermissions"
+        asked = Question(id="q", type=kind, session_id="s", turn_id=None, prompts=(), details={key: json.loads(text)})
+        assert beyond_roots(asked, (), str(tmp_path)) is None  # nobody set any roots
+        return beyond_roots(asked, roots, str(tmp_path)) is not None
+
+    assert [one for one in WRITES if not beyond(one)] == []
+    assert [one for one in NO_WRITES if beyond(one)] == []
+
+
+def test_a_patch_that_names_no_file_or_asks_for_a_root_outside_is_beyond_the_roots(tmp_path: Path) -> None:
+    def beyond(**details: Any) -> bool:
+        asked = Question(id="q", type="patch_approval", session_id="s", turn_id=None, prompts=(), details=details)
+        return beyond_roots(asked, [tmp_path.resolve()], str(tmp_path)) is not None
+
+    assert beyond()
+    assert beyond(paths=[str(tmp_path / "a")], grantRoot="/")
+    assert beyond(files={"/a": {}})
+    assert not beyond(paths=["a", str(tmp_path / "b")])
+    assert not beyond(files={str(tmp_path / "a"): {}}, grantRoot=str(tmp_path))
+
+
+# --- the comparison itself -------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_fully_known_counts_as_outside(tmp_path: Path) -> None:
+    held = Confinement((tmp_path.resolve(),))
+    inside: dict[str, Any] = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
+    known = Policy(directory=str(tmp_path), sandbox={**inside, "writableRoots": [str(tmp_path / "a")]})
+    held.refuse(known)
+    held.refuse(Policy(directory=str(tmp_path), sandbox={"type": "readOnly"}, workspace_roots=("/",)))
+    for unknown in (
+        replace(known, directory=None),
+        replace(known, directory="/"),
+        replace(known, sandbox=None),
+        replace(known, sandbox="workspace-write"),
+        replace(known, sandbox={"type": "externalSandbox"}),
+        replace(known, sandbox={"type": "somethingNew"}),
+        replace(known, sandbox=inside),
+        replace(known, sandbox={**inside, "writableRoots": ["relative"]}),
+        replace(known, sandbox={**inside, "writableRoots": [], "excludeSlashTmp": False}),
+        replace(known, sandbox={"type": "workspaceWrite", "writableRoots": []}),
+        replace(known, workspace_roots=("/",)),
+        replace(known, profile="mine"),
+        replace(known, reviewer="auto_review"),
+    ):
+        with pytest.raises(InvalidInput, match="the allowed roots"):
+            held.refuse(unknown)
+        NO_ROOTS.refuse(unknown)  # nobody set any roots
+
+
+@pytest.mark.parametrize(
+    ("text", "allows"),
+    [
+        ("", False),
+        ("# prefix_rule(pattern=['touch'])\n", False),
+        ('prefix_rule(pattern=["rm"], decision="forbidden")\nprefix_rule(pattern=["git"], decision="prompt")\n', False),
+        ('prefix_rule(pattern=["rm"])\n', True),
+        ('prefix_rule(pattern=["rm"], decision="allow")\n', True),
+        ('d = "allow"\nprefix_rule(pattern=["rm"], decision=d)\n', True),
+        ('[prefix_rule(pattern=[x]) for x in ["rm"]]\n', True),
+        ('something_new(pattern=["rm"], decision="prompt")\n', True),
+        ("prefix_rule(\n", True),
+        ("\0", True),
+    ],
+)
+def test_codexs_own_rules_may_only_narrow(tmp_path: Path, text: str, allows: bool) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "default.rules").write_text(text, encoding="utf-8")
+    held = Confinement((tmp_path,))
+    if allows:
+        with pytest.raises(InvalidInput, match="the allowed roots"):
+            held.refuse_rules([tmp_path / "none", tmp_path])
+    else:
+        held.refuse_rules([tmp_path / "none", tmp_path])
+    NO_ROOTS.refuse_rules([tmp_path])
