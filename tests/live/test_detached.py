@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from helmsman.codex import app_server, detached, transports
 from helmsman.codex.binary import find_codex
 from helmsman.codex.detached import can_detach, find_holder, open_detached, open_recorded, stop_engine
-from helmsman.codex.engine_records import is_running, read_record, read_records
+from helmsman.codex.engine_records import read_record, read_records
 from helmsman.engine import SessionOptions, TurnInput
 from helmsman.engines import open_engine
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
@@ -345,7 +345,7 @@ async def test_an_engine_that_nobody_uses_ends_by_itself(place: Place) -> None:
     async with place.open(idle=0.2):
         (record,) = place.records
     await until(lambda: not record.is_kept)
-    assert not is_running(record.codex)
+    assert not record.codex.is_alive()
     assert not record.directory.exists()
     assert not record.socket.exists()
 
@@ -382,7 +382,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_kept
-    assert not is_running(record.codex)
+    assert not record.codex.is_alive()
 
 
 async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Place) -> None:

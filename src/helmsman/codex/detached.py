@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.processes import descendants, kill
 from helmsman.codex.app_server_engine import open_app_server
 from helmsman.codex.binary import CodexBinary
-from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.engine_records import (
     ENGINES,
     BinaryIdentity,
@@ -35,7 +35,6 @@ from helmsman.codex.engine_records import (
     digest_of,
     engine_directories,
     forget,
-    is_running,
     make_engine_directory,
     mark_draining,
     private_directory,
@@ -54,8 +53,8 @@ from helmsman.file_lock import file_lock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from helmsman.base.processes import Process
     from helmsman.codex.app_server_engine import AppServerEngine
-    from helmsman.codex.descendants import Process
 
 log = logging.getLogger(__name__)
 
@@ -380,14 +379,14 @@ def _end(process: Process, grace: float) -> None:
 
 
 def _signal(process: Process, number: int) -> None:
-    if is_running(process):
+    if process.is_alive():
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
 
 
 def _gone_within(process: Process, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while is_running(process):
+    while process.is_alive():
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)

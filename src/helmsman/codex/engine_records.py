@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.codex.descendants import Process, running_process
+from helmsman.base.processes import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,11 +74,11 @@ class EngineRecord:
     @property
     def is_kept(self) -> bool:
         """Whether its keeper runs; without one nobody would ever end it."""
-        return is_running(self.keeper)
+        return self.keeper.is_alive()
 
     @property
     def is_running(self) -> bool:
-        return is_running(self.codex)
+        return self.codex.is_alive()
 
     @property
     def is_draining(self) -> bool:
@@ -96,11 +96,6 @@ class EngineRecord:
             "idle": self.idle,
             "started_at": self.started_at,
         }
-
-
-def is_running(process: Process) -> bool:
-    """Whether that very process runs, and not another that got its pid."""
-    return running_process(process.pid) == process
 
 
 # --- the records -----------------------------------------------------------------------------------------------------
