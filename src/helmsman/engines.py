@@ -15,7 +15,6 @@ from helmsman.codex.rollout_end import read_turn as past_turn
 from helmsman.codex.rollout_usage import SessionSpending
 from helmsman.codex.rollouts import RolloutIndex
 from helmsman.codex.spending_index import SpendingIndex
-from helmsman.concurrency import background_tasks
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
@@ -75,26 +74,24 @@ async def _open_app_server(
     from helmsman.codex.shell_profile import snapshot_options
 
     home = settings.codex_home
-    async with background_tasks() as tasks:
-        options = partial(
-            snapshot_options,
-            settings.shell_snapshots,
-            binary,
-            codex_home=home,
-            state_dir=settings.state_dir,
-            env=os.environ if env is None else env,
-            tasks=tasks,
-        )
-        if settings.detach and can_detach(binary):
-            state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
-            idle = settings.engine_idle
-            engine = open_detached(binary, codex_home=home, state_dir=state_dir, env=env, idle=idle, options=options)
-        else:
-            from helmsman.codex.app_server_engine import open_app_server
+    options = partial(
+        snapshot_options,
+        settings.shell_snapshots,
+        binary,
+        codex_home=home,
+        state_dir=settings.state_dir,
+        env=os.environ if env is None else env,
+    )
+    if settings.detach and can_detach(binary):
+        state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+        idle = settings.engine_idle
+        engine = open_detached(binary, codex_home=home, state_dir=state_dir, env=env, idle=idle, options=options)
+    else:
+        from helmsman.codex.app_server_engine import open_app_server
 
-            engine = open_app_server(binary, codex_home=home, env=env, options=await options())
-        async with engine as app_server:
-            yield app_server
+        engine = open_app_server(binary, codex_home=home, env=env, options=await options())
+    async with engine as app_server:
+        yield app_server
 
 
 def engine_is_alive(settings: Settings, engine_id: str) -> bool:
