@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.files import replace_file
 from helmsman.base.processes import Process
 
 if TYPE_CHECKING:
@@ -153,10 +154,7 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
 
 
 def write_record(record: EngineRecord) -> None:
-    temporary = record.directory / f"{_RECORD}.new"
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps(record.as_dict()), encoding="utf-8")
-    temporary.replace(record.directory / _RECORD)
+    replace_file(record.directory / _RECORD, json.dumps(record.as_dict()))
 
 
 def mark_draining(record: EngineRecord) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio.to_thread
 
+from helmsman.base.files import replace_file
 from helmsman.codex.features import Feature
 
 if TYPE_CHECKING:
@@ -204,11 +205,8 @@ def _read(cache: Path) -> dict[str, Any]:
 
 
 def _write(cache: Path, content: Mapping[str, Any]) -> None:
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(cache)
+        replace_file(cache, json.dumps(content))
     except OSError as error:
         log.info("what the login shell costs cannot be remembered: %s", error)
