@@ -20,7 +20,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.codex import app_server, detached, transports
 from helmsman.codex.binary import find_codex
-from helmsman.codex.detached import can_detach, find_holder, open_detached, open_recorded, stop_engine
+from helmsman.codex.detached import can_detach, open_detached, open_recorded, stop_engine
 from helmsman.codex.engine_records import read_record, read_records
 from helmsman.engine import SessionOptions, TurnInput
 from helmsman.engines import open_engine
@@ -312,18 +312,6 @@ async def test_another_environment_gets_another_engine(place: Place) -> None:
         ) as other:
             assert one.id != other.id
     assert [record.is_draining for record in place.records] == [False, False]
-
-
-async def test_the_engine_that_holds_a_session_is_found(place: Place, model: ScriptedModel) -> None:
-    model.on("hello", say("hi"))
-    async with place.open() as engine:
-        follower = await begin(engine, place, "hello")
-        await follower.end()
-        found = await find_holder(place.state_dir, place.codex_home.path, follower.opened.session_id)
-        assert found is not None
-        assert found.id == engine.id
-        assert await find_holder(place.state_dir, place.codex_home.path, "unknown") is None
-        assert await find_holder(place.state_dir, place.repo, follower.opened.session_id) is None
 
 
 async def test_the_settings_choose_a_detached_engine(

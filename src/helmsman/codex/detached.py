@@ -39,7 +39,6 @@ from helmsman.codex.engine_records import (
     mark_draining,
     private_directory,
     read_record,
-    read_records,
     socket_path,
     try_attach,
 )
@@ -139,21 +138,6 @@ async def open_recorded(record: EngineRecord) -> AsyncIterator[AppServerEngine]:
         )
         async with engine as opened:
             yield opened
-
-
-async def find_holder(state_dir: Path, codex_home: Path, session_id: str) -> EngineRecord | None:
-    """The engine that has a session of this home loaded, if one has."""
-    home = str(await anyio.Path(codex_home).resolve())
-    for record in await anyio.to_thread.run_sync(read_records, state_dir):
-        if record.codex_home != home:
-            continue
-        try:
-            async with open_recorded(record) as engine:
-                if session_id in await engine.api.loaded_threads():
-                    return record
-        except EngineError as error:
-            log.debug("engine %s: %s", record.id, error)
-    return None
 
 
 def stop_engine(record: EngineRecord) -> None:
