@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 
-from helmsman.codex.features import Feature, Version
+from helmsman.codex.features import Version
 from helmsman.testing import CodexHome, ScriptedCloud, codex_versions
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "cloud"
@@ -65,7 +65,7 @@ async def record(binary: Path, version: Version, folder: Path) -> dict[str, Any]
         await ask("no_such_command", "cancel", "task_1", env=home.env)
         await ask("too_many_attempts", "diff", "task_1", "--attempt=9", env=home.env)
         cloud.log_in(home)
-        if not Feature.CLOUD_BACKEND.is_in(version):
+        if version >= Version.parse("0.152.0"):
             closed = cloud.env(home, reachable=False)["CODEX_CLOUD_TASKS_BASE_URL"].removesuffix("/backend-api")
             offline = home.env | {"HTTPS_PROXY": closed}
             await ask("other_backend", "list", "--json")

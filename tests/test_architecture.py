@@ -10,11 +10,12 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
-BASE = {"_version", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
+BASE = {"_version", "base", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
 BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git", "allowed_roots"}
 BASE |= {"shown_text", "question_text", "unified_diff"}
 
 ALLOWED: dict[str, set[str]] = {
+    "base": set(),
     "errors": {"redaction"},
     "events": {"questions"},
     "questions": {"errors"},
@@ -37,12 +38,12 @@ ALLOWED: dict[str, set[str]] = {
     "inputs": {"allowed_roots", "engine", "errors"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"errors", "file_lock", "git", "repositories", "settings", "unified_diff"},
+    "worktrees": {"base", "errors", "file_lock", "git", "repositories", "settings", "unified_diff"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,
     "prices": {"errors", "events", "settings"},
-    "clients": {"errors", "redaction"},
+    "clients": {"base", "errors", "redaction"},
     "engines": BASE | {"codex"},
     "kept_options": BASE,
     "engine_holder": BASE | {"engines"},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from bench.processes import memory_mb
-from helmsman.codex.descendants import running_process
+from helmsman.base.processes import running_process
 
 _Number = TypeVar("_Number", int, float)
 

@@ -21,7 +21,7 @@ from bench.soak.servers import Server
 from bench.soak.stories import teach
 from bench.soak.verdict import Verdict, judge
 from bench.soak.works import Books
-from helmsman.codex.descendants import descendants
+from helmsman.base.processes import descendants
 from helmsman.codex.detached import stop_engine
 from helmsman.codex.engine_records import read_records
 from helmsman.concurrency import background_tasks

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.allowed_roots import refuse_outside
+from helmsman.base.processes import Process
 from helmsman.cloud_settings import CloudSettings
 from helmsman.codex.cloud import CloudClient, poll_delays
 from helmsman.errors import (
@@ -22,7 +23,7 @@ from helmsman.errors import (
 )
 from helmsman.inputs import turn_input
 from helmsman.repositories import repository_root
-from helmsman.tasks.model import Owner, TaskDraft, new_task_id
+from helmsman.tasks.model import TaskDraft, new_task_id
 from helmsman.turn_failures import known_error
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class CloudTasks:
             instruction=instruction,
             directory=str(directory) if directory is not None else None,
             idempotency_key=idempotency_key,
-            owner=Owner.me(),
+            owner=Process.me(),
             poll_ms=5000,
             metadata={"environment": chosen, "attempts": attempts, "branch": branch},
         )

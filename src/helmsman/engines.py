@@ -15,7 +15,6 @@ from helmsman.codex.rollout_end import read_turn as past_turn
 from helmsman.codex.rollout_usage import SessionSpending
 from helmsman.codex.rollouts import RolloutIndex
 from helmsman.codex.spending_index import SpendingIndex
-from helmsman.concurrency import background_tasks
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
@@ -78,34 +77,32 @@ async def _open_app_server(
     from helmsman.codex.shell_profile import snapshot_options
 
     home = settings.codex_home
-    async with background_tasks() as tasks:
-        options = partial(
-            snapshot_options,
-            settings.shell_snapshots,
+    options = partial(
+        snapshot_options,
+        settings.shell_snapshots,
+        binary,
+        codex_home=home,
+        state_dir=settings.state_dir,
+        env=os.environ if env is None else env,
+    )
+    roots = settings.session_roots
+    if settings.detach and can_detach(binary):
+        state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+        engine = open_detached(
             binary,
             codex_home=home,
-            state_dir=settings.state_dir,
-            env=os.environ if env is None else env,
-            tasks=tasks,
+            state_dir=state_dir,
+            env=env,
+            idle=settings.engine_idle,
+            options=options,
+            allowed_roots=roots,
         )
-        if settings.detach and can_detach(binary):
-            state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
-            engine = open_detached(
-                binary,
-                codex_home=home,
-                state_dir=state_dir,
-                env=env,
-                idle=settings.engine_idle,
-                options=options,
-                allowed_roots=settings.session_roots,
-            )
-        else:
-            from helmsman.codex.app_server_engine import open_app_server
+    else:
+        from helmsman.codex.app_server_engine import open_app_server
 
-            roots = settings.session_roots
-            engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
-        async with engine as app_server:
-            yield app_server
+        engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
+    async with engine as app_server:
+        yield app_server
 
 
 def engine_is_alive(settings: Settings, engine_id: str) -> bool:

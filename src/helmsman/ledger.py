@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.answered_by import DEADLINE
+from helmsman.base.processes import Process
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
 from helmsman.events import (
     EngineGone,
@@ -32,7 +33,7 @@ from helmsman.events import (
 )
 from helmsman.kept_options import options_to_keep
 from helmsman.sessions.progress import infer_progress
-from helmsman.tasks.model import TIMED_OUT, Owner, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
+from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Ledger:
                 "directory": session.directory,
                 "model": session.model,
                 "engine": engine,
-                "owner": Owner.me(),
+                "owner": Process.me(),
                 "last_event_at": _now(),
             },
             urgent=True,
@@ -352,7 +353,7 @@ def draft_task(
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,
         idempotency_key=idempotency_key,
-        owner=Owner.me(),
+        owner=Process.me(),
         model=options.model,
         metadata={"options": options_to_keep(options)},
     )

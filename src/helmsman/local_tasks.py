@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
 
+from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.events import CommandExecution, SettingsApplied, Usage, UsageReported
 from helmsman.sessions.watchdog import TurnLimits
-from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -161,7 +161,7 @@ class LocalTasks:
         """The task as it truly is."""
         await self._helm.ledger.write()
         known = await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
-        if known.has_ended or known.owner == Owner.me():
+        if known.has_ended or known.owner == Process.me():
             return known
         if known.owner is None or not known.owner.is_alive():
             known = await self._helm.ledger.claim(known)

@@ -289,26 +289,17 @@ async def test_a_real_codex_is_understood(codex_binary: Path, codex_version: tup
 METHODS = {
     Feature.STEER: "turn/steer",
     Feature.BACKGROUND_TERMINALS: "thread/backgroundTerminals/clean",
-    Feature.SETTINGS_UPDATE: "thread/settings/update",
     Feature.THREAD_STATUS: "thread/status/changed",
-    Feature.RESOLVED_NOTICE: "serverRequest/resolved",
     Feature.UNARCHIVE: "thread/unarchive",
-    Feature.ARCHIVE_NOTICE: "thread/archived",
     Feature.UNSUBSCRIBE: "thread/unsubscribe",
     Feature.COMPACT: "thread/compact/start",
     Feature.ROLLBACK: "thread/rollback",
     Feature.REVERT: "thread/revert",
-    Feature.DELETE: "thread/delete",
     Feature.GOALS: "thread/goal/set",
-    Feature.PERMISSION_QUESTIONS: "item/permissions/requestApproval",
-    Feature.ELICITATION: "mcpServer/elicitation/request",
 }
 WORDS = {
     Feature.ON_FAILURE_APPROVAL: ("v2/ThreadStartParams", "on-failure"),
-    Feature.GRANULAR_APPROVAL: ("v2/ThreadStartParams", "granular"),
-    Feature.RESUME_WITHOUT_TURNS: ("v2/ThreadResumeParams", "excludeTurns"),
     Feature.FORK_AT_TURN: ("v2/ThreadForkParams", "lastTurnId"),
-    Feature.LIST_BY_DIRECTORY: ("v2/ThreadListParams", "searchTerm"),
 }
 
 

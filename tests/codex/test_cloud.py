@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.codex.binary import find_codex
 from helmsman.codex.cloud import CloudClient
-from helmsman.codex.features import Feature
+from helmsman.codex.features import Version
 from helmsman.errors import (
     ApplyConflict,
     CloudEnvironmentMissing,
@@ -64,7 +64,7 @@ async def binary(codex_binary: Path, home: CodexHome) -> CodexBinary:
 @pytest.fixture
 def client(binary: CodexBinary, cloud: ScriptedCloud, home: CodexHome) -> CloudClient:
     """A client that is logged in to the scripted cloud."""
-    if not binary.can(Feature.CLOUD_BACKEND):
+    if binary.version >= Version.parse("0.152.0"):
         pytest.skip("This Codex takes no backend but OpenAI's.")
     cloud.log_in(home)
     return CloudClient(binary, home.path, cloud.env(home))
@@ -351,7 +351,7 @@ async def test_no_network_is_an_error_to_try_again(
 def unreachable(binary: CodexBinary, cloud: ScriptedCloud, home: CodexHome) -> dict[str, str]:
     """As if the network were down: the backend's port is closed, or, where it must be OpenAI's, that of the proxy."""
     env = cloud.env(home, reachable=False)
-    if not binary.can(Feature.CLOUD_BACKEND):
+    if binary.version >= Version.parse("0.152.0"):
         env["HTTPS_PROXY"] = env.pop("CODEX_CLOUD_TASKS_BASE_URL").removesuffix("/backend-api")
     return env
 
@@ -387,7 +387,7 @@ async def test_a_task_that_vanished_is_not_found(client: CloudClient, cloud: Scr
 async def test_newer_versions_say_that_they_take_no_other_cloud(
     binary: CodexBinary, cloud: ScriptedCloud, home: CodexHome
 ) -> None:
-    if binary.can(Feature.CLOUD_BACKEND):
+    if binary.version < Version.parse("0.152.0"):
         pytest.skip("This Codex takes any backend.")
     cloud.log_in(home)
 

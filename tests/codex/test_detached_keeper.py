@@ -9,9 +9,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.base.processes import Process
 from helmsman.codex import engine_keeper
 from helmsman.codex.binary import find_codex
-from helmsman.codex.descendants import Process
 from helmsman.codex.detached import can_detach, drain_engine, open_detached
 from helmsman.codex.engine_activity import look
 from helmsman.codex.engine_keeper import LOG_BYTES, Idleness, Log

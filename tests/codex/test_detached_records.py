@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helmsman.base.processes import Process, running_process
 from helmsman.codex.binary import CodexBinary
-from helmsman.codex.descendants import Process, running_process
 from helmsman.codex.detached import can_detach, why_bound
 from helmsman.codex.engine_records import (
     BinaryIdentity,
@@ -18,7 +18,6 @@ from helmsman.codex.engine_records import (
     digest_of,
     forget,
     is_attached,
-    is_running,
     make_engine_directory,
     mark_draining,
     private_directory,
@@ -77,9 +76,9 @@ def test_a_record_that_makes_no_sense_is_none(record: EngineRecord, content: str
 
 
 def test_a_process_is_the_one_that_began_then(record: EngineRecord) -> None:
-    assert is_running(record.keeper)
-    assert not is_running(record.codex)  # same pid, another beginning
-    assert not is_running(Process(2**22 + 1, "1"))
+    assert record.keeper.is_alive()
+    assert not record.codex.is_alive()  # same pid, another beginning
+    assert not Process(2**22 + 1, "1").is_alive()
 
 
 def test_an_engine_of_which_nothing_runs_is_not_listed(record: EngineRecord, tmp_path: Path) -> None:

@@ -58,18 +58,14 @@ def codex(path: Path, version: str = "0.166.0") -> CodexBinary:
 async def options(
     folder: Path, choice: Literal["auto", "on", "off"] = "auto", version: str = "0.166.0"
 ) -> tuple[str, ...]:
-    found: tuple[str, ...] = ()
     with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            found = await snapshot_options(
-                choice,
-                codex(folder, version),
-                codex_home=folder / "codex-home",
-                state_dir=folder / "state",
-                env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
-                tasks=tasks,
-            )
-    return found
+        return await snapshot_options(
+            choice,
+            codex(folder, version),
+            codex_home=folder / "codex-home",
+            state_dir=folder / "state",
+            env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
+        )
 
 
 async def test_a_quick_profile_means_no_snapshots(tmp_path: Path, shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +79,10 @@ async def test_a_slow_profile_keeps_codex_as_it_is_and_is_known_the_next_time(
 ) -> None:
     monkeypatch.setattr(shell_profile, "_PATIENCE", 0.01)
     (tmp_path / "takes").write_text("sleep 0.2", encoding="utf-8")
-    assert await options(tmp_path) == ()  # it leaves the block only when the measurement has ended
+    assert await options(tmp_path) == ()
+    with anyio.fail_after(30):
+        while not (tmp_path / "state" / "shell-profile.json").exists():
+            await anyio.sleep(0.01)
     measured = runs(shell)
     assert measured > 0
     monkeypatch.setattr(shell_profile, "_PATIENCE", 20.0)
@@ -137,3 +136,18 @@ def test_the_account_has_a_shell_that_can_be_measured(tmp_path: Path) -> None:
 def test_a_state_directory_that_cannot_be_written_only_forgets(tmp_path: Path, shell: Path) -> None:
     (tmp_path / "state").write_text("a file", encoding="utf-8")
     assert profile_seconds({"HOME": str(tmp_path)}, tmp_path / "state") is not None
+
+
+async def test_a_profile_that_takes_too_long_is_let_finish(
+    tmp_path: Path, shell: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell_profile, "SLOWEST", 0.01)
+    (tmp_path / "takes").write_text(
+        f"until [ -e {tmp_path}/go ]; do sleep 0.01; done; touch {tmp_path}/finished", encoding="utf-8"
+    )
+    assert measure_profile(str(shell), {"PATH": "/usr/bin:/bin"}) is None
+    assert not (tmp_path / "finished").exists()
+    (tmp_path / "go").touch()
+    with anyio.fail_after(30):
+        while not (tmp_path / "finished").exists():
+            await anyio.sleep(0.01)

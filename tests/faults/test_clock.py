@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from helmsman import ledger, task_truth
+from helmsman.base.processes import Process
 from helmsman.codex.engine_keeper import Idleness, Log
 from helmsman.sessions import audit, session
 from helmsman.sessions.watchdog import TurnLimits
 from helmsman.tasks import registry as registry_module
-from helmsman.tasks.model import Owner, Task, TaskDraft, new_task_id
+from helmsman.tasks.model import Task, TaskDraft, new_task_id
 from helmsman.tasks.reconcile import GRACE, Truth, TurnTruth, reconcile
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -84,7 +85,7 @@ def working(updated_at: datetime) -> Task:
         alias="a-task",
         instruction="work",
         status="working",
-        owner=Owner(pid=1, started="long ago"),
+        owner=Process(1, "long ago"),
         session_id="s",
         turn_id="t",
         created_at=updated_at,

@@ -20,8 +20,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.codex import app_server, detached, transports
 from helmsman.codex.binary import find_codex
-from helmsman.codex.detached import can_detach, find_holder, open_detached, open_recorded, stop_engine
-from helmsman.codex.engine_records import is_running, read_record, read_records
+from helmsman.codex.detached import can_detach, open_detached, open_recorded, stop_engine
+from helmsman.codex.engine_records import read_record, read_records
 from helmsman.engine import SessionOptions, TurnInput
 from helmsman.engines import open_engine
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
@@ -314,18 +314,6 @@ async def test_another_environment_gets_another_engine(place: Place) -> None:
     assert [record.is_draining for record in place.records] == [False, False]
 
 
-async def test_the_engine_that_holds_a_session_is_found(place: Place, model: ScriptedModel) -> None:
-    model.on("hello", say("hi"))
-    async with place.open() as engine:
-        follower = await begin(engine, place, "hello")
-        await follower.end()
-        found = await find_holder(place.state_dir, place.codex_home.path, follower.opened.session_id)
-        assert found is not None
-        assert found.id == engine.id
-        assert await find_holder(place.state_dir, place.codex_home.path, "unknown") is None
-        assert await find_holder(place.state_dir, place.repo, follower.opened.session_id) is None
-
-
 async def test_the_settings_choose_a_detached_engine(
     place: Place, settings: Settings, codex_home: CodexHome, detached_engines: Path
 ) -> None:
@@ -345,7 +333,7 @@ async def test_an_engine_that_nobody_uses_ends_by_itself(place: Place) -> None:
     async with place.open(idle=0.2):
         (record,) = place.records
     await until(lambda: not record.is_kept)
-    assert not is_running(record.codex)
+    assert not record.codex.is_alive()
     assert not record.directory.exists()
     assert not record.socket.exists()
 
@@ -382,7 +370,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_kept
-    assert not is_running(record.codex)
+    assert not record.codex.is_alive()
 
 
 async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Place) -> None:

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.processes import Process
 from helmsman.engine import SessionOptions, TurnInput
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.ledger import draft_task
-from helmsman.tasks.model import Owner
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 needs_detached = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
 
-DEAD = Owner(pid=1, started="long ago")
+DEAD = Process(1, "long ago")
 SECONDS = 60
 
 
@@ -72,7 +72,7 @@ async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
     assert (task.status, task.result, task.session_id) == ("completed", "All done.", session.id)
     assert task.usage is not None
     assert (task.usage.input_tokens, task.usage.output_tokens) == (300, 30)
-    assert task.owner == Owner.me()
+    assert task.owner == Process.me()
 
 
 async def test_each_turn_counts_its_own_tokens(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
             await gate.reached()
     async with Helmsman(detached, env=codex_home.env) as helm:
         found = await helm.tasks.get(lost.id)
-        assert (found.status, found.session_id, found.owner) == ("working", opened.session_id, Owner.me())
+        assert (found.status, found.session_id, found.owner) == ("working", opened.session_id, Process.me())
         assert (await helm.tasks.get(never_ran.id)).status == "unknown"
         gate.release()
         done = await ended(helm, lost.id)
@@ -207,7 +207,7 @@ async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
             await gate.reached()
     async with Helmsman(detached, env=codex_home.env) as helm:
         task = await helm.tasks.get(session.task_ids[-1])
-        assert task.owner == Owner.me()
+        assert task.owner == Process.me()
         gate.release()
         task = await ended(helm, task.id)
     assert (task.status, task.result) == ("completed", "All done.")

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helmsman.codex.features import Feature
+from helmsman.codex.features import Feature, Version
+
+
+@dataclass(frozen=True)
+class Since:
+    """The first version that has something Helmsman takes where it comes, and asks no binary for."""
+
+    version: str
+
+    def is_in(self, version: Version) -> bool:
+        return version >= Version.parse(self.version)
 
 
 @dataclass(frozen=True)
@@ -18,8 +28,8 @@ class Uses:
     fields: tuple[str, ...] = ()
     answer: str | None = None
     answer_fields: tuple[str, ...] = ()
-    feature: Feature | None = None
-    feature_fields: tuple[tuple[str, Feature], ...] = ()
+    feature: Feature | Since | None = None
+    feature_fields: tuple[tuple[str, Feature | Since], ...] = ()
 
 
 POLICY = ("thread", "model", "cwd", "approvalPolicy", "sandbox")
@@ -33,7 +43,7 @@ REQUESTS = {
         ("threadId", *OPEN, *INSTRUCTIONS),
         "ThreadResumeResponse",
         POLICY,
-        feature_fields=(("excludeTurns", Feature.RESUME_WITHOUT_TURNS),),
+        feature_fields=(("excludeTurns", Since("0.125.0")),),
     ),
     "thread/turns/list": Uses(("threadId", "limit", "itemsView"), feature=Feature.UNIX_SOCKET),  # to adopt a session
     "thread/fork": Uses(
@@ -41,16 +51,6 @@ REQUESTS = {
         "ThreadForkResponse",
         POLICY,
         feature_fields=(("lastTurnId", Feature.FORK_AT_TURN),),
-    ),
-    "thread/list": Uses(
-        ("limit", "cursor", "archived", "modelProviders", "sourceKinds"),
-        "ThreadListResponse",
-        ("data", "nextCursor"),
-        feature_fields=(
-            ("cwd", Feature.LIST_BY_DIRECTORY),
-            ("searchTerm", Feature.LIST_BY_DIRECTORY),
-            ("useStateDbOnly", Feature.SAFE_LIST_CURSOR),
-        ),
     ),
     "thread/read": Uses(("threadId", "includeTurns"), "ThreadReadResponse", ("thread",)),
     "thread/loaded/list": Uses((), "ThreadLoadedListResponse", ("data",)),
@@ -101,19 +101,17 @@ NOTIFICATIONS = {
     "error": Uses((*WHERE, "error", "willRetry")),
     "configWarning": Uses(("summary",)),
     "deprecationNotice": Uses(("summary",)),
-    "serverRequest/resolved": Uses(("threadId", "requestId"), feature=Feature.RESOLVED_NOTICE),
-    "thread/settings/updated": Uses(("threadId",), feature=Feature.SETTINGS_UPDATE),
+    "serverRequest/resolved": Uses(("threadId", "requestId"), feature=Since("0.107.0")),
+    "thread/settings/updated": Uses(("threadId",), feature=Since("0.133.0")),
     "thread/name/updated": Uses(("threadId", "threadName")),
 }
 
 QUESTIONS = {
     "item/commandExecution/requestApproval": Uses((*WHERE, "itemId", "command", "cwd", "reason")),
     "item/fileChange/requestApproval": Uses((*WHERE, "itemId", "reason", "grantRoot")),
-    "item/permissions/requestApproval": Uses(
-        (*WHERE, "itemId", "reason", "permissions"), feature=Feature.PERMISSION_QUESTIONS
-    ),
+    "item/permissions/requestApproval": Uses((*WHERE, "itemId", "reason", "permissions"), feature=Since("0.113.0")),
     "item/tool/requestUserInput": Uses((*WHERE, "itemId", "questions")),
-    "mcpServer/elicitation/request": Uses(("threadId", "turnId", "serverName"), feature=Feature.ELICITATION),
+    "mcpServer/elicitation/request": Uses(("threadId", "turnId", "serverName"), feature=Since("0.111.0")),
     "execCommandApproval": Uses(("conversationId", "callId", "command", "cwd", "reason")),
     "applyPatchApproval": Uses(("conversationId", "callId", "fileChanges", "reason", "grantRoot")),
 }

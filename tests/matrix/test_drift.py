@@ -68,7 +68,7 @@ def schema(codex_binary: Path, tmp_path: Path) -> Schema:
     pytest.fail("This Codex generates no schema")
 
 
-def has(feature: Feature | None, version: Version) -> bool:
+def has(feature: Feature | relied_on.Since | None, version: Version) -> bool:
     return feature is None or feature.is_in(version)
 
 

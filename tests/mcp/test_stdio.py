@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from helmsman.testing import hang, run, say
+from helmsman.testing.toml_writer import to_toml
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
@@ -116,6 +117,34 @@ async def test_a_client_that_closes_its_pipe_in_mid_turn_ends_server_and_codex(
         await pipe.rest()
         assert await server.ended() == 0
     assert server.errors == []
+
+
+async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
+    serving: Serving, model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
+) -> None:
+    """The profile is measured when an engine is opened; clients kill a server that takes longer than two seconds to end."""
+    config = codex_home.config
+    config.pop("features", None)
+    codex_home.config_path.write_text(to_toml(config), encoding="utf-8")  # or nobody would measure it
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    profile = f"touch {begun}\nuntil [ -e {go} ]; do sleep 0.05; done\n"
+    (codex_home.home / ".bash_profile").write_text(profile, encoding="utf-8")
+    (codex_home.home / ".profile").write_text(profile, encoding="utf-8")
+    model.on("slow", say("done"))
+    try:
+        async with serving.started(env={"HELMSMAN_SHELL_SNAPSHOTS": "auto"}) as server:
+            pipe = Pipe(server)
+            await pipe.initialize()
+            arguments = {"prompt": "slow", "workingDirectory": str(serving.directory)}
+            await pipe.send("tools/call", {"name": "codex_start", "arguments": arguments}, id=7)
+            with anyio.fail_after(SECONDS):
+                while not begun.exists():
+                    await anyio.sleep(0.01)
+            await pipe.close()
+            with anyio.fail_after(2):
+                assert await server.ended() == 0
+    finally:
+        go.touch()
 
 
 async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(

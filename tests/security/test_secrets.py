@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from helmsman import Helmsman
 from helmsman.answered_by import PERSON_AT_TERMINAL
+from helmsman.base.processes import Process
 from helmsman.cli.client_files import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
 from helmsman.clients.locations import CLIENTS, Surroundings
@@ -32,7 +33,7 @@ from helmsman.kept_options import options_to_keep
 from helmsman.questions import Prompt, Question
 from helmsman.redaction import RedactingFilter
 from helmsman.sessions.audit import AuditLog
-from helmsman.tasks.model import Owner, TaskDraft
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import fail, say
 
@@ -125,7 +126,9 @@ def in_the_audit_log(text: str, folder: Path) -> str:
 def in_the_registry(text: str, folder: Path) -> str:
     registry = Registry(folder / REGISTRY_NAME)
     task, _ = registry.add(
-        TaskDraft(id="T-local-1", instruction=text, owner=Owner.me(), idempotency_key=text, metadata={"given": [text]})
+        TaskDraft(
+            id="T-local-1", instruction=text, owner=Process.me(), idempotency_key=text, metadata={"given": [text]}
+        )
     )
     registry.update(task.id, status="failed", result=text, error={"code": "x", "message": text}, note=text)
     registry.close()

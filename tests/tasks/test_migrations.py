@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.processes import Process
 from helmsman.errors import RegistryTooNew
 from helmsman.events import Usage
 from helmsman.tasks.migrations import CURRENT, MIGRATIONS
-from helmsman.tasks.model import Owner, TaskDraft
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_a_registry_of_an_earlier_version_is_opened_with_all_that_is_in_it(
     working, written = registry.find("fix-login-test"), registry.find("write-docs")
     assert working is not None
     assert (working.status, working.session_id, working.turn_id) == ("working", "s-1", "t-1")
-    assert (working.owner, working.progress) == (Owner(pid=4711, started="boot:42"), {"done": 1, "total": 3})
+    assert (working.owner, working.progress) == (Process(4711, "boot:42"), {"done": 1, "total": 3})
     assert working.engine == ("engine-1" if version >= 2 else None)
     assert working.metadata["options"] == {"sandbox": "read-only"}
     assert written is not None

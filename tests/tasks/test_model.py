@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.base.processes import Process
 from helmsman.events import Usage
 from helmsman.sessions.state import SessionStatus
 from helmsman.tasks.model import (
     ENDED,
     KEPT,
     RUNNING,
-    Owner,
     Task,
     TaskChanges,
     TaskStatus,
@@ -88,7 +88,7 @@ def test_what_completes_an_ended_task_is_taken_and_what_belongs_to_a_running_one
         "usage": Usage(1, 0, 2, 0),
         "progress": {"done": 1},
         "input_required": True,
-        "owner": Owner.me(),
+        "owner": Process.me(),
     }
     after = changed(ended, late, LATER)
     assert after == replace(ended, usage=Usage(1, 0, 2, 0), revision=ended.revision + 1)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.base.processes import Process
 from helmsman.errors import InvalidInput
 from helmsman.events import Usage
-from helmsman.tasks.model import KEPT, Owner, TaskDraft
+from helmsman.tasks.model import KEPT, TaskDraft
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def test_a_task_is_read_as_it_was_added_also_by_another_process(registry: Regist
         directory="/src/repo",
         session_id="s-1",
         turn_id="t-1",
-        owner=Owner.me(),
+        owner=Process.me(),
         engine="engine-1",
         model="gpt-5.5",
         idempotency_key="key",
@@ -91,14 +92,14 @@ def test_a_change_is_seen_by_all(registry: Registry, clock: Clock) -> None:
     updated = registry.update(
         task.id,
         status="working",
-        owner=Owner.me(),
+        owner=Process.me(),
         usage=usage,
         progress={"done": 1, "total": 3},
         last_event_at=clock.now,
     )
     assert updated is not None
     assert (updated.status, updated.usage, updated.progress) == ("working", usage, {"done": 1, "total": 3})
-    assert (updated.owner, updated.updated_at, updated.last_event_at) == (Owner.me(), clock.now, clock.now)
+    assert (updated.owner, updated.updated_at, updated.last_event_at) == (Process.me(), clock.now, clock.now)
     assert registry.get(task.id) == updated
 
 
@@ -111,7 +112,7 @@ def test_an_ended_task_is_not_set_to_work_again(registry: Registry) -> None:
 
 def test_a_conclusion_from_an_old_view_is_not_written(registry: Registry) -> None:
     task = add(registry, status="working")
-    taken_over = registry.update(task.id, owner=Owner.me())
+    taken_over = registry.update(task.id, owner=Process.me())
     assert registry.update(task.id, if_revision=task.revision, status="failed") == taken_over
     failed = registry.update(task.id, if_revision=task.revision + 1, status="failed")
     assert failed is not None

@@ -90,7 +90,13 @@ async def _demo(auto: bool, as_json: bool) -> int:
         temporary.mkdir()
         env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves things there
         settings = replace(
-            settings, codex_home=home.path, state_dir=scratch / "state", engine="app-server", detach=False, files=()
+            settings,
+            codex_home=home.path,
+            state_dir=scratch / "state",
+            engine="app-server",
+            detach=False,
+            shell_snapshots="off",  # a session this short would be ended in the middle of one
+            files=(),
         )
         binary = await find_agent(settings, None)
         sandboxed = (await check_sandbox(binary, env)).works is not False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.files import replace_file
 from helmsman.clients.entries import Helmsman, OldServer, recognise
 from helmsman.clients.json_file import JsonFile, NotReadable
 from helmsman.clients.toml_file import TomlFile
@@ -112,19 +112,9 @@ def write_configuration(path: Path, before: str | None, after: str | None, *, pr
             _must_be(path, before)
             target.unlink(missing_ok=True)
             return
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        try:
-            opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-            with os.fdopen(opened, "wb") as file:
-                file.write(after.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-            if mode is not None:
-                temporary.chmod(mode)
-            _must_be(path, before)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        if mode is None and private:
+            mode = 0o600
+        replace_file(target, after, mode=mode, last_look=lambda: _must_be(path, before))
     except OSError as error:
         raise ConfigurationUnusable(
             f"{path} cannot be written: {error.strerror}. Check who may write there; nothing was changed."

@@ -7,13 +7,14 @@ may hold keys) are left where they are.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.files import replace_file
 from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NAME: Final = "client-entries.json"
 _VERSION: Final = 1
@@ -74,16 +75,7 @@ class Record:
         content = {"version": _VERSION, "entries": [_as_dict(kept) for kept in self._kept.values()]}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{_NAME}.")  # made with mode 0600
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    json.dump(content, file, indent=2)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).replace(self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            replace_file(self.path, json.dumps(content, indent=2))
         except OSError as error:
             raise HelmsmanError(
                 f"{self.path} cannot be written: {error.strerror}. Mend its permissions, or set HELMSMAN_STATE_DIR."

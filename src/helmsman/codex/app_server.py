@@ -120,12 +120,6 @@ class Thread:
     facts: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadPage:
-    threads: tuple[Thread, ...]
-    next_cursor: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigurationLayer:
     """Where a part of the configuration comes from; `file` only where that is one."""
@@ -257,34 +251,6 @@ class AppServer:
             "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
         )
         return _opened_thread("thread/fork", answer)
-
-    async def list_threads(
-        self,
-        *,
-        limit: int = 50,
-        cursor: str | None = None,
-        cwd: Path | None = None,
-        query: str | None = None,
-        archived: bool = False,
-    ) -> ThreadPage:
-        """One page, of every source and every provider; at most 100 whatever `limit` says."""
-        answer = await self._call(
-            "thread/list",
-            limit=limit,
-            cursor=cursor,
-            cwd=None if cwd is None else str(cwd),
-            searchTerm=query,
-            archived=archived or None,
-            modelProviders=[],
-            sourceKinds=["cli", "vscode", "exec", "appServer"],
-            useStateDbOnly=True if self._binary.can(Feature.SAFE_LIST_CURSOR) else None,
-        )
-        rows = answer.get("data")
-        threads = [_thread(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        return ThreadPage(
-            threads=tuple(thread for thread in threads if thread is not None),
-            next_cursor=_text(answer.get("nextCursor")),
-        )
 
     async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
         answer = await self._call("thread/read", threadId=thread_id, includeTurns=with_turns)

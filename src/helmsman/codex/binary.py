@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.files import replace_file
 from helmsman.codex.features import Feature, Version
 from helmsman.errors import CodexNotFound, CodexUnsupported
 from helmsman.redaction import redact
@@ -384,16 +385,11 @@ class _Cache:
     def write(self, key: _Key, binary: CodexBinary) -> None:
         others = [entry for entry in self._entries() if entry["key"].get("path") != key.path]
         entries = [{"key": asdict(key), "binary": _to_json(binary)}, *others][:_CACHE_ENTRIES]
-        temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.touch(mode=0o600)
-            temporary.write_text(json.dumps({"format": _CACHE_FORMAT, "entries": entries}), encoding="utf-8")
-            temporary.replace(self._file)
+            replace_file(self._file, json.dumps({"format": _CACHE_FORMAT, "entries": entries}))
         except OSError as error:
             logger.debug("What this Codex can do is not remembered: %s", error)
-            with suppress(OSError):
-                temporary.unlink()
 
     def _entries(self) -> list[dict[str, Any]]:
         try:

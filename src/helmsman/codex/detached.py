@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.processes import descendants, kill
 from helmsman.codex.app_server_engine import open_app_server
 from helmsman.codex.binary import CodexBinary
-from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.engine_records import (
     ENGINES,
     BinaryIdentity,
@@ -35,12 +35,10 @@ from helmsman.codex.engine_records import (
     digest_of,
     engine_directories,
     forget,
-    is_running,
     make_engine_directory,
     mark_draining,
     private_directory,
     read_record,
-    read_records,
     socket_path,
     try_attach,
 )
@@ -54,8 +52,8 @@ from helmsman.file_lock import file_lock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from helmsman.base.processes import Process
     from helmsman.codex.app_server_engine import AppServerEngine
-    from helmsman.codex.descendants import Process
 
 log = logging.getLogger(__name__)
 
@@ -142,21 +140,6 @@ async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()
         )
         async with engine as opened:
             yield opened
-
-
-async def find_holder(state_dir: Path, codex_home: Path, session_id: str) -> EngineRecord | None:
-    """The engine that has a session of this home loaded, if one has."""
-    home = str(await anyio.Path(codex_home).resolve())
-    for record in await anyio.to_thread.run_sync(read_records, state_dir):
-        if record.codex_home != home:
-            continue
-        try:
-            async with open_recorded(record) as engine:
-                if session_id in await engine.api.loaded_threads():
-                    return record
-        except EngineError as error:
-            log.debug("engine %s: %s", record.id, error)
-    return None
 
 
 def stop_engine(record: EngineRecord) -> None:
@@ -386,14 +369,14 @@ def _end(process: Process, grace: float) -> None:
 
 
 def _signal(process: Process, number: int) -> None:
-    if is_running(process):
+    if process.is_alive():
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
 
 
 def _gone_within(process: Process, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while is_running(process):
+    while process.is_alive():
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)

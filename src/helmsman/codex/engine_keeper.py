@@ -27,7 +27,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.codex.descendants import descendants, kill, running_process
+from helmsman.base.processes import descendants, kill, running_process
 from helmsman.codex.engine_records import (
     LOG_NAME,
     BinaryIdentity,

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.codex.descendants import Process, running_process
+from helmsman.base.files import replace_file
+from helmsman.base.processes import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,11 +75,11 @@ class EngineRecord:
     @property
     def is_kept(self) -> bool:
         """Whether its keeper runs; without one nobody would ever end it."""
-        return is_running(self.keeper)
+        return self.keeper.is_alive()
 
     @property
     def is_running(self) -> bool:
-        return is_running(self.codex)
+        return self.codex.is_alive()
 
     @property
     def is_draining(self) -> bool:
@@ -96,11 +97,6 @@ class EngineRecord:
             "idle": self.idle,
             "started_at": self.started_at,
         }
-
-
-def is_running(process: Process) -> bool:
-    """Whether that very process runs, and not another that got its pid."""
-    return running_process(process.pid) == process
 
 
 # --- the records -----------------------------------------------------------------------------------------------------
@@ -158,10 +154,7 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
 
 
 def write_record(record: EngineRecord) -> None:
-    temporary = record.directory / f"{_RECORD}.new"
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps(record.as_dict()), encoding="utf-8")
-    temporary.replace(record.directory / _RECORD)
+    replace_file(record.directory / _RECORD, json.dumps(record.as_dict()))
 
 
 def mark_draining(record: EngineRecord) -> None:

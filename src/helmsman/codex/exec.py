@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.processes import descendants, kill
 from helmsman.codex.confinement import Confinement
-from helmsman.codex.descendants import descendants, kill
 from helmsman.codex.exec_command import exec_command
 from helmsman.codex.framing import LineFramer
 from helmsman.codex.normalise import from_exec

@@ -63,49 +63,33 @@ class Feature(Enum):
     UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
     GUARDED_SOCKET = "keep the commands it runs from reaching that socket", "0.163.0"
     SHELL_SNAPSHOT = "keep a snapshot of the login shell's environment for its commands", "0.115.0"
-    ENDLESS_RETRIES = "wait for the network for ever (feature unbounded_connection_retries)", "0.148.0"
 
     # --- starting and resuming ---
     ON_FAILURE_APPROVAL = "use the approval policy on-failure", None, "0.142.0"
-    GRANULAR_APPROVAL = "use a granular approval policy", "0.115.0"
     PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
     TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
     UNTRUSTED_RULES_IGNORED = "leave the rules of a repository alone that nobody trusts", "0.130.0"
-    POLICY_FROM_HISTORY = "resume a session with the approval policy and sandbox it last had", "0.148.0"
-    RESUME_WITHOUT_TURNS = "resume a session without sending its history", "0.125.0"
     TRACELESS_THREADS = "open a session that leaves no trace before its first message", "0.115.0"
-    WRITER_LOCK = "lock a session against a second writer", "0.147.0"
 
     # --- turns ---
     STEER = "put a message into a running turn", "0.99.0"
     BACKGROUND_TERMINALS = "stop the commands a turn left running", "0.99.0"
-    SETTINGS_UPDATE = "change the settings of a loaded session", "0.133.0"
     WORKSPACE_ROOTS = "replace the workspace roots of a session with a turn", "0.145.0"
     THREAD_STATUS = "report when a session becomes active or idle", "0.105.0"
-    RESOLVED_NOTICE = "report that a question was answered", "0.107.0"
 
     # --- upkeep of sessions ---
     UNARCHIVE = "bring back an archived session"
-    ARCHIVE_NOTICE = "report that a session was archived", "0.104.0"
     UNSUBSCRIBE = "let go of a session", "0.106.0"
     COMPACT = "compact a session", "0.96.0"
     ROLLBACK = "forget the last turns of a session (thread/rollback)", None, "0.155.0"
     REVERT = "go back to an earlier turn of a session (thread/revert)", "0.148.0"
     FORK_AT_TURN = "fork a session from an earlier turn", "0.143.0"
-    DELETE = "delete a session", "0.140.0"
     GOALS = "keep a goal for a session", "0.128.0"
-    LIST_BY_DIRECTORY = "list sessions by directory or words", "0.105.0"
-    SAFE_LIST_CURSOR = "list sessions in pages without losing any", "0.163.0"
     PLAN_INSTRUCTIONS = "say by itself what plan mode is", "0.115.0"
-
-    # --- questions ---
-    PERMISSION_QUESTIONS = "ask for more permissions", "0.113.0"
-    ELICITATION = "pass on the questions of MCP servers", "0.111.0"
 
     # --- exec and cloud ---
     EXEC_RESUME_SCHEMA = "keep to an output schema in `codex exec resume`", "0.132.0"
     EXEC_FULL_AUTO = "take --full-auto in `codex exec`", None, "0.125.0"
-    CLOUD_BACKEND = "use a cloud backend other than OpenAI's", None, "0.151.0"
 
     def __init__(self, text: str, since: str | None = None, until: str | None = None) -> None:
         self.text = text

@@ -16,20 +16,19 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio
 import anyio.to_thread
 
+from helmsman.base.files import replace_file
 from helmsman.codex.features import Feature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from anyio.abc import TaskGroup
 
     from helmsman.codex.binary import CodexBinary
 
@@ -77,7 +76,6 @@ async def snapshot_options(
     codex_home: Path,
     state_dir: Path,
     env: Mapping[str, str],
-    tasks: TaskGroup,
 ) -> tuple[str, ...]:
     """The options for `codex app-server` that say whether it takes snapshots; none where that is Codex's own business."""
     if not binary.can(Feature.SHELL_SNAPSHOT):
@@ -86,22 +84,17 @@ async def snapshot_options(
         return ("--enable" if choice == "on" else "--disable", "shell_snapshot")
     if await anyio.to_thread.run_sync(_is_configured, codex_home):
         return ()
-    seconds = await _seconds_without_waiting(env, state_dir, tasks)
+    seconds = await anyio.to_thread.run_sync(_seconds_without_waiting, env, state_dir)
     return ("--disable", "shell_snapshot") if seconds is not None and seconds <= QUICK else ()
 
 
-async def _seconds_without_waiting(env: Mapping[str, str], state_dir: Path, tasks: TaskGroup) -> float | None:
-    """What is known of the profile; what is not known yet is measured, on and on in the background if it takes long."""
+def _seconds_without_waiting(env: Mapping[str, str], state_dir: Path) -> float | None:
+    """What is known of the profile. What is not known yet is measured, on and on in the background if it takes long."""
     measured: list[float | None] = []
-    done = anyio.Event()
-
-    async def measure() -> None:
-        measured.append(await anyio.to_thread.run_sync(profile_seconds, env, state_dir))
-        done.set()
-
-    tasks.start_soon(measure)
-    with anyio.move_on_after(_PATIENCE):
-        await done.wait()
+    # No thread that anybody joins: whoever has to end does not wait for a slow profile.
+    measuring = threading.Thread(target=lambda: measured.append(profile_seconds(env, state_dir)), daemon=True)
+    measuring.start()
+    measuring.join(_PATIENCE)
     return measured[0] if measured else None
 
 
@@ -153,18 +146,23 @@ def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
     for _ in range(_RUNS):
         began = time.perf_counter()
         try:
-            subprocess.run(
+            process = subprocess.Popen(
                 [shell, "-lc", ":"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=dict(env),
-                timeout=SLOWEST,
-                check=False,
                 start_new_session=True,
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            log.info("the login shell %s could not be measured: %s", shell, error)
+        except OSError as error:
+            log.info("the login shell %s could not be run: %s", shell, error)
+            return None
+        try:
+            process.wait(SLOWEST)
+        except subprocess.TimeoutExpired:
+            # It is let finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
+            threading.Thread(target=process.wait, daemon=True).start()
+            log.info("the login shell %s does not end within %g s", shell, SLOWEST)
             return None
         taken.append(time.perf_counter() - began)
         if taken[0] > 1:
@@ -207,11 +205,8 @@ def _read(cache: Path) -> dict[str, Any]:
 
 
 def _write(cache: Path, content: Mapping[str, Any]) -> None:
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(cache)
+        replace_file(cache, json.dumps(content))
     except OSError as error:
         log.info("what the login shell costs cannot be remembered: %s", error)

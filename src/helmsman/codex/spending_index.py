@@ -11,17 +11,17 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import threading
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.files import replace_file
 from helmsman.codex.rollout_usage import SessionSpending, TurnSpending, read_spending
 from helmsman.codex.rollouts import read_rollout, rollout_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 CACHE_NAME: Final = "usage-{home}.json"
 _VERSION: Final = 2
@@ -94,16 +94,13 @@ def _entry(size: int, changed: int, session: list[Any] | None) -> _Known:
 
 
 def _write_cache(path: Path, known: Mapping[str, _Known]) -> None:
-    """Replace the file as a whole. Only this user can read what tempfile makes."""
     files = {file: [entry.size, entry.changed, _row(entry.spending)] for file, entry in known.items()}
     content = json.dumps(files, separators=(",", ":")).encode(
         "ascii"
     )  # a name that is no text is escaped, and comes back
     with contextlib.suppress(OSError):  # a full disk is no reason not to answer
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".new", delete=False) as file:
-            file.write(_seal(content) + b"\n" + content)
-        Path(file.name).replace(path)
+        replace_file(path, _seal(content) + b"\n" + content)
 
 
 def _row(session: SessionSpending | None) -> list[Any] | None:

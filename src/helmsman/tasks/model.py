@@ -12,13 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from helmsman.events import Usage
-from helmsman.tasks.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["ENDED", "KEPT", "RUNNING", "McpTaskStatus", "Owner", "Task", "TaskChanges", "TaskDraft"]
+    from helmsman.base.processes import Process
+
+__all__ = ["ENDED", "KEPT", "RUNNING", "McpTaskStatus", "Task", "TaskChanges", "TaskDraft"]
 __all__ += ["TaskOrigin", "TaskStatus", "Usage", "changed", "mcp_status_of", "new_task_id", "task_status_of"]
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
@@ -86,7 +87,7 @@ class TaskDraft:
     poll_ms: int = DEFAULT_POLL_MS
     expires_at: datetime | None = None
     idempotency_key: str | None = None
-    owner: Owner | None = None
+    owner: Process | None = None
     engine: str | None = None
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -132,7 +133,7 @@ class Task:
     poll_ms: int = DEFAULT_POLL_MS
     expires_at: datetime | None = None
     idempotency_key: str | None = None
-    owner: Owner | None = None
+    owner: Process | None = None
     engine: str | None = None
     result: str | None = None
     error: Mapping[str, Any] | None = None
@@ -177,7 +178,7 @@ class TaskChanges(TypedDict, total=False):
     poll_ms: int
     expires_at: datetime | None
     idempotency_key: str | None
-    owner: Owner | None
+    owner: Process | None
     engine: str | None
     result: str | None
     error: Mapping[str, Any] | None

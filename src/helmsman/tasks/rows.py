@@ -12,9 +12,10 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from helmsman.base.processes import Process
 from helmsman.events import Usage
 from helmsman.redaction import redact, redact_value
-from helmsman.tasks.model import Owner, Task, TaskOrigin, TaskStatus
+from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
     import sqlite3
@@ -100,7 +101,7 @@ def task_of(row: sqlite3.Row) -> Task:
     del values["number"]
     pid, started = values.pop("owner_pid"), values.pop("owner_started")
     tokens = [values.pop(name) for name in _TOKENS]
-    values["owner"] = None if pid is None else Owner(pid=pid, started=started or "")
+    values["owner"] = None if pid is None else Process(pid, started or "")
     values["usage"] = None if all(count is None for count in tokens) else Usage(*(count or 0 for count in tokens))
     for name in _TIMES:
         values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])

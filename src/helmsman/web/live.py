@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman._version import __version__
+from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError
 from helmsman.events import (
     DiffUpdated,
@@ -31,7 +32,6 @@ from helmsman.events import (
     TurnStarted,
 )
 from helmsman.rendering import json_line
-from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -204,7 +204,7 @@ class Live:
         """
         all_followed = True
         for task in await self._helm.ledger.registry(lambda registry: registry.running()):
-            if task.session_id is None or task.engine is None or task.owner == Owner.me():
+            if task.session_id is None or task.engine is None or task.owner == Process.me():
                 continue
             try:
                 await self._helm.session(task.session_id)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman import shown_text
+from helmsman.base.processes import Process
 from helmsman.mcp.status import session_status
 from helmsman.question_text import describe, part_texts
 from helmsman.rendering import session_info_as_dict, usage_as_dict
-from helmsman.tasks.model import Owner
 from helmsman.unified_diff import read_diff
 from helmsman.web.safe_values import safe, shown_files, shown_item
 from helmsman.web.shortening import shortened
@@ -51,7 +51,7 @@ def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatu
     if session is not None and session.state.is_running:
         return session.status
     newest = tasks[0] if tasks else None
-    if newest is not None and newest.is_running and newest.owner != Owner.me():
+    if newest is not None and newest.is_running and newest.owner != Process.me():
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.files import replace_file
 from helmsman.errors import WorktreeError
 from helmsman.file_lock import file_lock, release_lock, take_lock
 from helmsman.git import Git
@@ -99,11 +99,8 @@ def write_record(tree: Worktree) -> None:
         "created_at": tree.created_at.isoformat(),
     }
     try:
-        folder = records_directory(tree.state_dir)
-        # Only this user can read what tempfile makes.
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".new", delete=False) as file:
-            json.dump(content, file, indent=2)
-        Path(file.name).replace(_record_of(tree))
+        records_directory(tree.state_dir)
+        replace_file(_record_of(tree), json.dumps(content, indent=2))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."

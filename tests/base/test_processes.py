@@ -1,7 +1,8 @@
-"""What a process has started is found and ended, however deep and in whatever group."""
+"""A process is known for good, and what it has started is found and ended, however deep and in whatever group."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.codex import descendants as module
-from helmsman.codex.descendants import Process, descendants, kill
+from helmsman.base import processes as module
+from helmsman.base.processes import Process, descendants, from_ps, kill, running_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,7 @@ def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monke
         subprocess.run(["ps", "-A"], stdout=subprocess.DEVNULL, check=True, timeout=10)
     except OSError:
         pytest.skip("there is no ps")
-    monkeypatch.setattr(module, "_running", module._from_ps)
+    monkeypatch.setattr(module, "_has_proc", lambda: False)
     found = descendants(nest.pid)
     assert len(found) == 2
     assert kill({Process(process.pid, "another time") for process in found}) == frozenset()
@@ -79,6 +80,56 @@ def test_a_system_without_proc_is_asked_by_ps(nest: subprocess.Popen[str], monke
 
 
 def test_a_system_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_running", module._from_ps)
+    monkeypatch.setattr(module, "_has_proc", lambda: False)
     monkeypatch.setenv("PATH", "")
     assert descendants(1) == frozenset()
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+
+def test_this_process_is_alive() -> None:
+    me = Process.me()
+    assert me.pid == os.getpid()
+    assert me.is_alive()
+
+
+def test_a_pid_with_another_start_time_is_another_process() -> None:
+    assert not Process.me()._replace(started="long ago").is_alive()
+    assert not Process.me()._replace(started="").is_alive()
+
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_a_process_that_ended_is_dead_also_before_its_parent_noticed(
+    has_proc: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_has_proc", lambda: has_proc)
+    with sleeper() as child:
+        process = running_process(child.pid)
+        assert process is not None
+        assert process.is_alive()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and still has its pid
+        assert not process.is_alive()
+    assert not process.is_alive()
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**31 - 1])
+def test_what_is_no_process_is_dead(pid: int) -> None:
+    assert running_process(pid) is None
+
+
+def test_ps_names_the_same_process_whatever_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_has_proc", lambda: False)
+    here = running_process(os.getpid())
+    assert here is not None
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert running_process(os.getpid()) == here
+    assert here in {process for process, _ in from_ps("-A")}
+
+
+def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_has_proc", lambda: False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert running_process(os.getpid()) is None

@@ -1,0 +1,1 @@
+"""The ground everything stands on: processes, files, concurrency. Knows no agent."""

@@ -1,0 +1,133 @@
+"""Processes by name: which one, whether it still runs, what it has started, and how to end that.
+
+A pid alone is reused sooner or later; with its start time it names one process for good, also across restarts of the
+machine. Linux tells both in /proc, other systems through `ps`.
+
+Codex runs commands in process groups of their own. When it is terminated or killed they live on, and no signal to its
+group reaches them: who wants to end them has to have looked before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+_PS_SECONDS: Final = 5.0
+_KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+_ENDED_STATES: Final = ("Z", "X", "x")
+"""A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
+
+
+class Process(NamedTuple):
+    """One process. `started` is only ever compared: its form depends on the system."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def me(cls) -> Process:
+        """This process."""
+        return _me(os.getpid())
+
+    def is_alive(self) -> bool:
+        """Whether exactly this process still runs; another one with its pid does not count."""
+        return bool(self.started) and running_process(self.pid) == self
+
+
+@lru_cache(maxsize=1)
+def _me(pid: int) -> Process:
+    return running_process(pid) or Process(pid, "")
+
+
+def running_process(pid: int) -> Process | None:
+    """The process that has this pid now; None when there is none, or it has ended and only waits to be reaped."""
+    if pid <= 0:
+        return None
+    if not _has_proc():
+        return next((process for process, _ in from_ps("-p", str(pid))), None)
+    with suppress(OSError):
+        return next((process for process, _ in _read_stat(Path(f"/proc/{pid}"))), None)
+    return None
+
+
+def descendants(pid: int) -> frozenset[Process]:
+    """The processes below `pid`; none where the system does not tell."""
+    children: dict[int, list[Process]] = {}
+    for process, parent in _running():
+        children.setdefault(parent, []).append(process)
+    found: list[Process] = []
+    parents = [pid]
+    for parent in parents:
+        found += children.get(parent, [])
+        parents += [process.pid for process in children.get(parent, [])]
+    return frozenset(found)
+
+
+def kill(processes: Collection[Process]) -> frozenset[Process]:
+    """Kill those that still run; they are returned, and may take a moment to be gone."""
+    left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()
+    for process in left:
+        with suppress(OSError):
+            os.kill(process.pid, _KILL)
+    return left
+
+
+def _running() -> Iterator[tuple[Process, int]]:
+    """Every process with its parent, but for those that have ended and only wait to be reaped."""
+    return _from_proc() if _has_proc() else from_ps("-A")
+
+
+def _has_proc() -> bool:
+    return os.path.exists("/proc/self/stat")  # noqa: PTH110 - it is asked often
+
+
+def _from_proc() -> Iterator[tuple[Process, int]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                yield from _read_stat(entry)
+
+
+def _read_stat(entry: Path) -> Iterator[tuple[Process, int]]:
+    # pid (name) state ppid …, and the name may contain anything
+    fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    if fields[0] not in _ENDED_STATES:
+        yield Process(int(entry.name), f"{_boot_id()}:{fields[19]}"), int(fields[1])
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    """Start times count from the start of the system, so they need to say which start."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
+    """Processes with their parents by `ps`. Language and time zone are fixed, or two could read two different texts."""
+    import subprocess  # only here: the keeper of an engine imports this module, and is to start fast
+
+    with suppress(OSError, subprocess.SubprocessError):
+        listing = subprocess.run(
+            ["ps", *which, "-o", "pid=,ppid=,state=,lstart="],
+            env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_PS_SECONDS,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        for line in listing.stdout.splitlines():
+            pid, parent, state, started = line.split(maxsplit=3)
+            if not state.startswith(_ENDED_STATES):
+                yield Process(int(pid), " ".join(started.split())), int(parent)

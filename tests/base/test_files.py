@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.base.files import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("content", ["text with ü\r\n", b"\xff\x00bytes"])
+def test_a_file_is_replaced_byte_for_byte_and_nothing_lies_beside_it(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "file"
+    path.write_text("old", encoding="utf-8")
+    replace_file(path, content)
+    assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
+def test_its_mode_is_private_or_the_one_asked_for_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        for name, mode, expected in [("own", 0o600, 0o600), ("shared", 0o664, 0o664), ("new", None, 0o640)]:
+            replace_file(tmp_path / name, "", mode=mode)
+            assert mode_of(tmp_path / name) == expected
+    finally:
+        os.umask(before)
+
+
+def test_a_last_look_that_raises_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old", encoding="utf-8")
+
+    def look() -> None:
+        raise ValueError("somebody else was here")
+
+    with pytest.raises(ValueError, match="somebody else"):
+        replace_file(path, "new", last_look=look)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        replace_file(tmp_path / "nowhere" / "file", "")
