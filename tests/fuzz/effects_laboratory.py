@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SECONDS: Final = 20
-_FILE_SIZE: Final = 8 << 20
+_BOUNDED: Final = f'ulimit -t {_SECONDS} && ulimit -f {(8 << 20) // 512} && exec "$@"'
 _NOBODY: Final = 65534
 PLACES: Final = ("work", "outside", "home", "remote.git")
 PROGRAMS: Final = (
@@ -96,7 +96,8 @@ class EffectsLaboratory:
     """Runs commands, one after the other, each in a fresh copy of the same place."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="helmsman-effects-")).resolve()
+        self._temporary = tempfile.TemporaryDirectory(prefix="helmsman-effects-")
+        self.folder = Path(self._temporary.name).resolve()
         self._as_nobody = os.geteuid() == 0
         if self._as_nobody:
             os.chown(self.folder, _NOBODY, _NOBODY)
@@ -128,7 +129,7 @@ class EffectsLaboratory:
         self._before = self._outside()
 
     def close(self) -> None:
-        shutil.rmtree(self.folder)
+        self._temporary.cleanup()
 
     def put_back(self) -> None:
         """Make the place what it was; what nobody has touched stays, for copying takes most of the time."""
@@ -164,9 +165,8 @@ class EffectsLaboratory:
         return self._run(["git", *words], self.work, {}).stdout.strip()
 
     def _run(self, command: list[str], directory: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        command = [shutil.which(command[0], path=self._env["PATH"]) or command[0], *command[1:]]
         return subprocess.run(
-            command,
+            ["/bin/sh", "-c", _BOUNDED, "sh", *command],
             cwd=directory,
             env={**self._env, **env},
             stdin=subprocess.DEVNULL,
@@ -176,7 +176,6 @@ class EffectsLaboratory:
             timeout=_SECONDS,
             check=False,
             start_new_session=True,
-            preexec_fn=_bound,
             user=_NOBODY if self._as_nobody else None,
             group=_NOBODY if self._as_nobody else None,
             extra_groups=[] if self._as_nobody else None,
@@ -196,10 +195,3 @@ def _state(place: Path) -> frozenset[tuple[object, ...]]:
     """Everything in a place, as far as a change to it would show."""
     found = ((path, path.lstat()) for path in (place, *place.rglob("*")) if path.is_symlink() or path.exists())
     return frozenset((path, stat.st_mode, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found)
-
-
-def _bound() -> None:
-    import resource  # there is none where there is no POSIX
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_SIZE, _FILE_SIZE))
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
