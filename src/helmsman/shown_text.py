@@ -117,7 +117,7 @@ class _Written(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        written = self[code] = char if char in "\n\t" or _has_ink(char) else _escape(char)
+        written = self[code] = char if char in " \n\t" or _has_ink(char) else _escape(char)
         return written
 
 
