@@ -46,6 +46,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
     await page.until_text("main .empty", "No such tasks")
     assert endless.status == "interrupted"
     await page.click(".segments [data-status='']")
+    await page.click("dialog [data-yes]")
     await page.until_text(".tasks .pill", "Canceled")
     await page.press("j")
     await page.press("Enter")
