@@ -43,6 +43,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
     await page.click(".segments [data-status='pending,working']")
     await page.until("document.querySelectorAll('.tasks > li').length === 1")
     await page.click(".tasks button")
+    await page.click("dialog [data-yes]")
     await page.until("document.querySelector('.toast') !== null")
     await page.until_text("main .empty", "No such tasks")
     assert endless.status == "interrupted"
