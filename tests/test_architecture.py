@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "unknown_names"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
@@ -19,12 +19,13 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"errors", "events", "questions"},
     "concurrency": set(),
     "redaction": set(),
+    "unknown_names": set(),
     "repositories": set(),
     "patches": {"errors", "repositories"},
     "cloud_settings": {"errors", "settings"},
     "github_guide": {"repositories"},
-    "settings": {"errors", "repositories"},
-    "inputs": {"engine", "errors"},
+    "settings": {"errors", "repositories", "unknown_names"},
+    "inputs": {"engine", "errors", "unknown_names"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
     "worktrees": {"errors", "file_lock", "repositories", "settings"},

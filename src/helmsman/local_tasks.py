@@ -14,6 +14,7 @@ import anyio
 
 from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.events import CommandExecution, SettingsApplied, Usage, UsageReported
+from helmsman.inputs import takes_start_options
 from helmsman.sessions.watchdog import TurnLimits
 from helmsman.tasks.model import Owner
 
@@ -72,6 +73,7 @@ class LocalTasks:
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
+    @takes_start_options
     async def run(
         self,
         instruction: str,
@@ -102,6 +104,7 @@ class LocalTasks:
             max_cost_usd,
         )
 
+    @takes_start_options
     async def follow_up(
         self,
         session_id: str,

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.mcp.contract import Input, Output
+from helmsman.mcp.contract import Input, Output, which_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -157,5 +157,4 @@ def _arguments(takes: type[InputT], arguments: dict[str, Any] | None) -> InputT:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "arguments"
-        known = ", ".join(field.alias or key for key, field in takes.model_fields.items())
-        raise InvalidInput(f"{name}: {first['msg']}. The arguments are: {known}.", parameter=name) from None
+        raise InvalidInput(f"{name}: {first['msg']}. {which_names(takes, name)}", parameter=name) from None
