@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "unknown_names"}
+BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "unknown_names", "shortening"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": {"redaction"},
@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "redaction": set(),
     "unknown_names": set(),
+    "shortening": set(),
     "repositories": set(),
     "patches": {"errors", "repositories"},
     "cloud_settings": {"errors", "settings"},
@@ -28,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "inputs": {"engine", "errors", "unknown_names"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"errors", "file_lock", "repositories", "settings"},
+    "worktrees": {"errors", "file_lock", "patches", "repositories", "settings"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,

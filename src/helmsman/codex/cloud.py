@@ -48,10 +48,10 @@ from helmsman.errors import (
     CodexUnsupported,
     InvalidInput,
 )
-from helmsman.patches import apply_patch
+from helmsman.patches import apply_patch, diff_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from helmsman.codex.binary import CodexBinary
@@ -350,9 +350,17 @@ class CloudClient:
         return MAX_ATTEMPTS
 
     async def apply(
-        self, external_id: str, directory: Path, *, attempt: int = 1, allow_dirty: bool = False
+        self,
+        external_id: str,
+        directory: Path,
+        *,
+        attempt: int = 1,
+        allow_dirty: bool = False,
+        check: Callable[[bytes], None] | None = None,
     ) -> CloudApplied:
         """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.
+
+        `check` is given the very diff that is about to be applied; what it raises refuses it.
 
         Raises:
             CloudNoDiff: There is none, or not yet.
@@ -361,12 +369,16 @@ class CloudClient:
         """
         task_id = _task_id(external_id)
         diff = await self.diff(task_id, attempt=attempt)
+        patch = diff.encode("utf-8", "surrogateescape")
+        if check is not None:
+            check(patch)
         applied = await anyio.to_thread.run_sync(lambda: apply_patch(directory, diff, allow_dirty=allow_dirty))
         return CloudApplied(
             external_id=task_id,
             attempt=attempt,
             repository=applied.repository,
             files=applied.files,
+            digest=diff_digest(patch),
             diff_stat=cloud_output.diff_stat(diff),
             three_way=applied.three_way,
         )

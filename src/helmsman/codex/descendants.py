@@ -40,6 +40,15 @@ def descendants(pid: int) -> frozenset[Process]:
     return frozenset(found)
 
 
+def parents_of(pid: int) -> frozenset[int]:
+    """A process, its parent, the parent of that, and so on, as pids."""
+    parents = {process.pid: parent for process, parent in _running()}
+    line = [pid]
+    while (parent := parents.get(line[-1])) is not None and parent not in line:
+        line.append(parent)
+    return frozenset(line)
+
+
 def running_process(pid: int) -> Process | None:
     """The process that has this pid now; None when there is none, or it has ended and only waits to be reaped."""
     if not Path("/proc/self/stat").exists():

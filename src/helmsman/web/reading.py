@@ -13,9 +13,9 @@ from helmsman.codex.rollout_end import turns_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.extras.usage_report import GroupBy
 from helmsman.rendering import json_line, task_as_dict, usage_as_dict
+from helmsman.shortening import shortened_text
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
-from helmsman.web.shortening import shortened_text
 from helmsman.web.views import entry, listed, present, question_in_full, session_in_full, turn_in_timeline
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.mcp.status import session_status
 from helmsman.rendering import item_as_dict, session_info_as_dict, usage_as_dict
+from helmsman.shortening import shortened
 from helmsman.tasks.model import Owner
-from helmsman.web.shortening import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.patches import diff_digest
 from helmsman.worktrees.git import find_git, shown
 from helmsman.worktrees.snapshot import scratch, take_snapshot
 
@@ -64,6 +65,11 @@ class TreeDiff:
     files: tuple[FileStat, ...]
     stat: str
     nested: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the patch."""
+        return diff_digest(self.patch)
 
     @property
     def text(self) -> str:
