@@ -20,14 +20,22 @@ TEXT_CHARS: Final = 100_000
 """One text that an agent is handed: a result, a plan, a diff. About 25,000 tokens, which is what clients take at most."""
 ANSWER_CHARS: Final = 400_000
 """All that one call gives back, as JSON."""
-KEPT_CHARS: Final = 1024 * 1024
-"""One text as a session keeps it while it is written, or one command's output: what Codex itself keeps of an output."""
+KEPT_CHARS: Final = 2 * 1024 * 1024
+"""One text as a session keeps it while it is written, or one command's output: twice what Codex itself keeps of that."""
+
+MESSAGE_CHARS: Final = 10_000
+"""One sentence of ours that quotes something: an error, a note."""
 
 _LEAST_CHARS: Final = 200
 _MAX_DEPTH: Final = 12
 _MAX_ENTRIES: Final = 200
 _LEAST_ENTRIES: Final = 5
 _ALL: Final = math.inf
+
+
+def session_file(session_id: str) -> str:
+    """Where all of a session is, in words: Codex keeps every message and every output it was handed."""
+    return f"all of it is in Codex's own file of the session, sessions/…/rollout-…-{session_id}.jsonl"
 
 
 def cut(text: str, limit: int, whole: str = "") -> str:

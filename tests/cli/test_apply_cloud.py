@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -82,6 +82,7 @@ async def test_a_cloud_task_that_says_something_else_by_now_is_not_applied(
     assert (await cloud_cli.run("apply", task_id)).exit_code == 2  # nobody can be asked
     (shown,) = (await cloud_cli.run("diff", "--json", task_id)).json
     task.complete(DIFF.replace("one more", "an evil"))
+    refused: dict[str, Any] = {}
     for command in (["apply"], ["tasks", "apply"]):
         (refused,) = (await cloud_cli.run(*command, "--json", "--digest", shown["digest"], task_id)).json
         assert refused["error"]["code"] == "diff_changed"

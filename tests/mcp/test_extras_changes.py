@@ -95,6 +95,7 @@ async def test_a_client_applies_what_it_was_shown_or_learns_what_differs(
     shown = await codex("codex_diff", sessionId=session_id)
     await codex("codex_say", sessionId=session_id, message="once more")
     await codex.until_settled(session_id)
+    refused: dict[str, Any] = {}
     for digest in ({}, {"digest": shown["digest"]}):
         refused = await codex.error("codex_apply", sessionId=session_id, **digest)
         assert (refused["code"], refused["shown"]) == ("diff_changed", shown["digest"])

@@ -11,6 +11,7 @@ from helmsman.extras.changes import DiffScope
 from helmsman.mcp.contract import Input, Output, SessionId
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, Tool
+from helmsman.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
 from helmsman.worktrees import FileKind
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from helmsman.worktrees import FileStat
 
 _FILES_NAMED: Final = 20
+_FILES_LISTED: Final = 1000
 _REPLACES: Final = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
@@ -66,6 +68,7 @@ class DiffOutput(Output):
     diff: str = Field(description="One unified diff, as git makes it. Empty: no changes.")
     stat: str = Field(description="An overview of it.")
     files: list[ChangedFile]
+    more_files: int | None = Field(None, description="How many further files are changed.")
     digest: str = Field(description="What this diff is called: give it to codex_apply, to apply this and nothing else.")
     nested: list[str] | None = Field(
         None, description="Git repositories made inside the tree: what is in them is not in the diff."
@@ -100,9 +103,10 @@ async def _diff(call: Call, args: DiffInput) -> DiffOutput:
         session_id=changed.session_id,
         scope=changed.scope,
         about=changed.about,
-        diff=changed.diff.text,
-        stat=changed.diff.stat,
-        files=_files(changed.diff.files),
+        diff=cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}"),
+        stat=cut(changed.diff.stat, OUTPUT_CHARS),
+        files=_files(changed.diff.files[:_FILES_LISTED]),
+        more_files=max(0, len(changed.diff.files) - _FILES_LISTED) or None,
         digest=changed.diff.digest,
         nested=list(changed.diff.nested) or None,
     )

@@ -20,7 +20,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.transcript import transcript
 from helmsman.rendering import session_info_as_dict, task_as_dict
-from helmsman.shortening import TEXT_CHARS, cut
+from helmsman.shortening import LINE_CHARS, TEXT_CHARS, cut, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Resources:
             types.Resource(
                 uri=f"{SESSIONS}/{session.id}",
                 name=session.id,
-                title=session.state.name or session.state.prompt or session.id,
+                title=cut(session.state.name or session.state.prompt or session.id, LINE_CHARS),
                 mime_type=_MARKDOWN,
             )
             for session in self._helm.sessions.values()
@@ -106,10 +106,10 @@ class Resources:
     async def _content(self, context: ServerRequestContext[Any, Any], uri: str) -> tuple[str, str]:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
-            return _JSON, json.dumps({"sessions": [session_info_as_dict(info) for info in found]}, indent=1)
+            return _JSON, json.dumps(within({"sessions": [session_info_as_dict(info) for info in found]}), indent=1)
         if uri.startswith(f"{TASKS}/"):
             task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
-            return _JSON, json.dumps(task_as_dict(task), indent=1)
+            return _JSON, json.dumps(within(task_as_dict(task)), indent=1)
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})

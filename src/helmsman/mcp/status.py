@@ -28,17 +28,21 @@ from helmsman.mcp.contract import (
     Worktree,
 )
 from helmsman.sessions.progress import infer_progress
+from helmsman.shortening import MESSAGE_CHARS, TEXT_CHARS, cut, last_lines, session_file, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from helmsman.events import Item
+    from helmsman.events import Failure, Item
     from helmsman.questions import Question
     from helmsman.sessions.session import Session
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10
 """How much of one command's output goes among the recent lines; its tail is what matters."""
+_ITEM_EVENTS: Final = 200
+_DETAILS_CHARS: Final = 200_000
+"""What a question is about: a patch may be large, and whoever answers should see most of it."""
 
 
 def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
@@ -46,24 +50,26 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     state = session.state
     questions = session.questions
     items, missed = _items_since(session, since_cursor)
+    whole = session_file(session.id)
+    result = session.result
+    is_cut = result is not None and len(result) > TEXT_CHARS
     return StatusOutput(
         session_id=session.id,
         status=session.status,
-        result=session.result,
-        output=session.output,
-        error=ErrorOutput(code=state.error.code, message=state.error.message, retryable=state.error.retryable)
-        if state.error is not None
-        else None,
-        recent_output=_recent_output(session.items, output_lines),
+        result=None if result is None else cut(result, TEXT_CHARS, whole),
+        output=None if is_cut else session.output,  # half an object is none
+        error=error_output(state.error) if state.error is not None else None,
+        recent_output=last_lines(_lines_of(session.items, output_lines), output_lines),
         pending_question=pending_question(questions[0]) if questions else None,
         more_questions=len(questions) - 1 if len(questions) > 1 else None,
         item_events=[
-            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
+            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
+            for item in items[-_ITEM_EVENTS:]
         ],
         usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),
-        note=_note(session, missed),
+        note=_note(session, missed, max(0, len(items) - _ITEM_EVENTS)),
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
         working_directory=session.directory,
@@ -76,9 +82,16 @@ def pending_question(question: Question) -> PendingQuestion:
     return PendingQuestion(
         id=question.id,
         type=question.type,
-        questions=[QuestionPart(question=prompt.text, options=list(prompt.options)) for prompt in question.prompts],
-        details=dict(question.details),
+        questions=[
+            QuestionPart(question=cut(prompt.text, TEXT_CHARS), options=list(prompt.options))
+            for prompt in question.prompts
+        ],
+        details=within(dict(question.details), _DETAILS_CHARS),
     )
+
+
+def error_output(failure: Failure) -> ErrorOutput:
+    return ErrorOutput(code=failure.code, message=cut(failure.message, MESSAGE_CHARS), retryable=failure.retryable)
 
 
 def worktree(session: Session) -> Worktree | None:
@@ -119,8 +132,10 @@ def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]
     return [item for item in shown if item.id in changed or item.status == "in_progress"], page.missed
 
 
-def _note(session: Session, missed: int) -> str | None:
-    notes = [session.state.note] if session.state.note else []
+def _note(session: Session, missed: int, left_out: int) -> str | None:
+    notes = [cut(session.state.note, MESSAGE_CHARS)] if session.state.note else []
+    if left_out:
+        notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
@@ -152,11 +167,14 @@ def _progress(session: Session) -> ProgressOutput | None:
     )
 
 
-def _recent_output(items: Iterable[Item], count: int) -> list[str]:
+def _lines_of(items: Sequence[Item], count: int) -> list[str]:
+    """The lines of the newest items, as many as are asked for."""
     lines: list[str] = []
-    for item in items:
-        lines += _lines(item)
-    return lines[-count:] if count else []
+    for item in reversed(items):
+        if len(lines) >= count:
+            break
+        lines[:0] = _lines(item)
+    return lines
 
 
 def _lines(item: Item) -> list[str]:

@@ -14,6 +14,7 @@ from helmsman.events import (
     TodoList,
     UserMessage,
 )
+from helmsman.shortening import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,14 +36,14 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     for number, turn in enumerate(turns, 1):
         items = session.items if turn.id == session.state.turn_id and session.state.is_running else turn.items
         parts.append(f"## Turn {number} ({turn.status})")
-        parts += [text for text in map(_section, items) if text]
+        parts += [cut(text, TEXT_CHARS, session_file(session.id)) for text in map(_section, items) if text]
     for question in session.questions:
         parts.append(
             f"**Waiting for an answer** ({question.id}): " + "; ".join(prompt.text for prompt in question.prompts)
         )
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")
-    return "\n\n".join(parts) + "\n"
+    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id))
 
 
 def _section(item: Item) -> str:
@@ -56,12 +57,10 @@ def _section(item: Item) -> str:
         case CommandExecution():
             code = "declined" if item.declined else "" if item.exit_code is None else f"exit {item.exit_code}"
             lines = item.output.splitlines()
-            cut = (
-                [f"… {len(lines) - _OUTPUT_LINES} lines", *lines[-_OUTPUT_LINES:]]
-                if len(lines) > _OUTPUT_LINES
-                else lines
-            )
-            return _fenced("\n".join([f"$ {item.command}" + (f"  ({code})" if code else ""), *cut]), "console")
+            shown = last_lines(lines, _OUTPUT_LINES)
+            if len(lines) > _OUTPUT_LINES:
+                shown = [f"… {len(lines) - _OUTPUT_LINES} lines", *shown]
+            return _fenced("\n".join([f"$ {item.command}" + (f"  ({code})" if code else ""), *shown]), "console")
         case FileChange():
             diffs = "\n".join(f"{change.kind} {change.path}\n{change.diff or ''}".rstrip() for change in item.changes)
             return _fenced(diffs, "diff")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.mcp.status import session_status
 from helmsman.rendering import item_as_dict, session_info_as_dict, usage_as_dict
-from helmsman.shortening import shortened
+from helmsman.shortening import TEXT_CHARS, cut, shortened
 from helmsman.tasks.model import Owner
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
     status["itemEvents"] = []
     more = {
         "name": state.name,
-        "prompt": state.prompt,
+        "prompt": None if state.prompt is None else cut(state.prompt, TEXT_CHARS),
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
         "questions": [question_in_full(session, question) for question in session.questions],
