@@ -11,7 +11,17 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "helmsman"
 
 BASE = {"_version", "base", "answered_by", "file_lock", "errors", "events", "questions", "engine", "inputs"}
-BASE |= {"concurrency", "settings", "redaction", "repositories", "patches", "git", "allowed_roots"}
+BASE |= {
+    "concurrency",
+    "settings",
+    "redaction",
+    "repositories",
+    "patches",
+    "git",
+    "allowed_roots",
+    "unknown_names",
+    "shortening",
+}
 BASE |= {"shown_text", "question_text", "unified_diff"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -27,18 +37,21 @@ ALLOWED: dict[str, set[str]] = {
     "question_text": {"permission_words", "questions", "shown_text", "unified_diff"},
     "allowed_roots": {"errors"},
     "concurrency": set(),
-    "redaction": set(),
+    "redaction": {"secret_arguments"},
+    "secret_arguments": set(),
+    "unknown_names": set(),
+    "shortening": set(),
     "repositories": set(),
     "git_view": set(),
     "git": {"errors", "git_view", "repositories", "settings"},
     "patches": {"errors", "git"},
     "cloud_settings": {"errors", "settings"},
     "github_guide": {"errors", "git", "repositories"},
-    "settings": {"errors", "repositories"},
-    "inputs": {"allowed_roots", "engine", "errors"},
+    "settings": {"errors", "repositories", "unknown_names"},
+    "inputs": {"allowed_roots", "engine", "errors", "unknown_names"},
     "codex": BASE - {"inputs", "settings"},
     "file_lock": set(),
-    "worktrees": {"base", "errors", "file_lock", "git", "repositories", "settings", "unified_diff"},
+    "worktrees": {"base", "errors", "file_lock", "git", "patches", "repositories", "settings", "unified_diff"},
     "sessions": BASE | {"worktrees"},
     "tasks": BASE,
     "router": BASE,

@@ -48,6 +48,13 @@ def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
         ({"model": "a\nb"}, "model cannot be"),
         ({"profile": ""}, "profile cannot be ''"),
         ({"writable_roots": ["/no/such/place"]}, "'/no/such/place' does not exist"),
+        ({"writable_roots": "/"}, "writable_roots cannot be '/'. Use a list of directories"),
+        ({"full_auto": "false"}, "full_auto cannot be 'false'. Use True or False"),
+        ({"dangerously_bypass_approvals_and_sandbox": "no"}, "cannot be 'no'"),
+        ({"trust_repository": 1}, "trust_repository cannot be 1"),
+        ({"config": {"sanbox_mode": "read-only"}}, "Did you mean sandbox_mode?"),
+        ({"config": {"aproval_policy": "untrusted"}}, "Did you mean approval_policy?"),
+        ({"config": {"sandbox_workspace_writes.network_access": False}}, "Did you mean sandbox_workspace_write?"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOptions, sentence: str) -> None:
@@ -55,6 +62,12 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOpti
         session_options(tmp_path, given)
     assert sentence in caught.value.message
     assert caught.value.code == "invalid_input"
+
+
+def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> None:
+    others = {"sandbox_private_desktop": True, "approvals_reviewer": "user", "model_provider": "x", "permissions.a": {}}
+    given = {**others, "sandbox_mode": "read-only", "sandbox_workspace_write.network_access": False}
+    assert session_options(tmp_path, {"config": given}).config == given
 
 
 def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) -> None:

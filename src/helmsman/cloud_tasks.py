@@ -171,22 +171,30 @@ class CloudTasks:
         """
         return await (await self.client()).results(self._external_id(task), attempt=attempt)
 
-    async def apply(self, task: Task, directory: Path, *, attempt: int, allow_dirty: bool) -> CloudApplied:
-        """Bring what a task changed into a working tree.
+    async def apply(
+        self, task: Task, directory: Path, *, attempt: int, allow_dirty: bool, digest: str | None = None
+    ) -> CloudApplied:
+        """Bring what a task changed into a working tree; with the digest of a diff that was looked at, only that.
 
         Raises:
             InvalidInput: The tree, all of which the change may touch, is outside the allowed roots.
+            DiffChanged: The change is not the one that was looked at.
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
             ApplyConflict: The change does not fit; the tree is as it was.
         """
         refuse_outside(repository_root(directory) or directory, self._helm.settings.allowed_roots, "apply_to")
         client = await self.client()
+
+        def check(patch: bytes) -> None:
+            self._helm.extras.changes.shown.check(f"task {task.id}", patch, digest)
+
         return await client.apply(
             self._external_id(task),
             directory,
             attempt=attempt,
             allow_dirty=allow_dirty,
             state_dir=self._helm.settings.state_dir,
+            check=check,
         )
 
     async def cannot_cancel(self, task: Task) -> str:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from helmsman.codex.binary import find_codex
 from helmsman.codex.engine_records import read_records
+from helmsman.codex.left_running import commands_left, end_commands
 from helmsman.codex.rollout_end import read_turn as past_turn
 from helmsman.codex.rollout_usage import SessionSpending
 from helmsman.codex.rollouts import RolloutIndex
@@ -22,6 +23,8 @@ __all__ = [
     "SessionIndex",
     "SessionSpending",
     "SpendingIndex",
+    "commands_left",
+    "end_commands",
     "engine_is_alive",
     "find_agent",
     "open_engine",

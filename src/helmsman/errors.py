@@ -304,6 +304,16 @@ class DirtyTree(HelmsmanError):
     code = "dirty_tree"
 
 
+class DiffChanged(HelmsmanError):
+    """The changes are not those that were shown; nothing was touched.
+
+    Details: `digest` (of the diff as it is now), `shown` (of the one that was shown), `stat`, and what differs: `files`
+    (each with `path` and `change`) and their `diff`.
+    """
+
+    code = "diff_changed"
+
+
 class ApplyConflict(HelmsmanError):
     """A change does not fit onto the working tree; nothing was touched.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 from helmsman.allowed_roots import refuse_outside
 from helmsman.engine import ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
 from helmsman.errors import InvalidInput
+from helmsman.unknown_names import nearest, only_known_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_PROMPT_CHARS: Final = 1_048_576
 """What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
+
+_MISSPELT: Final = 0.85
+"""How like a policy's key another must be to be taken for a slip: `sanbox_mode` is, `sandbox_private_desktop` is not."""
 
 PathLike = str | os.PathLike[str]
 
@@ -42,6 +46,13 @@ class StartOptions(TypedDict, total=False):
     trust_repository: bool
 
 
+takes_start_options: Final = only_known_arguments(StartOptions)
+"""For every function that passes `StartOptions` on: a misspelt one raises TypeError before anything starts."""
+
+_POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
+"""What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
+
+
 def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: Sequence[Path] = ()) -> SessionOptions:
     """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
 
@@ -50,17 +61,17 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
     """
     approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
     sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
-    if options.get("full_auto"):
+    if _switch(options, "full_auto"):
         approval, sandbox = (
             _preset("full_auto", approval, "on-request"),
             _preset("full_auto", sandbox, "workspace-write"),
         )
-    if options.get("dangerously_bypass_approvals_and_sandbox"):
-        name = "dangerously_bypass_approvals_and_sandbox"
+    if _switch(options, name := "dangerously_bypass_approvals_and_sandbox"):
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
-    roots = tuple(directory("writable_roots", root) for root in options.get("writable_roots") or ())
+    roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
     config = dict(options.get("config") or {})
+    _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots):
         refuse_outside(path, allowed_roots, "cwd")
     if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
@@ -79,8 +90,8 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
         config=config,
         base_instructions=options.get("base_instructions"),
         developer_instructions=options.get("developer_instructions"),
-        skip_git_repo_check=bool(options.get("skip_git_repo_check")),
-        trust_repository=bool(options.get("trust_repository")),
+        skip_git_repo_check=_switch(options, "skip_git_repo_check"),
+        trust_repository=_switch(options, "trust_repository"),
     )
 
 
@@ -170,6 +181,35 @@ def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     if value is None or value in allowed:
         return value
     raise InvalidInput(f"{parameter} cannot be {value!r}. Use one of: {', '.join(allowed)}.", parameter=parameter)
+
+
+def _switch(options: StartOptions, name: str) -> bool:
+    """A text such as "false" counts as true in Python, and would grant what was to be refused."""
+    value = options.get(name)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InvalidInput(f"{name} cannot be {value!r}. Use True or False.", parameter=name)
+
+
+def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
+    """Several directories: a single text is a sequence too, of characters, and its first may be `/`."""
+    if isinstance(roots, str | bytes | os.PathLike):
+        raise InvalidInput(
+            f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
+        )
+    return roots or ()
+
+
+def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:
+    """A key that is nearly one of a policy's would leave the session without the policy that was meant."""
+    for key in config:
+        name = key.partition(".")[0]
+        meant = nearest(name, _POLICY_KEYS, likeness=_MISSPELT) if name not in _POLICY_KEYS else None
+        if meant is not None:
+            raise InvalidInput(
+                f"config has {key!r}, which Codex does not know and would ignore. Did you mean {meant}?",
+                parameter="config",
+            )
 
 
 def _preset(name: str, given: Any, value: Any) -> Any:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def options_to_keep(options: SessionOptions) -> dict[str, Any]:
     """What a later process must know to go on with a session under the options its caller gave.
 
-    Free-form configuration and instructions may hold secrets: they are kept only if they plainly do not.
+    Whatever a caller wrote may hold secrets, by mistake or not: it is kept only if it plainly does not.
     """
     kept: dict[str, Any] = {
-        "model": options.model,
+        "model": _if_harmless(options.model),
         "approval_policy": options.approval_policy,
         "sandbox": options.sandbox,
         "writable_roots": [str(root) for root in options.writable_roots],
-        "profile": options.profile,
+        "profile": _if_harmless(options.profile),
         "skip_git_repo_check": options.skip_git_repo_check or None,
         "trust_repository": options.trust_repository or None,
         "developer_instructions": _if_harmless(options.developer_instructions),

@@ -15,6 +15,7 @@ import anyio
 from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.events import CommandExecution, SettingsApplied, Usage, UsageReported
+from helmsman.inputs import takes_start_options
 from helmsman.sessions.watchdog import TurnLimits
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class LocalTasks:
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
+    @takes_start_options
     async def run(
         self,
         instruction: str,
@@ -102,6 +104,7 @@ class LocalTasks:
             max_cost_usd,
         )
 
+    @takes_start_options
     async def follow_up(
         self,
         session_id: str,

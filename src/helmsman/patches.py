@@ -10,6 +10,7 @@ The change is left in the working tree unstaged, as if a person had typed it. No
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -43,6 +44,11 @@ class AppliedPatch:
     repository: Path
     files: tuple[str, ...]
     three_way: bool
+
+
+def diff_digest(patch: bytes) -> str:
+    """What a diff is called, so that the one that is applied can be told from the one that was shown: its SHA-256."""
+    return hashlib.sha256(patch).hexdigest()
 
 
 def apply_patch(

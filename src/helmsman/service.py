@@ -18,14 +18,8 @@ from helmsman.concurrency import OnceEach, background_tasks, see_through
 from helmsman.engine_holder import EngineHolder, usable
 from helmsman.engines import find_agent, session_index
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
-from helmsman.events import (
-    EngineGone,
-    QuestionAsked,
-    TurnEnded,
-    TurnRequested,
-    TurnStarted,
-)
-from helmsman.inputs import changed_options, require_place, session_options, turn_input
+from helmsman.events import EngineGone, QuestionAsked, TurnEnded, TurnRequested, TurnStarted
+from helmsman.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.known_sessions import KnownSessions
 from helmsman.ledger import Ledger, draft_task
 from helmsman.memory import Memory
@@ -164,6 +158,7 @@ class Helmsman:
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
+    @takes_start_options
     async def start(
         self,
         prompt: str,
@@ -268,6 +263,7 @@ class Helmsman:
         except HelmsmanError as error:
             log.warning("a turn that nobody waits for could not be stopped: %s", error)
 
+    @takes_start_options
     async def say(
         self,
         session_id: str,
@@ -453,6 +449,7 @@ class Helmsman:
         await self.desk.answer(session, question_id, answers, by)
         return session
 
+    @takes_start_options
     async def fork(
         self,
         session_id: str,

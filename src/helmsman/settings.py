@@ -13,7 +13,6 @@ anything.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ import platformdirs
 
 from helmsman.errors import InvalidSetting
 from helmsman.repositories import repository_root
+from helmsman.unknown_names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -246,8 +246,8 @@ def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
 
 def _nearest(key: str) -> str:
     known = sorted({*_SETTINGS, *OTHER_TABLES})
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"Did you mean {close[0]}?" if close else f"Use one of: {', '.join(known)}."
+    close = nearest(key, known)
+    return f"Did you mean {close}?" if close else f"Use one of: {', '.join(known)}."
 
 
 def _project_file(cwd: Path, user: ConfigFile | None) -> ConfigFile | None:

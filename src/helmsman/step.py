@@ -26,6 +26,7 @@ from helmsman.errors import (
     StepOutputInvalid,
     StepTimedOut,
 )
+from helmsman.inputs import takes_start_options
 from helmsman.questions import DENY, STOP
 from helmsman.service import Helmsman
 from helmsman.sessions.watchdog import TurnLimits, shows_life
@@ -77,6 +78,7 @@ class _Failed:
     cause_code: str | None = None
 
 
+@takes_start_options
 async def run_step(
     prompt: str,
     *,

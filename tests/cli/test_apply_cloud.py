@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -64,10 +64,29 @@ async def test_a_cloud_task_is_looked_at_and_applied_here(cloud_cli: Cli, cloud:
     task_id = registered(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]), task.id)
     shown = await cloud_cli.run("diff", task_id)
     assert (shown.exit_code, "+one more line" in shown.stdout) == (0, True)
-    (applied,) = (await cloud_cli.run("apply", "--json", "--attempt", "2", task_id)).json
+    (applied,) = (await cloud_cli.run("apply", "--yes", "--json", "--attempt", "2", task_id)).json
     assert (applied["taskId"], applied["repository"], applied["how"]) == (task_id, str(git_repo), "clean")
     assert (git_repo / "README.md").read_text(encoding="utf-8") == "# A repository\nanother line\n"
-    refused = await cloud_cli.run("apply", task_id)
+    refused = await cloud_cli.run("apply", "--yes", task_id)
     assert (refused.exit_code, "uncommitted" in refused.stderr) == (1, True)
     assert git(git_repo, "status", "--porcelain") == " M README.md\n"
     assert "is in the cloud" in (await cloud_cli.run("discard", task_id)).stderr
+
+
+async def test_a_cloud_task_that_says_something_else_by_now_is_not_applied(
+    cloud_cli: Cli, cloud: ScriptedCloud, git_repo: Path
+) -> None:
+    task = cloud.add_task("Fix it", environment="env_1")
+    task.complete(DIFF)
+    task_id = registered(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]), task.id)
+    assert (await cloud_cli.run("apply", task_id)).exit_code == 2  # nobody can be asked
+    (shown,) = (await cloud_cli.run("diff", "--json", task_id)).json
+    task.complete(DIFF.replace("one more", "an evil"))
+    refused: dict[str, Any] = {}
+    for command in (["apply"], ["tasks", "apply"]):
+        (refused,) = (await cloud_cli.run(*command, "--json", "--digest", shown["digest"], task_id)).json
+        assert refused["error"]["code"] == "diff_changed"
+        assert "an evil line" in refused["error"]["diff"]
+    assert git(git_repo, "status", "--porcelain") == ""
+    (applied,) = (await cloud_cli.run("apply", "--json", "--digest", refused["error"]["digest"], task_id)).json
+    assert applied["digest"] == refused["error"]["digest"]

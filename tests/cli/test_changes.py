@@ -77,7 +77,7 @@ async def test_a_diff_for_programs_has_files_and_scope(cli: Cli, left: Left) -> 
 
 
 async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Left, git_repo: Path) -> None:
-    done = await cli.run("apply", left.id[-8:])
+    done = await cli.run("apply", "--yes", left.id[-8:])
     assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
     assert str(git_repo) in done.stderr
     (shown,) = (await cli.run("discard", "--json", left.id[-8:])).json
@@ -130,12 +130,52 @@ async def test_work_that_came_after_the_question_is_not_dropped(
         assert (left.tree.path / "later.txt").exists()
 
 
+async def test_a_person_is_shown_the_changes_and_asked(cli: Cli, left: Left, git_repo: Path) -> None:
+    async with cli.on_terminal("apply", left.id) as program:
+        await program.shows("Apply it?")
+        assert "+a\\x1b[2Jb" in program.screen
+        program.press("n\r")
+        assert await program.exit_code() == 1
+    assert git(git_repo, "status", "--porcelain") == ""
+    async with cli.on_terminal("apply", left.id) as program:
+        await program.shows("Apply it?")
+        program.press("y\r")
+        assert await program.exit_code() == 0
+    assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
+
+
+async def test_a_yes_is_to_what_was_on_the_screen(cli: Cli, left: Left, git_repo: Path) -> None:
+    async with cli.on_terminal("apply", left.id) as program:
+        await program.shows("Apply it?")
+        (left.tree.path / "made.txt").write_text("slipped in\n", encoding="utf-8")
+        program.press("y\r")
+        assert await program.exit_code() == 1
+        await program.shows("not those that were shown")
+    assert git(git_repo, "status", "--porcelain") == ""
+
+
+async def test_where_nobody_can_be_asked_the_digest_says_what_was_meant(cli: Cli, left: Left, git_repo: Path) -> None:
+    refused = await cli.run("apply", left.id)
+    assert (refused.exit_code, "--digest" in refused.stderr) == (2, True)
+    (shown,) = (await cli.run("diff", "--json", left.id)).json
+    assert shown["digest"] in (await cli.run("diff", "--stat", left.id)).stderr
+    (left.tree.path / "latin.txt").unlink()
+    changed = await cli.run("apply", "--json", "--digest", shown["digest"], left.id)
+    assert changed.exit_code == 1
+    error = changed.json[0]["error"]
+    assert (error["code"], error["shown"]) == ("diff_changed", shown["digest"])
+    assert git(git_repo, "status", "--porcelain") == ""
+    (applied,) = (await cli.run("apply", "--json", "--digest", error["digest"], left.id)).json
+    assert applied["digest"] == error["digest"]
+    assert git(git_repo, "status", "--porcelain") == "?? made.txt\n"
+
+
 async def test_a_dirty_tree_is_refused_with_its_files(cli: Cli, left: Left, git_repo: Path) -> None:
     (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
-    done = await cli.run("apply", "--json", left.id)
+    done = await cli.run("apply", "--yes", "--json", left.id)
     assert done.exit_code == 1
     assert (done.json[0]["error"]["code"], done.json[0]["error"]["files"]) == ("dirty_tree", ["README.md"])
-    assert (await cli.run("apply", "--allow-dirty", left.id)).exit_code == 0
+    assert (await cli.run("apply", "-y", "--allow-dirty", left.id)).exit_code == 0
 
 
 async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli, left: Left, git_repo: Path) -> None:

@@ -9,7 +9,15 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.errors import (
+    ApplyConflict,
+    DiffChanged,
+    DirtyTree,
+    InvalidInput,
+    SessionBusy,
+    SessionNotFound,
+    WorktreeError,
+)
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.records import release
@@ -179,6 +187,110 @@ async def test_a_worktree_that_a_fork_works_in_is_busy(helm: Helmsman, scripted:
         await helm.extras.changes.discard(session.id)
     await fork.interrupt()
     await helm.extras.changes.discard(session.id)
+
+
+# --- what was shown is what is applied -------------------------------------------------------------------------------
+
+
+async def test_what_was_looked_at_is_applied_and_nothing_else(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    changes = helm.extras.changes
+    shown = (await changes.diff(session.id)).diff
+    assert session.worktree is not None
+    (session.worktree.path / "made.txt").write_text("something else\n", encoding="utf-8")
+    (session.worktree.path / "later.txt").write_text("later\n", encoding="utf-8")
+    git(session.worktree.path, "checkout", "--quiet", "README.md")
+    with pytest.raises(DiffChanged) as caught:
+        await changes.apply(session.id, digest=shown.digest)
+    told = caught.value.details
+    assert told["shown"] == shown.digest
+    assert {file["path"]: file["change"] for file in told["files"]} == {
+        "made.txt": "changed",
+        "later.txt": "new",
+        "README.md": "gone",
+    }
+    assert "+something else" in told["diff"]
+    assert git(git_repo, "status", "--porcelain") == ""
+    now = (await changes.diff(session.id)).diff
+    assert told["digest"] == now.digest
+    applied = await changes.apply(session.id, digest=now.digest.upper())
+    assert (applied.digest, applied.stat) == (now.digest, now.stat)
+    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
+
+
+async def test_who_names_no_digest_applies_what_they_were_shown_last(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    changes = helm.extras.changes
+    await changes.diff(session.id, viewer="one")
+    assert session.worktree is not None
+    (session.worktree.path / "made.txt").write_text("something else\n", encoding="utf-8")
+    with pytest.raises(DiffChanged, match=r"made\.txt \(changed\)"):
+        await changes.apply(session.id, viewer="one")
+    assert not (git_repo / "made.txt").exists()
+    await changes.apply(session.id, viewer="another, who was shown nothing")
+    assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
+    await changes.diff(session.id, viewer="one")
+    await changes.apply(session.id, viewer="one")
+
+
+async def test_a_digest_that_nobody_here_knows_is_told_all_that_there_is(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await work(helm, "write", git_repo)
+    with pytest.raises(DiffChanged) as caught:
+        await helm.extras.changes.apply(session.id, digest="0" * 64)
+    assert {file["path"] for file in caught.value.details["files"]} == {"README.md", "made.txt"}
+    assert "made.txt" in caught.value.details["stat"]
+
+
+async def is_gone(pid: int) -> None:
+    with anyio.fail_after(SECONDS):
+        while True:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return
+            await anyio.sleep(0.02)
+
+
+DAEMON = "(setsid sh -c 'echo $$ > ../../daemon; while :; do date +%N > tick.txt; sleep 0.05; done' >/dev/null 2>&1 &)"
+
+
+async def test_commands_left_running_end_before_their_changes_are_applied(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    """Also a daemon that has left its parent, and also from another process than the one that runs the engine."""
+    model.on("serve", run(f"{DAEMON}; echo $$ > ../../pid; exec sleep 600", yield_ms=500), say("it runs"))
+    async with Helmsman(settings, env=codex_home.env) as helm, Helmsman(settings, env=codex_home.env) as other:
+        session = await helm.start(
+            "serve", cwd=git_repo, worktree=True, approval_policy="never", sandbox="danger-full-access"
+        )
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert session.worktree is not None
+        pid = int((settings.state_dir / "pid").read_text(encoding="utf-8"))
+        daemon = int((settings.state_dir / "daemon").read_text(encoding="utf-8"))
+        async with await anyio.open_process(["sleep", "600"], cwd=session.worktree.path) as bystander:
+            applied = await other.extras.changes.apply(session.id)
+            assert bystander.returncode is None, "a person's own program in the worktree was ended"
+            bystander.kill()
+        await is_gone(pid)
+        await is_gone(daemon)
+        assert any(command.startswith("sleep 600") for command in applied.ended)
+        assert any("tick.txt" in command for command in applied.ended)
+        assert (git_repo / "tick.txt").read_text() == (session.worktree.path / "tick.txt").read_text()
+
+
+async def test_the_sandbox_around_a_command_is_no_command_of_its_own(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("serve", run("echo ready > ready.txt; exec sleep 600", yield_ms=500), say("it runs"))
+    session = await work(helm, "serve", git_repo)
+    applied = await helm.extras.changes.apply(session.id)
+    assert [command.partition(" (pid")[0] for command in applied.ended] == ["sleep 600"]
 
 
 # --- discard ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from tests.fuzz.effort import fuzzed
 
 NAMES = [
     *("API_KEY", "password", "clientSecret", "--token", "token", "KEY", "name"),
-    *("Authorization", "cookie:", "x-auth-token"),
+    *("Authorization", "cookie:", "x-auth-token", "PGPASSWORD", "-storepass", "value", "set "),
+    *("curl ", "mysql ", "sshpass ", "docker login ", "redis-cli ", "-u ", "-p", "-a ", "--user=", "me:"),
 ]
 SIGNS = ["=", ":", "=>", "==", " ", "\t", "\n", "\r", ",", ";", "&", "?sig=", "@", "/", ".", "-", "_", *"[]{}"]
 QUOTES = ['"', "'", "\\", '\\"', '"""', "'''", "\\n", "\\t"]
@@ -27,8 +28,14 @@ SECRETS = st.text(string.ascii_letters + string.digits, min_size=24, max_size=40
 )
 BY_SHAPE = ["sk-proj-1{}", "ghp_{}", "github_pat_{}", "xoxb-{}", "hf_{}", "glpat-{}", "npm_{}aaaaaa", "Bearer 1{}"]
 BY_NAME = ["API_KEY={}", 'password: "{}"', "--token {}", '{{"clientSecret": "{}"}}']
-BY_PLACE = ["https://user:{}@example.org/", "https://example.org/?a=1&sig={}"]
-SHAPES = st.sampled_from([*BY_SHAPE, *BY_NAME, *BY_PLACE])
+BY_NAME += ["PGPASSWORD={} psql", '["--token", "{}"]', '{{"name": "API_KEY", "value": "{}"}}']
+BY_PLACE = [
+    "https://user:{}@example.org/",
+    "https://example.org/?a=1&sig={}",
+    "https://hooks.slack.com/services/T/B/{}",
+]
+BY_PROGRAM = ["curl -u me:{} x", "mysql -p{} db", "sshpass -p '{}' ssh", "redis-cli -a {}", '["sshpass", "-p", "{}"]']
+SHAPES = st.sampled_from([*BY_SHAPE, *BY_NAME, *BY_PLACE, *BY_PROGRAM])
 
 
 @fuzzed(500)

@@ -55,7 +55,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         assert annotations is not None
         assert annotations.read_only_hint is reads
         assert annotations.idempotent_hint is True
-    assert set(tools["codex_apply"].input_schema["properties"]) == {"sessionId", "allowDirty"}
+    assert set(tools["codex_apply"].input_schema["properties"]) == {"sessionId", "allowDirty", "digest"}
     assert set(tools["codex_usage"].input_schema["properties"]) == {"since", "groupBy"}
 
 
@@ -82,6 +82,39 @@ async def test_look_apply_discard_and_what_it_cost(
     assert (group["key"], group["inputTokens"]) == (str(git_repo), spent["total"]["inputTokens"])
     assert spent["total"]["inputTokens"] == 1100
     assert "others" not in spent
+
+
+async def test_a_client_applies_what_it_was_shown_or_learns_what_differs(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
+) -> None:
+    model.on("write", run("echo new > made.txt"), say("done"))
+    model.on("once more", run("echo evil > made.txt"), say("done"))
+    started = await codex("codex_start", prompt="write", **works)
+    session_id = started["sessionId"]
+    await codex.until_settled(session_id)
+    shown = await codex("codex_diff", sessionId=session_id)
+    await codex("codex_say", sessionId=session_id, message="once more")
+    await codex.until_settled(session_id)
+    refused: dict[str, Any] = {}
+    for digest in ({}, {"digest": shown["digest"]}):
+        refused = await codex.error("codex_apply", sessionId=session_id, **digest)
+        assert (refused["code"], refused["shown"]) == ("diff_changed", shown["digest"])
+        assert refused["files"] == [{"path": "made.txt", "change": "changed"}]
+        assert "+evil" in refused["diff"]
+    assert git(git_repo, "status", "--porcelain") == ""
+    applied = await codex("codex_apply", sessionId=session_id, digest=refused["digest"])
+    assert applied["digest"] == refused["digest"]
+    assert "made.txt" in applied["stat"]
+
+
+async def test_a_client_that_looked_at_nothing_is_told_what_it_applied(
+    codex: Caller, model: ScriptedModel, works: dict[str, Any]
+) -> None:
+    model.on("write", run("echo new > made.txt"), say("done"))
+    session_id = (await codex("codex_start", prompt="write", **works))["sessionId"]
+    await codex.until_settled(session_id)
+    applied = await codex("codex_apply", sessionId=session_id)
+    assert applied["digest"] == (await codex("codex_diff", sessionId=session_id))["digest"]
 
 
 async def test_what_stands_in_the_way_is_told_with_files_and_code(

@@ -209,3 +209,15 @@ async def test_progress_comes_on_the_callers_own_token(codex: Caller, model: Scr
 async def test_an_unknown_tool_is_a_protocol_error(codex: Caller) -> None:
     with pytest.raises(Exception, match="Unknown tool"):
         await codex.client.call_tool("codex_fly", {})
+
+
+async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
+    codex: Caller, git_repo: Path, helm: Helmsman
+) -> None:
+    refused = await codex.error("codex_start", prompt="x", workingDirectory=str(git_repo), sanbox="read-only")
+    assert (refused["code"], refused["parameter"]) == ("invalid_input", "sanbox")
+    assert "Did you mean sandbox?" in refused["message"]
+    inside = {"config": {"sanbox_mode": "read-only"}}
+    refused = await codex.error("codex_start", prompt="x", workingDirectory=str(git_repo), **inside)
+    assert "Did you mean sandbox_mode?" in refused["message"]
+    assert not helm.sessions

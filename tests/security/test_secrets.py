@@ -76,6 +76,19 @@ FORMATS: dict[str, tuple[str, st.SearchStrategy[str]]] = {
     "basic": ("authorization: Basic {}==", random_text(_LETTERS, 30)),
     "option": ("deploy --token {} --now", random_text(_LETTERS, 30)),
     "JSON": ('{{"clientSecret": "{}"}}', random_text(_LETTERS, 30)),
+    "PostgreSQL": ("PGPASSWORD={} psql -h db", random_text(_LETTERS, 12)),
+    "curl": ("curl -u me:{} https://example.org", random_text(_LETTERS, 12)),
+    "mysql": ("mysql -u root -p{} app", random_text(_LETTERS, 12)),
+    "sshpass": ("sshpass -p '{}' ssh host", random_text(_LETTERS, 12)),
+    "list of arguments": ('["serve", "--token", "{}"]', random_text(_LETTERS, 12)),
+    "words of a program": ('["redis-cli", "-a", "{}"]', random_text(_LETTERS, 12)),
+    "Slack webhook": ("https://hooks.slack.com/services/T0/B0/{}", random_text(_LETTERS, 24)),
+    "Discord webhook": ("https://discord.com/api/webhooks/1234567890/{}", random_text(_LETTERS + "-_", 68)),
+    "Telegram": ("https://api.telegram.org/bot123456789:{}/getMe", random_text(_LETTERS + "-_", 35)),
+    "xAI": ("xai-{}", random_text(_LETTERS, 80)),
+    "GitLab": ("glpat-{}", random_text(_LETTERS, 20)),
+    "npm": ("npm_{}", random_text(_LETTERS, 36)),
+    "Azure storage": ("AccountName=x;AccountKey={}==;EndpointSuffix=y", random_text(_LETTERS + "+/", 86)),
 }
 
 secrets = st.sampled_from(sorted(FORMATS)).flatmap(
@@ -130,7 +143,7 @@ def in_the_registry(text: str, folder: Path) -> str:
             id="T-local-1", instruction=text, owner=Process.me(), idempotency_key=text, metadata={"given": [text]}
         )
     )
-    registry.update(task.id, status="failed", result=text, error={"code": "x", "message": text}, note=text)
+    registry.update(task.id, status="failed", result=text, error={"code": "x", "message": text}, note=text, model=text)
     registry.close()
     return "".join(map(_as_text, folder.iterdir()))
 
@@ -146,6 +159,8 @@ def in_the_log_of_an_engine(text: str, folder: Path) -> str:
 def in_kept_options(text: str, folder: Path) -> str:
     options = SessionOptions(
         cwd=folder,
+        model=text,
+        profile=text,
         config={"model_providers": {"p": {"header": text}}},
         base_instructions=text,
         developer_instructions=text,
@@ -229,8 +244,10 @@ async def test_a_key_in_prompt_failure_and_configuration_is_in_no_file_of_ours(
     async with Helmsman(settings, env=codex_home.env) as helm:
         failed = await helm.start(f"use {key}", cwd=git_repo, **options)
         assert await failed.wait(until="end", timeout=60)
-        said = await helm.start(f"say {key}", cwd=git_repo)
+        said = await helm.start(f"say {key}", cwd=git_repo, idempotency_key=key, model=key)
         assert await said.wait(until="end", timeout=60)
+        await helm.ledger.write()
+        assert await helm.start(f"say {key}", cwd=git_repo, idempotency_key=key, model=key) is said
         assert failed.error is not None
         assert "Incorrect API key provided" in failed.error.message
         assert key not in failed.error.message

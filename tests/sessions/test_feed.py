@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.events import Event, ItemDelta, Notice
+from helmsman.events import DiffUpdated, Event, ItemDelta, Notice
 from helmsman.sessions.feed import Feed, Reader
 
 pytestmark = pytest.mark.anyio
@@ -113,3 +113,26 @@ def test_what_is_given_and_what_was_missed_add_up(size: int, numbers: list[int],
     page = feed.since(cursor)
     assert len(page.events) + page.missed == max(0, len(numbers) - cursor)
     assert texts(page.events) == [str(number) for number in numbers][len(numbers) - len(page.events) :]
+
+
+def test_a_few_large_events_push_out_as_much_as_many_small_ones() -> None:
+    feed = Feed(500)
+    for _ in range(10):
+        feed.publish(DiffUpdated(session_id="s", diff="x" * 10_000_000))
+    page = feed.since(0)
+    assert (len(page.events), page.missed) == (3, 7)
+    feed.publish(DiffUpdated(session_id="s", diff="x" * 100_000_000))
+    assert len(feed.since(0).events) == 1, "the newest is kept whatever its size"
+
+
+async def test_a_reader_that_does_not_read_300_mb_keeps_a_tenth_of_it_and_knows_it() -> None:
+    feed = Feed(500)
+    with feed.read() as reader:
+        for _ in range(3000):
+            feed.publish(delta("x" * 100_000))
+        feed.publish(note("the end"))
+        feed.close()
+        got = [event async for event in reader]
+    assert sum(map(len, texts(got))) < 35_000_000
+    assert texts(got)[-1] == "the end"
+    assert reader.missed > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ from helmsman.events import (
 )
 from helmsman.questions import Prompt, Question
 from helmsman.sessions.state import SessionState
+from helmsman.shortening import KEPT_CHARS
 
 S = "session"
 
@@ -215,7 +217,17 @@ def test_a_flood_of_output_is_kept_within_bounds() -> None:
     (item,) = state.items
     assert isinstance(item, CommandExecution)
     assert len(item.output) <= 64 * 1024
-    assert sum(map(len, state._written["c"])) < 2_000_000
+    assert state._written["c"].kept <= 2 * 64 * 1024
+
+
+@pytest.mark.parametrize(("kind", "most"), [("command_execution", 64 * 1024), ("agent_message", KEPT_CHARS)])
+def test_one_line_of_any_length_is_kept_within_bounds_while_it_is_written(kind: str, most: int) -> None:
+    state = state_after(requested(), delta("c", "x" * 50_000_000, kind), delta("c", "the end", kind))
+    (item,) = state.items
+    text = item.output if isinstance(item, CommandExecution) else getattr(item, "text", "")
+    assert len(text) <= most
+    assert text.endswith("the end")
+    assert state._written["c"].kept <= 2 * most
 
 
 def test_items_open_at_the_end_are_closed_as_failed() -> None:

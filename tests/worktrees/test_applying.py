@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import worktrees
-from helmsman.errors import ApplyConflict, DirtyTree, WorktreeError
+from helmsman.errors import ApplyConflict, DiffChanged, DirtyTree, WorktreeError
 from helmsman.testing.repository import git, make_repository
 from tests.worktrees.contents import content, everything
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.worktrees import TreeDiff, Worktree
 
 pytestmark = pytest.mark.needs_git
 
@@ -57,6 +58,44 @@ def test_nothing_changed_is_nothing_to_do(tree: Worktree, main: Path) -> None:
     before = everything(main)
     assert worktrees.apply(tree).files == ()
     assert everything(main) == before
+
+
+def test_what_is_checked_is_what_is_written_whatever_changes_meanwhile(tree: Worktree, main: Path) -> None:
+    edit(tree.path, 3, "as it was shown")
+    shown = worktrees.diff(tree)
+
+    def check(diff: TreeDiff) -> None:
+        assert diff.digest == shown.digest
+        edit(tree.path, 3, "slipped in")  # after the yes, before the write
+        (tree.path / "slipped in").touch()
+
+    applied = worktrees.apply(tree, check=check)
+    assert applied.diff.digest == shown.digest
+    assert "as it was shown" in (main / "poem.txt").read_text(encoding="utf-8")
+    assert not (main / "slipped in").exists()
+
+
+def test_changes_that_are_refused_touch_nothing(tree: Worktree, main: Path) -> None:
+    edit(tree.path, 3, "third")
+    before = everything(main)
+
+    def refuse(_diff: TreeDiff) -> None:
+        raise DiffChanged("Not these.")
+
+    with pytest.raises(DiffChanged):
+        worktrees.apply(tree, check=refuse)
+    assert everything(main) == before
+
+
+def test_the_digest_is_that_of_the_bytes_anybody_can_hash(tree: Worktree) -> None:
+    edit(tree.path, 3, "third")
+    diff = worktrees.diff(tree)
+    assert diff.digest == hashlib.sha256(diff.patch).hexdigest()
+    assert worktrees.diff(tree).digest == diff.digest
+    for change in ("content", "mode"):
+        before = worktrees.diff(tree).digest
+        edit(tree.path, 4, change) if change == "content" else (tree.path / "run.sh").chmod(0o755)
+        assert worktrees.diff(tree).digest != before
 
 
 def test_the_worktree_stays_as_it_is(tree: Worktree) -> None:

@@ -71,6 +71,15 @@ def descendants(pid: int) -> frozenset[Process]:
     return frozenset(found)
 
 
+def parents_of(pid: int) -> frozenset[int]:
+    """A process, its parent, the parent of that, and so on, as pids."""
+    parents = {process.pid: parent for process, parent in _running()}
+    line = [pid]
+    while (parent := parents.get(line[-1])) is not None and parent not in line:
+        line.append(parent)
+    return frozenset(line)
+
+
 def kill(processes: Collection[Process]) -> frozenset[Process]:
     """Kill those that still run; they are returned, and may take a moment to be gone."""
     left = frozenset(process for process, _ in _running() if process in processes) if processes else frozenset()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from helmsman.cli.agreed_diff import agreed_digest, agreed_options
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.on_session import changes_argument
 
 if TYPE_CHECKING:
-    from helmsman.settings import Settings
+    from helmsman.service import Helmsman
 
 
 @click.command(
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   helmsman apply 3b2d5c8e
-  helmsman apply --allow-dirty 3b2d5c8e
+  helmsman apply --yes --allow-dirty 3b2d5c8e
   helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2
 """,
 )
@@ -30,25 +31,34 @@ Examples:
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
 )
 @click.option("-C", "--cd", "directory", metavar="DIR", help="Of a cloud task: where to.  [default: here]")
+@agreed_options
 @json_option
 @reports_errors
-def command(session: str, allow_dirty: bool, attempt: int | None, directory: str | None, as_json: bool) -> None:
+def command(
+    session: str,
+    allow_dirty: bool,
+    attempt: int | None,
+    directory: str | None,
+    yes: bool,
+    digest: str | None,
+    as_json: bool,
+) -> None:
     """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
     the one around the current directory: all of it, or nothing.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are then
-    uncommitted in your tree. A tree that has uncommitted changes already is left alone; so is one that
-    the changes do not fit. The worktree stays until `helmsman discard`.
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are shown
+    first, and what you said yes to is what is applied. They are then uncommitted in your tree. A tree that has
+    uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
+    discard`.
     """
-    import anyio
+    from helmsman.cli.on_session import with_helmsman
 
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.settings import load_settings
-
-    settings = load_settings()
-    configure_logs(settings)
+    if digest is None:
+        patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
+        digest = agreed_digest(patch, about, yes=yes, digest=None, as_json=as_json)
+    agreed = digest
     place = None if directory is None else Path(directory).expanduser().resolve()
-    applied = anyio.run(_apply, settings, session, allow_dirty, attempt, place)
+    applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
     if as_json:
         from helmsman.rendering import json_line
 
@@ -57,40 +67,54 @@ def command(session: str, allow_dirty: bool, attempt: int | None, directory: str
         _print(applied)
 
 
+async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[bytes, str]:
+    """The diff that would be applied, and what it is of."""
+    from helmsman.cli.whose_changes import cloud_task, local_session
+
+    task = await cloud_task(helm, reference)
+    if task is not None:
+        diff = (await helm.tasks.cloud.results(task, attempt=attempt or 1)).diff or ""
+        return diff.encode("utf-8", "surrogateescape"), f"What cloud task {task.id} changed."
+    changed = await helm.extras.changes.diff(await local_session(helm, reference))
+    if changed.scope != "worktree":
+        return b"", changed.about  # there is nothing to apply, and applying it says so
+    return changed.diff.patch, changed.about
+
+
 async def _apply(
-    settings: Settings, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None
+    helm: Helmsman, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None, digest: str
 ) -> dict[str, Any]:
     from helmsman.cli.whose_changes import cloud_task, file_as_dict, local_session
     from helmsman.errors import InvalidInput
-    from helmsman.service import Helmsman
 
-    async with Helmsman(settings) as helm:
-        task = await cloud_task(helm, reference)
-        if task is not None:
-            done = await helm.tasks.cloud.apply(
-                task, directory or Path(), attempt=attempt or 1, allow_dirty=allow_dirty
-            )
-            shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
-            return shown | {
-                "how": "three-way" if done.three_way else "clean",
-                "files": [{"path": file} for file in done.files],
-            }
-        if attempt is not None or directory is not None:
-            raise InvalidInput(
-                "--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from."
-            )
-        applied = await helm.extras.changes.apply(await local_session(helm, reference), allow_dirty=allow_dirty)
-    return {
+    task = await cloud_task(helm, reference)
+    if task is not None:
+        done = await helm.tasks.cloud.apply(
+            task, directory or Path(), attempt=attempt or 1, allow_dirty=allow_dirty, digest=digest
+        )
+        shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
+        how = "three-way" if done.three_way else "clean"
+        return shown | {"how": how, "files": [{"path": file} for file in done.files], "digest": done.digest}
+    if attempt is not None or directory is not None:
+        raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
+    session_id = await local_session(helm, reference)
+    applied = await helm.extras.changes.apply(session_id, allow_dirty=allow_dirty, digest=digest)
+    shown = {
         "sessionId": applied.session_id,
         "repository": str(applied.repository),
         "how": applied.how,
         "files": [file_as_dict(file) for file in applied.files],
+        "digest": applied.digest,
+        "stat": applied.stat,
     }
+    return shown | ({"ended": list(applied.ended)} if applied.ended else {})
 
 
 def _print(applied: dict[str, Any]) -> None:
     from helmsman.shown_text import one_line
 
+    for command_line in applied.get("ended", ()):
+        click.echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
     count = len(applied["files"])
     click.echo(f"{count} file(s) brought into {one_line(applied['repository'])}{merged}.", err=True)

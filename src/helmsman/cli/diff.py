@@ -48,6 +48,7 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
 
 async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bool) -> None:
     from helmsman.cli.whose_changes import cloud_task, local_session
+    from helmsman.patches import diff_digest
     from helmsman.rendering import json_line
     from helmsman.service import Helmsman
 
@@ -55,10 +56,11 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
         task = await cloud_task(helm, reference)
         if task is not None:
             diff = (await helm.tasks.cloud.results(task)).diff or ""
+            patch = diff.encode("utf-8", "surrogateescape")
             if as_json:
-                click.echo(json_line({"taskId": task.id, "scope": "cloud", "diff": diff}))
+                click.echo(json_line({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)}))
             else:
-                _write(diff.encode("utf-8", "surrogateescape"), f"What cloud task {task.id} changed.")
+                _write(patch, f"What cloud task {task.id} changed.")
             return
         changed = await helm.extras.changes.diff(await local_session(helm, reference))
     if as_json:
@@ -66,7 +68,7 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
     elif only_stat:
         from helmsman.shown_text import visible
 
-        click.echo(changed.about, err=True)
+        click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
         click.echo(visible(changed.diff.stat), nl=False)
     else:
         _write(changed.diff.patch, changed.about)
@@ -75,8 +77,9 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
 def _write(patch: bytes, about: str) -> None:
     """The diff to be looked at on a terminal; to anything else, every byte of it."""
     from helmsman.cli.consoles import is_terminal, result_console
+    from helmsman.patches import diff_digest
 
-    click.echo(about if patch else f"{about} There are none.", err=True)
+    click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There are none.", err=True)
     console = result_console()
     if not is_terminal(console):
         sys.stdout.buffer.write(patch)
@@ -92,5 +95,5 @@ def _as_dict(changed: SessionDiff) -> dict[str, object]:
 
     shown: dict[str, object] = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
     shown |= {"files": [file_as_dict(file) for file in changed.diff.files]}
-    shown |= {"stat": changed.diff.stat, "diff": changed.diff.text}
+    shown |= {"stat": changed.diff.stat, "diff": changed.diff.text, "digest": changed.diff.digest}
     return shown | ({"nested": list(changed.diff.nested)} if changed.diff.nested else {})

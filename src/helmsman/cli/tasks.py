@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
+from helmsman.cli.agreed_diff import agreed_digest, agreed_options
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.completing import complete_task
 from helmsman.cli.exit_codes import ExitCode
@@ -348,18 +349,29 @@ Example:
     "-C", "--cd", "--directory", "directory", default=".", metavar="DIR", help="The repository.  [default: here]"
 )
 @click.option("--allow-dirty", is_flag=True, help="Also where there are uncommitted changes in other files.")
+@agreed_options
 @json_option
 @click.pass_obj
-def _apply(json_of_group: bool, reference: str, attempt: int, directory: str, allow_dirty: bool, as_json: bool) -> int:
+def _apply(json_of_group: bool, /, as_json: bool, **options: Any) -> int:
     """Bring what a cloud task changed into a working tree, unstaged: all of it, or nothing.
 
-    Refused where the tree has uncommitted changes. What a local task changed is in its directory already.
+    The change is shown first, and what you said yes to is what is applied. Refused where the tree has uncommitted
+    changes. What a local task changed is in its directory already.
     """
-    return apply_task(reference, attempt, directory, allow_dirty=allow_dirty, as_json=as_json or json_of_group)
+    return apply_task(**options, as_json=as_json or json_of_group)
 
 
 @reports_errors
-def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: bool, as_json: bool) -> None:
+def apply_task(
+    reference: str,
+    attempt: int,
+    directory: str,
+    *,
+    allow_dirty: bool,
+    yes: bool,
+    digest: str | None,
+    as_json: bool,
+) -> None:
     from helmsman.errors import InvalidInput
     from helmsman.inputs import directory as existing_directory
     from helmsman.rendering import json_line
@@ -367,14 +379,25 @@ def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: boo
 
     place = existing_directory("directory", directory)
 
-    async def apply(helm: Helmsman) -> CloudApplied:
+    async def find(helm: Helmsman) -> Task:
         task = await helm.tasks.find(reference)
         if task.origin == "local":
             raise InvalidInput(
                 f"{task.id} ran on this machine, so what it changed is in {task.directory} already. Name a cloud task."
             )
-        return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty)
+        return task
 
+    async def look(helm: Helmsman) -> bytes:
+        diff = (await helm.tasks.cloud.results(await find(helm), attempt=attempt)).diff or ""
+        return diff.encode("utf-8", "surrogateescape")
+
+    async def apply(helm: Helmsman) -> CloudApplied:
+        return await helm.tasks.cloud.apply(
+            await find(helm), place, attempt=attempt, allow_dirty=allow_dirty, digest=agreed
+        )
+
+    patch = with_helmsman(look) if digest is None else b""
+    agreed = agreed_digest(patch, f"What {reference} changed.", yes=yes, digest=digest, as_json=as_json)
     applied = with_helmsman(apply)
     if as_json:
         stat = applied.diff_stat
@@ -385,6 +408,7 @@ def apply_task(reference: str, attempt: int, directory: str, *, allow_dirty: boo
             "added": stat.added,
             "removed": stat.removed,
             "threeWay": applied.three_way,
+            "digest": applied.digest,
         }
         click.echo(json_line(shown))
     else:

@@ -48,10 +48,10 @@ from helmsman.errors import (
     InvalidInput,
 )
 from helmsman.git import current_branch
-from helmsman.patches import apply_patch
+from helmsman.patches import apply_patch, diff_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from helmsman.codex.binary import CodexBinary
@@ -356,8 +356,11 @@ class CloudClient:
         attempt: int = 1,
         allow_dirty: bool = False,
         state_dir: Path | None = None,
+        check: Callable[[bytes], None] | None = None,
     ) -> CloudApplied:
         """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.
+
+        `check` is given the very diff that is about to be applied; what it raises refuses it.
 
         Raises:
             CloudNoDiff: There is none, or not yet.
@@ -366,6 +369,9 @@ class CloudClient:
         """
         task_id = _task_id(external_id)
         diff = await self.diff(task_id, attempt=attempt)
+        patch = diff.encode("utf-8", "surrogateescape")
+        if check is not None:
+            check(patch)
         bring = partial(apply_patch, directory, diff, allow_dirty=allow_dirty, state_dir=state_dir)
         applied = await anyio.to_thread.run_sync(bring)
         return CloudApplied(
@@ -373,6 +379,7 @@ class CloudClient:
             attempt=attempt,
             repository=applied.repository,
             files=applied.files,
+            digest=diff_digest(patch),
             diff_stat=cloud_output.diff_stat(diff),
             three_way=applied.three_way,
         )

@@ -121,12 +121,16 @@ class CloudResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudApplied:
-    """A task's change is in the working tree, not staged. `three_way` says that it was merged: HEAD had moved."""
+    """A task's change is in the working tree, not staged. `three_way` says that it was merged: HEAD had moved.
+
+    `digest` is that of the diff that was applied.
+    """
 
     external_id: str
     attempt: int
     repository: Path
     files: tuple[str, ...]
+    digest: str
     diff_stat: DiffStat
     three_way: bool
 

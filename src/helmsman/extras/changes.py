@@ -17,8 +17,10 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.allowed_roots import refuse_outside
+from helmsman.engines import commands_left, end_commands
 from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
 from helmsman.extras.patch_stat import files_of, stat_of
+from helmsman.extras.shown_diffs import ShownDiffs
 from helmsman.extras.worktree_places import remember_place
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.records import is_owned, read_records
@@ -61,12 +63,18 @@ class SessionDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSession:
-    """What was brought from a session's worktree into its repository. `three-way`: the repository had moved on meanwhile."""
+    """What was brought from a session's worktree into its repository. `three-way`: the repository had moved on meanwhile.
+
+    `digest` and `stat` are of the diff that was applied, `ended` the commands that were still running in the worktree.
+    """
 
     session_id: str
     repository: Path
     files: tuple[FileStat, ...]
     how: Literal["clean", "three-way"]
+    digest: str
+    stat: str
+    ended: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +90,23 @@ class Changes:
 
     def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
+        self.shown = ShownDiffs()
 
-    async def diff(self, session_id: str) -> SessionDiff:
+    async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
         """What a session changed, also one of an earlier process, and also while it is running.
+
+        `viewer` is whoever looks, by any name: what they apply later without naming a digest is then this very diff.
 
         Raises:
             SessionNotFound: There is no such session.
             InvalidInput: It works outside of git, so nobody knows what it changed.
             WorktreeError: Its worktree is gone, or git cannot read it.
         """
+        changed = await self._changed(session_id)
+        self.shown.show(viewer, session_id, changed.diff.patch)
+        return changed
+
+    async def _changed(self, session_id: str) -> SessionDiff:
         session, tree = await self._find(session_id)
         if tree is not None:
             diff = await anyio.to_thread.run_sync(worktrees.diff, tree)
@@ -102,10 +118,22 @@ class Changes:
         diff = await anyio.to_thread.run_sync(look)
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
 
-    async def apply(self, session_id: str, *, allow_dirty: bool = False) -> AppliedSession:
+    async def apply(
+        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+    ) -> AppliedSession:
         """Bring what a session changed in its worktree into the main tree, unstaged: all of it, or nothing.
 
+        Commands that it has left running there are ended first.
+
+        Args:
+            session_id: The session.
+            allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
+            digest: Of the diff that was looked at: only those changes are applied. Without it, those that `viewer` was
+                shown last are; and where nobody was shown any, whatever there is.
+            viewer: Who applies, by the name that `diff` was given.
+
         Raises:
+            DiffChanged: The changes are not those that were looked at. Nothing was touched.
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree.
             DirtyTree: The main tree has uncommitted changes, and `allow_dirty` is not set.
@@ -115,8 +143,22 @@ class Changes:
         tree = await self._own_tree(session_id)
         await self._check_idle(tree)
         refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
-        applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty))
-        return AppliedSession(session_id=session_id, repository=tree.repository, files=applied.files, how=applied.how)
+        expected = digest if digest is not None else self.shown.last(viewer, session_id)
+        ended = await self._end_commands(tree)
+
+        def check(diff: TreeDiff) -> None:
+            self.shown.check(f"session {session_id}", diff.patch, expected)
+
+        applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
+        return AppliedSession(
+            session_id=session_id,
+            repository=tree.repository,
+            files=applied.files,
+            how=applied.how,
+            digest=applied.diff.digest,
+            stat=applied.diff.stat,
+            ended=ended,
+        )
 
     async def unsaved(self, session_id: str) -> Unsaved:
         """What `discard` would lose: what is in the session's worktree and nowhere else.
@@ -140,15 +182,25 @@ class Changes:
         """
         tree = await self._own_tree(session_id)
         await self._check_idle(tree)
+        await self._end_commands(tree)
         if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
             raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
-        if session is not None and session.engine is not None:
-            await self._helm.interrupt(session_id)  # ends commands that its turns have left running in there
         discarded = await anyio.to_thread.run_sync(_discard, tree)
         if session is not None:
             session.worktree = None
         return discarded
+
+    async def _end_commands(self, tree: Worktree) -> tuple[str, ...]:
+        """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
+        known = _AtWork({session.id: session.directory for session in self._helm.sessions.values()}).in_tree(tree)
+        sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}
+        running = await anyio.to_thread.run_sync(commands_left, sessions, tree.path)
+        for session_id in known:
+            if self._helm.sessions[session_id].engine is not None:
+                await self._helm.interrupt(session_id)  # so that Codex knows that they have ended
+        await anyio.to_thread.run_sync(end_commands, sessions, tree.path)
+        return running
 
     # --- all worktrees -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.events import AgentMessage, EngineGone, ProposedPlan, QuestionAsked, TurnEnded
-from helmsman.inputs import turn_input
+from helmsman.inputs import takes_start_options, turn_input
 from helmsman.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Plans:
         self._helm = helm
         self._waiting: dict[str, _Waiting] = {}
 
+    @takes_start_options
     async def start(
         self,
         prompt: str,

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from helmsman.extras.changes import DiffScope
 from helmsman.mcp.contract import Input, Output, SessionId
+from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, Tool
+from helmsman.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
 from helmsman.unified_diff import FileKind
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from helmsman.worktrees import FileStat
 
 _FILES_NAMED: Final = 20
+_FILES_LISTED: Final = 1000
 _REPLACES: Final = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
@@ -35,6 +38,11 @@ class ApplyInput(Input):
         False,
         description="true: also where the main tree has uncommitted changes, as long as they are in other files. Default: "
         "refuse, e.g. false.",
+    )
+    digest: str | None = Field(
+        None,
+        description="That of the diff that was looked at, as codex_diff gave it, e.g. 9f86d081…: anything else is refused "
+        "with diff_changed. Default: of the diff that codex_diff gave you last; if it gave none, whatever there is.",
     )
 
 
@@ -60,6 +68,8 @@ class DiffOutput(Output):
     diff: str = Field(description="One unified diff, as git makes it. Empty: no changes.")
     stat: str = Field(description="An overview of it.")
     files: list[ChangedFile]
+    more_files: int | None = Field(None, description="How many further files are changed.")
+    digest: str = Field(description="What this diff is called: give it to codex_apply, to apply this and nothing else.")
     nested: list[str] | None = Field(
         None, description="Git repositories made inside the tree: what is in them is not in the diff."
     )
@@ -70,6 +80,11 @@ class ApplyOutput(Output):
     repository: str
     how: str = Field(description="clean, or three-way: the main tree had moved on, and both were merged.")
     files: list[ChangedFile]
+    digest: str = Field(description="Of the diff that was applied.")
+    stat: str = Field(description="An overview of it.")
+    ended: list[str] | None = Field(
+        None, description="Commands that were still running in the worktree, and were ended before."
+    )
 
 
 class DiscardOutput(Output):
@@ -83,25 +98,32 @@ class DiscardOutput(Output):
 
 
 async def _diff(call: Call, args: DiffInput) -> DiffOutput:
-    changed = await call.helm.extras.changes.diff(args.session_id)
+    changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
     return DiffOutput(
         session_id=changed.session_id,
         scope=changed.scope,
         about=changed.about,
-        diff=changed.diff.text,
-        stat=changed.diff.stat,
-        files=_files(changed.diff.files),
+        diff=cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}"),
+        stat=cut(changed.diff.stat, OUTPUT_CHARS),
+        files=_files(changed.diff.files[:_FILES_LISTED]),
+        more_files=max(0, len(changed.diff.files) - _FILES_LISTED) or None,
+        digest=changed.diff.digest,
         nested=list(changed.diff.nested) or None,
     )
 
 
 async def _apply(call: Call, args: ApplyInput) -> ApplyOutput:
-    applied = await call.helm.extras.changes.apply(args.session_id, allow_dirty=args.allow_dirty)
+    applied = await call.helm.extras.changes.apply(
+        args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
+    )
     return ApplyOutput(
         session_id=args.session_id,
         repository=str(applied.repository),
         how=applied.how,
         files=_files(applied.files),
+        digest=applied.digest,
+        stat=applied.stat,
+        ended=list(applied.ended) or None,
     )
 
 
@@ -131,11 +153,14 @@ def _named(files: list[ChangedFile]) -> str:
 
 
 def _diff_in_words(output: DiffOutput) -> str:
-    return f"{output.about}\n{output.stat}\n{output.diff}" if output.files else f"{output.about} There are none."
+    if not output.files:
+        return f"{output.about} There are none."
+    return f"{output.about}\n{output.stat}\n{output.diff}\nDigest: {output.digest}"
 
 
 def _apply_in_words(output: ApplyOutput) -> str:
-    return f"Brought into {output.repository} ({output.how}): {_named(output.files)}."
+    ended = f" Still running there, and ended first: {'; '.join(output.ended)}." if output.ended else ""
+    return f"Brought into {output.repository} ({output.how}): {_named(output.files)}.{ended}"
 
 
 def _discard_in_words(output: DiscardOutput) -> str:
@@ -150,7 +175,7 @@ CHANGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
         description=(
             "What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true; "
             "for others `scope` says what it is. Works while the session is running, and for sessions of earlier runs. To "
-            "bring the changes into the main tree use codex_apply."
+            "bring the changes into the main tree use codex_apply with the digest."
         ),
         takes=DiffInput,
         gives=DiffOutput,
@@ -163,9 +188,10 @@ CHANGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
         title="Bring a session's changes into the main tree",
         description=(
             "Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: "
-            "all of it, or nothing. Refused while the session is running, when the main tree has uncommitted changes "
-            "(unless allowDirty), and when the changes do not fit (the error names files and lines). The worktree stays: "
-            "drop it with codex_discard."
+            "all of it, or nothing. Commands that the session left running there are ended first. Refused while the session "
+            "is running, when the changes are not those that were shown (diff_changed, with what differs), when the main "
+            "tree has uncommitted changes (unless allowDirty), and when the changes do not fit (the error names files and "
+            "lines). The worktree stays: drop it with codex_discard."
         ),
         takes=ApplyInput,
         gives=ApplyOutput,

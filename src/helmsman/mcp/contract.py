@@ -12,10 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from helmsman.engine import ApprovalPolicy, SandboxMode
+from helmsman.unknown_names import nearest
 
 
 class Input(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
+
+
+def which_names(takes: type[Input], given: str) -> str:
+    """What a caller may write instead of a name that does not fit."""
+    known = [field.alias or key for key, field in takes.model_fields.items()]
+    meant = nearest(given, known) if given not in known else None
+    return (f"Did you mean {meant}? " if meant else "") + f"The arguments are: {', '.join(known) or 'none'}."
 
 
 class Output(BaseModel):

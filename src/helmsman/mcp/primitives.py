@@ -17,6 +17,7 @@ from helmsman.concurrency import background_tasks
 from helmsman.errors import InvalidInput
 from helmsman.github_guide import github_guide
 from helmsman.inputs import directory
+from helmsman.mcp.resources import client_of
 from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import answer, results_answer
 from helmsman.mcp.task_contract import (
@@ -44,6 +45,7 @@ from helmsman.mcp.task_contract import (
 )
 from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, tell_progress, wait_for_session
+from helmsman.patches import diff_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,14 +152,25 @@ async def _cloud_cancel(call: Call, args: CloudCancelInput) -> CancelAnswer:
 
 async def _cloud_results(call: Call, args: CloudResultsInput) -> ResultsAnswer:
     task = await _found(call, args.task_id, "cloud")
+    results = await call.helm.tasks.results(task, attempt=args.attempt)
+    patch = (results.diff or "").encode("utf-8", "surrogateescape")
+    shown, viewer, what = call.helm.extras.changes.shown, client_of(call.context), f"{task.id}/{args.attempt}"
     applied: list[str] | None = None
     if args.apply_to is not None:
+        # What is told below is what is applied, whatever the cloud says a moment later.
+        expected = args.digest or shown.last(viewer, what) or (diff_digest(patch) if patch else None)
         done = await call.helm.tasks.cloud.apply(
-            task, _directory(call, "apply_to", args.apply_to), attempt=args.attempt, allow_dirty=args.allow_dirty
+            task,
+            _directory(call, "apply_to", args.apply_to),
+            attempt=args.attempt,
+            allow_dirty=args.allow_dirty,
+            digest=expected,
         )
         applied = list(done.files)
-    results = await call.helm.tasks.results(task, attempt=args.attempt)
-    return results_answer(call.helm, results, applied_files=applied)
+    if patch:
+        shown.show(viewer, what, patch)
+    digest = diff_digest(patch) if patch else None
+    return results_answer(call.helm, results, digest=digest, applied_files=applied)
 
 
 async def _cloud_list_environments(call: Call, _args: NoInput) -> EnvironmentsAnswer:

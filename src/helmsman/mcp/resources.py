@@ -20,6 +20,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.transcript import transcript
 from helmsman.rendering import session_info_as_dict, task_as_dict
+from helmsman.shortening import LINE_CHARS, TEXT_CHARS, cut, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,7 @@ class Resources:
             types.Resource(
                 uri=f"{SESSIONS}/{session.id}",
                 name=session.id,
-                title=session.state.name or session.state.prompt or session.id,
+                title=cut(session.state.name or session.state.prompt or session.id, LINE_CHARS),
                 mime_type=_MARKDOWN,
             )
             for session in self._helm.sessions.values()
@@ -93,27 +94,28 @@ class Resources:
         )
 
     async def read(
-        self, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+        self, context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            mime_type, text = await self._content(uri)
+            mime_type, text = await self._content(context, uri)
         except HelmsmanError as error:
             raise MCPError(types.INVALID_PARAMS, error.message, {"uri": uri, "code": error.code}) from error
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
 
-    async def _content(self, uri: str) -> tuple[str, str]:
+    async def _content(self, context: ServerRequestContext[Any, Any], uri: str) -> tuple[str, str]:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
-            return _JSON, json.dumps({"sessions": [session_info_as_dict(info) for info in found]}, indent=1)
+            return _JSON, json.dumps(within({"sessions": [session_info_as_dict(info) for info in found]}), indent=1)
         if uri.startswith(f"{TASKS}/"):
             task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
-            return _JSON, json.dumps(task_as_dict(task), indent=1)
+            return _JSON, json.dumps(within(task_as_dict(task)), indent=1)
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
         if part == "diff":
-            return _DIFF, (await self._helm.extras.changes.diff(session_id)).diff.text
+            changed = await self._helm.extras.changes.diff(session_id, viewer=client_of(context))
+            return _DIFF, cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {session_id}")
         session = await self._helm.session(session_id)
         return _MARKDOWN, transcript(session, await self._helm.history(session.id))
 
@@ -123,7 +125,7 @@ class Resources:
         self, context: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         clients = self._subscribers.setdefault(str(params.uri), {})
-        clients[_client(context)] = context.session
+        clients[client_of(context)] = context.session
         if len(clients) > _MAX_SUBSCRIBERS:
             clients.pop(next(iter(clients)))  # the oldest: nothing tells us when a client over HTTP is gone for good
         return types.EmptyResult()
@@ -131,7 +133,7 @@ class Resources:
     async def unsubscribe(
         self, context: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        self._subscribers.get(str(params.uri), {}).pop(_client(context), None)
+        self._subscribers.get(str(params.uri), {}).pop(client_of(context), None)
         return types.EmptyResult()
 
     async def run(self) -> None:
@@ -159,7 +161,7 @@ class Resources:
             await client.send_resource_updated(uri)  # to a client that is gone it is dropped
 
 
-def _client(context: ServerRequestContext[Any, Any]) -> str:
-    """Which client a request of the handshake era comes from: over HTTP its session, on a pipe there is but one."""
+def client_of(context: ServerRequestContext[Any, Any]) -> str:
+    """Which client a request comes from: over HTTP its session, in the handshake era; on a pipe there is but one."""
     headers: Mapping[str, str] = getattr(context.request, "headers", None) or {}
     return headers.get(MCP_SESSION_ID_HEADER, "")

@@ -18,10 +18,12 @@ from helmsman.events import (
     UserMessage,
 )
 from helmsman.mcp.contract import (
+    DeadlineOutput,
     ErrorOutput,
     ItemEvent,
     PendingQuestion,
     ProgressOutput,
+    QuestionPart,
     StatusOutput,
     UsageOutput,
     Worktree,
@@ -29,18 +31,22 @@ from helmsman.mcp.contract import (
 from helmsman.question_text import marked, question_as_dict
 from helmsman.sessions.deadline import countdown
 from helmsman.sessions.progress import infer_progress
+from helmsman.shortening import MESSAGE_CHARS, TEXT_CHARS, cut, last_lines, session_file, within
 from helmsman.shown_text import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from helmsman.events import Item
+    from helmsman.events import Failure, Item
     from helmsman.questions import Question
     from helmsman.sessions.session import Session
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10
 """How much of one command's output goes among the recent lines; its tail is what matters."""
+_ITEM_EVENTS: Final = 200
+_DETAILS_CHARS: Final = 200_000
+"""What a question is about: a patch may be large, and whoever answers should see most of it."""
 
 
 def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
@@ -48,24 +54,26 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     state = session.state
     questions = session.questions
     items, missed = _items_since(session, since_cursor)
+    whole = session_file(session.id)
+    result = session.result
+    is_cut = result is not None and len(result) > TEXT_CHARS
     return StatusOutput(
         session_id=session.id,
         status=session.status,
-        result=session.result,
-        output=session.output,
-        error=ErrorOutput(code=state.error.code, message=state.error.message, retryable=state.error.retryable)
-        if state.error is not None
-        else None,
-        recent_output=_recent_output(session.items, output_lines),
+        result=None if result is None else cut(result, TEXT_CHARS, whole),
+        output=None if is_cut else session.output,  # half an object is none
+        error=error_output(state.error) if state.error is not None else None,
+        recent_output=last_lines(_lines_of(session.items, output_lines), output_lines),
         pending_question=pending_question(session, questions[0]) if questions else None,
         more_questions=len(questions) - 1 if len(questions) > 1 else None,
         item_events=[
-            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None) for item in items
+            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
+            for item in items[-_ITEM_EVENTS:]
         ],
         usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),
-        note=_note(session, missed),
+        note=_note(session, missed, max(0, len(items) - _ITEM_EVENTS)),
         timed_out=list(state.timed_out) or None,
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
@@ -76,9 +84,21 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
 
 
 def pending_question(session: Session, question: Question) -> PendingQuestion:
+    """What is asked, bounded: what is cut says so. The deadline is no detail, since details are what a yes covers."""
+    shown = question_as_dict(question)
     deadline = session.deadlines.get(question.id)
-    left = None if deadline is None else {"secondsLeft": round(deadline.seconds), "paused": deadline.is_paused}
-    return PendingQuestion.model_validate({**question_as_dict(question), "deadline": left})
+    return PendingQuestion(
+        id=question.id,
+        type=question.type,
+        questions=[
+            QuestionPart(question=cut(part["question"], TEXT_CHARS), options=part["options"])
+            for part in shown["questions"]
+        ],
+        details=within(shown["details"], _DETAILS_CHARS),
+        deadline=None
+        if deadline is None
+        else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
+    )
 
 
 def question_in_words(question: PendingQuestion) -> list[str]:
@@ -92,6 +112,10 @@ def question_in_words(question: PendingQuestion) -> list[str]:
     if question.deadline is not None:
         lines.append(countdown(question.deadline.seconds_left, paused=question.deadline.paused))
     return lines
+
+
+def error_output(failure: Failure) -> ErrorOutput:
+    return ErrorOutput(code=failure.code, message=cut(failure.message, MESSAGE_CHARS), retryable=failure.retryable)
 
 
 def worktree(session: Session) -> Worktree | None:
@@ -129,8 +153,10 @@ def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]
     return [item for item in shown if item.id in changed or item.status == "in_progress"], page.missed
 
 
-def _note(session: Session, missed: int) -> str | None:
-    notes = [note for note in (session.state.note, session.state.timed_out_note) if note]
+def _note(session: Session, missed: int, left_out: int) -> str | None:
+    notes = [cut(note, MESSAGE_CHARS) for note in (session.state.note, session.state.timed_out_note) if note]
+    if left_out:
+        notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
@@ -162,11 +188,14 @@ def _progress(session: Session) -> ProgressOutput | None:
     )
 
 
-def _recent_output(items: Iterable[Item], count: int) -> list[str]:
+def _lines_of(items: Sequence[Item], count: int) -> list[str]:
+    """The lines of the newest items, as many as are asked for."""
     lines: list[str] = []
-    for item in items:
-        lines += _lines(item)
-    return lines[-count:] if count else []
+    for item in reversed(items):
+        if len(lines) >= count:
+            break
+        lines[:0] = _lines(item)
+    return lines
 
 
 def _lines(item: Item) -> list[str]:

@@ -236,6 +236,9 @@ class CloudResultsInput(_NamedInput):
         None, description="A repository to bring the change into, e.g. /src/app. Left out, nothing is touched."
     )
     allow_dirty: bool = Field(False, description="Apply even though that repository has uncommitted changes.")
+    digest: str | None = Field(
+        None, description="Apply only the diff with this digest, as an earlier call gave it; else diff_changed."
+    )
 
 
 class NoInput(_NamedInput):
@@ -281,6 +284,7 @@ class ResultsAnswer(TaskAnswer):
     duration_ms: int | None = None
     attempt: int | None = None
     attempts: int | None = None
+    digest: str | None = Field(None, description="What the diff of a cloud task is called.")
     applied_files: list[str] | None = None
 
 

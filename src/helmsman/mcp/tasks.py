@@ -20,6 +20,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import has_forms
 from helmsman.mcp.status import in_words, session_status
 from helmsman.rendering import task_as_dict
+from helmsman.shortening import TEXT_CHARS, cut, within
 from helmsman.tasks.model import mcp_status_of
 
 if TYPE_CHECKING:
@@ -88,10 +89,11 @@ class TaskMethods:
         session = await self._helm.session(task.session_id) if task.session_id is not None else None
         if session is not None and session.task_ids[-1:] == [task.id]:
             status = session_status(session)
-            text, structured = in_words(status), status.model_dump(by_alias=True, mode="json", exclude_none=True)
+            text = cut(in_words(status), TEXT_CHARS)
+            structured = within(status.model_dump(by_alias=True, mode="json", exclude_none=True))
         else:
-            structured = task_as_dict(task)
-            text = f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else "")
+            structured = within(task_as_dict(task))
+            text = cut(f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else ""), TEXT_CHARS)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
     async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTaskParams) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.mcp.contract import Input, Output
+from helmsman.mcp.contract import Input, Output, which_names
+from helmsman.shortening import TEXT_CHARS, cut, session_file, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -67,7 +68,10 @@ class Offered(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[InputT]):
-    """`run` does it, asks for input, or hands out a task; `in_words` is the short text beside the structured content."""
+    """`run` does it, asks for input, or hands out a task; `in_words` is the short text beside the structured content.
+
+    However much a model or a command wrote, an answer has a size: what is too long is cut here, and says where the whole is.
+    """
 
     name: str
     title: str
@@ -96,9 +100,10 @@ class Tool(Generic[InputT]):
         if not isinstance(result, Output):
             return result
         structured = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        whole = session_file(structured["sessionId"]) if "sessionId" in structured else ""
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=self.in_words(result))],
-            structured_content=structured,
+            content=[types.TextContent(type="text", text=cut(self.in_words(result), TEXT_CHARS, whole))],
+            structured_content=within(structured, whole=whole),
             is_error=result.is_failure(),
         )
 
@@ -146,8 +151,8 @@ def failed(error: HelmsmanError) -> types.CallToolResult:
     """An error as the result of a call."""
     return types.CallToolResult(
         is_error=True,
-        content=[types.TextContent(type="text", text=f"{error.code}: {error.message}")],
-        structured_content=error.as_dict(),
+        content=[types.TextContent(type="text", text=f"{error.code}: {cut(error.message, TEXT_CHARS)}")],
+        structured_content=within(error.as_dict()),
     )
 
 
@@ -157,5 +162,4 @@ def _arguments(takes: type[InputT], arguments: dict[str, Any] | None) -> InputT:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "arguments"
-        known = ", ".join(field.alias or key for key, field in takes.model_fields.items())
-        raise InvalidInput(f"{name}: {first['msg']}. The arguments are: {known}.", parameter=name) from None
+        raise InvalidInput(f"{name}: {first['msg']}. {which_names(takes, name)}", parameter=name) from None

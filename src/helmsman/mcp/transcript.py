@@ -16,6 +16,7 @@ from helmsman.events import (
     UserMessage,
 )
 from helmsman.question_text import describe, part_texts
+from helmsman.shortening import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
 from helmsman.shown_text import exact, named, plain_output, shell_script, visible
 from helmsman.unified_diff import read_change
 
@@ -42,7 +43,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         is_running = turn.id == state.turn_id and state.is_running
         items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
-        parts += [text for text in map(_section, items) if text]
+        parts += [cut(text, TEXT_CHARS, session_file(session.id)) for text in map(_section, items) if text]
     if session.state.timed_out_note is not None:
         parts.append(f"**{session.state.timed_out_note}**")
     for question in session.questions:
@@ -50,7 +51,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")
-    return "\n\n".join(parts) + "\n"
+    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id))
 
 
 def _section(item: Item) -> str:
@@ -64,13 +65,11 @@ def _section(item: Item) -> str:
         case CommandExecution():
             code = "declined" if item.declined else "" if item.exit_code is None else f"exit {item.exit_code}"
             lines = plain_output(item.output).removesuffix("\n").split("\n") if item.output else []
-            cut = (
-                [f"… {len(lines) - _OUTPUT_LINES} lines", *lines[-_OUTPUT_LINES:]]
-                if len(lines) > _OUTPUT_LINES
-                else lines
-            )
+            shown = last_lines(lines, _OUTPUT_LINES)
+            if len(lines) > _OUTPUT_LINES:
+                shown = [f"… {len(lines) - _OUTPUT_LINES} lines", *shown]
             command = exact(shell_script(item.command))
-            return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *cut]), "console")
+            return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *shown]), "console")
         case FileChange():
             return _fenced("\n".join(line for change in item.changes for line in _change_lines(change)), "diff")
         case Decision():

@@ -10,6 +10,7 @@ import anyio
 from helmsman.concurrency import background_tasks
 from helmsman.mcp.status import session_status
 from helmsman.mcp.tasks import task_handle
+from helmsman.shortening import LINE_CHARS, cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -75,4 +76,5 @@ async def tell_progress(
 def session_progress(session: Session) -> str:
     """How far a session has come, in a sentence."""
     status = session_status(session, output_lines=0)
-    return status.note or (status.progress.text if status.progress is not None else status.status)
+    told = status.note or (status.progress.text if status.progress is not None else status.status)
+    return cut(told, LINE_CHARS)

@@ -2,22 +2,94 @@
 
 The ring holds the last events (never deltas: those are folded into their item), each with a number that only grows, so
 that a reader can ask for what came since N and is told how many fell off the end. A live reader has a queue of its own,
-in which a run of deltas of one item is joined; one that does not read loses the oldest and is told so too.
+in which a run of deltas of one item is joined; one that does not read loses the oldest and is told so too. Both have a size
+as well as a number: a few events can be as large as many.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 import anyio.lowlevel
 
-from helmsman.events import Event, ItemDelta
+from helmsman.events import (
+    CommandExecution,
+    DiffUpdated,
+    DynamicToolCall,
+    Event,
+    FileChange,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    McpToolCall,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+
+_MOST_CHARS: Final = 32 * 1024 * 1024
+"""So much text is kept in a ring, or for one reader. The newest event is kept whatever its size."""
+_JOINED_CHARS: Final = 64 * 1024
+"""Deltas are joined up to this; copying what came before for each new one must not take longer and longer."""
+
+
+def _size(event: Event) -> int:
+    """About how many characters an event holds."""
+    match event:
+        case ItemDelta():
+            return len(event.text)
+        case DiffUpdated():
+            return len(event.diff)
+        case ItemStarted() | ItemUpdated() | ItemEnded():
+            match event.item:
+                case CommandExecution() as command:
+                    return len(command.command) + len(command.output)
+                case FileChange() as change:
+                    return sum(len(file.diff or "") for file in change.changes)
+                case McpToolCall() | DynamicToolCall() as call:
+                    return len(call.result or "")
+                case item:
+                    return len(getattr(item, "text", ""))
+        case _:
+            return 0
+
+
+class _Queue:
+    """Events, the oldest of which give way to the newest."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self.events: deque[Event] = deque()
+
+    def append(self, event: Event) -> int:
+        """Take an event in; how many had to give way."""
+        self.events.append(event)
+        self._size += _size(event)
+        dropped = 0
+        while len(self.events) > 1 and (len(self.events) > self._most or self._size > _MOST_CHARS):
+            self.popleft()
+            dropped += 1
+        return dropped
+
+    def popleft(self) -> Event:
+        event = self.events.popleft()
+        self._size -= _size(event)
+        return event
+
+    def join(self, event: ItemDelta) -> bool:
+        """Make a delta part of the last one; False if it must stand by itself."""
+        last = self.events[-1] if self.events else None
+        if not isinstance(last, ItemDelta) or last.item_id != event.item_id or len(last.text) > _JOINED_CHARS:
+            return False
+        self.events[-1] = replace(last, text=last.text + event.text)
+        self._size += len(event.text)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +106,7 @@ class Feed:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._ring: deque[Event] = deque(maxlen=size)
+        self._ring = _Queue(size)
         self._cursor = 0
         self._readers: set[Reader] = set()
         self._changed: anyio.Event | None = None
@@ -56,9 +128,10 @@ class Feed:
         self._wake()
 
     def since(self, cursor: int) -> Page:
-        first = self._cursor - len(self._ring)
+        kept = self._ring.events
+        first = self._cursor - len(kept)
         start = min(max(cursor, first), self._cursor)
-        return Page(tuple(self._ring)[start - first :], self._cursor, max(0, first - max(cursor, 0)))
+        return Page(tuple(kept)[start - first :], self._cursor, max(0, first - max(cursor, 0)))
 
     async def changed(self) -> None:
         """Wait for the next event, or for the end of the feed."""
@@ -101,8 +174,7 @@ class Reader:
 
     def __init__(self, feed: Feed, size: int) -> None:
         self._feed = feed
-        self._size = size
-        self._queue: deque[Event] = deque()
+        self._queue = _Queue(size)
         self._ready = anyio.Event()
         self.missed = 0
         """How many events this reader lost by not reading in time."""
@@ -114,14 +186,8 @@ class Reader:
         self._feed.forget(self)
 
     def put(self, event: Event) -> None:
-        last = self._queue[-1] if self._queue else None
-        if isinstance(event, ItemDelta) and isinstance(last, ItemDelta) and last.item_id == event.item_id:
-            self._queue[-1] = replace(last, text=last.text + event.text)
-        else:
-            if len(self._queue) >= self._size:
-                self._queue.popleft()
-                self.missed += 1
-            self._queue.append(event)
+        if not isinstance(event, ItemDelta) or not self._queue.join(event):
+            self.missed += self._queue.append(event)
         self._ready.set()
 
     def wake(self) -> None:
@@ -129,7 +195,7 @@ class Reader:
 
     async def next(self) -> Event | None:
         """The next event; None when there will be none any more."""
-        while not self._queue:
+        while not self._queue.events:
             if self._feed.closed:
                 return None
             self._ready = anyio.Event()
@@ -137,7 +203,7 @@ class Reader:
         return self._queue.popleft()
 
     def pending(self) -> bool:
-        return bool(self._queue)
+        return bool(self._queue.events)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while (event := await self.next()) is not None:

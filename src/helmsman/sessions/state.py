@@ -39,6 +39,7 @@ from helmsman.events import (
     UsageReported,
 )
 from helmsman.question_text import in_a_line
+from helmsman.shortening import KEPT_CHARS
 
 if TYPE_CHECKING:
     from helmsman.events import TurnOutcome
@@ -53,7 +54,6 @@ _STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
 }
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
 """How much of a running command's output is kept; the item's end brings the whole."""
-_PIECES_KEPT: Final = 1000
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
 """Of how many earlier turns it is known what became of their questions."""
@@ -92,7 +92,7 @@ class SessionState:
         self._past_decisions: dict[str, tuple[Decision, ...]] = {}
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
-        self._written: dict[str, list[str]] = {}
+        self._written: dict[str, _Tail] = {}
 
     @property
     def is_running(self) -> bool:
@@ -270,22 +270,20 @@ class SessionState:
             self._items[event.item_id] = kind(id=event.item_id, status="in_progress")
         elif known.status in ("completed", "failed"):
             return
-        pieces = self._written.setdefault(event.item_id, [])
-        pieces.append(event.text)
-        if len(pieces) > _PIECES_KEPT and isinstance(known, CommandExecution):
-            self._with_written(known)  # cuts it
+        written = self._written.get(event.item_id)
+        if written is None:
+            is_command = isinstance(self._items[event.item_id], CommandExecution)
+            written = self._written[event.item_id] = _Tail(_LIVE_OUTPUT_CHARS if is_command else KEPT_CHARS)
+        written.add(event.text)
         self.note = None
 
     def _with_written(self, item: Item) -> Item:
-        pieces = self._written.get(item.id)
-        if not pieces:
+        written = self._written.get(item.id)
+        if written is None:
             return item
-        text = "".join(pieces)
+        text = written.text
         match item:
             case CommandExecution():
-                if len(text) > _LIVE_OUTPUT_CHARS:
-                    text = text[-_LIVE_OUTPUT_CHARS:]
-                    self._written[item.id] = [text]
                 return replace(item, status="in_progress", output=text)
             case AgentMessage() | Reasoning() | ProposedPlan():
                 return replace(item, status="in_progress", text=text)
@@ -327,6 +325,30 @@ class SessionState:
             self.usage = event.total
         elif event.last is not None:
             self.usage += event.last
+
+
+class _Tail:
+    """The end of a text that comes in pieces: never more than twice its limit is kept, whatever comes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > 2 * self._limit:
+            self._pieces = [self.text]
+            self._size = len(self._pieces[0])
+
+    @property
+    def kept(self) -> int:
+        return self._size
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)[-self._limit :]
 
 
 _WRITABLE: Final[dict[str, type[Item]]] = {

@@ -18,7 +18,7 @@ from helmsman.events import Usage
 from helmsman.tasks.aliases import make_alias
 from helmsman.tasks.database import Database, transaction
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
-from helmsman.tasks.rows import clean, clean_key, columns_of, encodable, microseconds, task_of
+from helmsman.tasks.rows import clean, columns_of, encodable, microseconds, stored_keys, task_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -83,13 +83,13 @@ class Registry:
         now = self._clock()
         values = clean({field.name: getattr(draft, field.name) for field in fields(draft)})
         values["id"] = values["id"] or new_task_id(draft.origin)
-        key = values["idempotency_key"]
+        keys = None if draft.idempotency_key is None else stored_keys(draft.idempotency_key)
 
         def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
-            if key is not None:
-                if (same := self._with_key(connection, key, now)) is not None:
+            if keys is not None:
+                if (same := self._with_key(connection, keys, now)) is not None:
                     return same, False
-                connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
+                connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
             task = Task(**values, alias=alias, created_at=now, updated_at=now)
             columns = columns_of({field.name: getattr(task, field.name) for field in fields(task)})
@@ -104,8 +104,8 @@ class Registry:
             self.compact()
         return added
 
-    def _with_key(self, connection: sqlite3.Connection, key: str, now: datetime) -> Task | None:
-        task = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (key,)))
+    def _with_key(self, connection: sqlite3.Connection, keys: tuple[str, str], now: datetime) -> Task | None:
+        task = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", keys))
         expired = task is not None and not task.is_running and task.expires_at is not None and task.expires_at <= now
         return None if expired else task
 
@@ -180,8 +180,8 @@ class Registry:
 
     def with_key(self, idempotency_key: str) -> Task | None:
         """The task that has this idempotency key, unless it has expired."""
-        key, now = clean_key(idempotency_key), self._clock()
-        return self._database.read(lambda connection: self._with_key(connection, key, now))
+        keys, now = stored_keys(idempotency_key), self._clock()
+        return self._database.read(lambda connection: self._with_key(connection, keys, now))
 
     def list(
         self,

@@ -1,7 +1,8 @@
 """How a task lies in the table, and what is done to everything before it gets there.
 
-Whatever is stored passes `clean`: secrets are redacted, texts are bounded, other data is made plain JSON. Reading is
-tolerant: a value that makes no sense counts as absent.
+Whatever is stored passes `clean`: secrets are redacted, texts are bounded, other data is made plain JSON; an idempotency
+key, which somebody else chose and is only ever compared, is stored as its digest. Reading is tolerant: a value that makes
+no sense counts as absent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from helmsman.base.processes import Process
 from helmsman.events import Usage
 from helmsman.redaction import redact, redact_value
+from helmsman.shortening import within
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ RESULT_LIMIT: Final = 1_000_000
 """Codex's own storage has the whole texts; the registry keeps what a listing and an answer need."""
 
 _SHORT_LIMIT: Final = 10_000
-_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT}
+_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT, "model": _SHORT_LIMIT}
+_JSON_LIMIT: Final = 100_000
+_DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
@@ -46,7 +50,7 @@ def _clean(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in _JSON:
-        return json.loads(json.dumps(redact_value(value), default=str, skipkeys=True))
+        return within(json.loads(json.dumps(redact_value(value), default=str, skipkeys=True)), _JSON_LIMIT)
     if name == "idempotency_key":
         return clean_key(value)
     if isinstance(value, str):
@@ -55,10 +59,13 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def clean_key(key: str) -> str:
-    """A key that would be redacted is stored as its digest: it stays as good for telling keys apart."""
-    if redact(key) == key and len(key) <= _SHORT_LIMIT:
-        return encodable(key)
-    return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+    """A key as it is stored: its digest is as good for telling keys apart, and gives nothing away."""
+    return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def stored_keys(key: str) -> tuple[str, str]:
+    """What a key may be stored as: its digest or, by Helmsman 0.1.0, itself. Nobody can name a digest instead of a key."""
+    return clean_key(key), "" if key.startswith(_DIGEST) else encodable(key)
 
 
 def _redacted(text: str, limit: int) -> str:

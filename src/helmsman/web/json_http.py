@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.mcp.contract import Input
+from helmsman.mcp.contract import Input, which_names
 from helmsman.rendering import json_line
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or "body"
-        known = ", ".join(field.alias or key for key, field in takes.model_fields.items()) or "none"
-        raise InvalidInput(f"{name}: {first['msg']}. The fields are: {known}.", parameter=name) from None
+        raise InvalidInput(f"{name}: {first['msg']}. {which_names(takes, name)}", parameter=name) from None
 
 
 def text(request: Request, name: str) -> str | None:

@@ -13,6 +13,7 @@ from helmsman.codex.rollout_end import turns_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.extras.usage_report import GroupBy
 from helmsman.rendering import json_line, task_as_dict, usage_as_dict
+from helmsman.shortening import shortened
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.unified_diff import read_diff
 from helmsman.web.json_http import NotFound, limit, number, switch, text
@@ -229,7 +230,7 @@ class Reading:
             limit=limit(request, _SESSIONS, _MAX_SESSIONS),
             cursor=text(request, "cursor"),
         )
-        return present({"tasks": [safe(task_as_dict(task)) for task in found], "nextCursor": following})
+        return present({"tasks": list(map(_listed_task, found)), "nextCursor": following})
 
     async def task(self, request: Request) -> dict[str, Any]:
         return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
@@ -271,7 +272,13 @@ class Reading:
         await self._helm.ledger.write()
         tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         found = [task for task in tasks if _mentions(task, words)][:count]
-        return {"sessions": sessions, "tasks": [safe(task_as_dict(task)) for task in found]}
+        return {"sessions": sessions, "tasks": list(map(_listed_task, found))}
+
+
+def _listed_task(task: Task) -> dict[str, Any]:
+    """A task in a list, with long texts cut: the page of the task has them."""
+    shown: dict[str, Any] = safe(shortened(task_as_dict(task), _TEXT_CHARS)[0])
+    return shown
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

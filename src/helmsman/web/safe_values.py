@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.events import CommandExecution, FileChange
 from helmsman.rendering import item_as_dict
+from helmsman.shortening import shortened, shortened_text
 from helmsman.shown_text import exact, in_sight, plain_output, shell_script, visible
 from helmsman.unified_diff import read_change
-from helmsman.web.shortening import shortened, shortened_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,9 +10,9 @@ from helmsman.base.processes import Process
 from helmsman.mcp.status import session_status
 from helmsman.question_text import describe, part_texts
 from helmsman.rendering import session_info_as_dict, usage_as_dict
+from helmsman.shortening import TEXT_CHARS, cut, shortened
 from helmsman.unified_diff import read_diff
 from helmsman.web.safe_values import safe, shown_files, shown_item
-from helmsman.web.shortening import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
     question = status.pop("pendingQuestion", None)
     more = {
         "name": state.name,
-        "prompt": state.prompt,
+        "prompt": None if state.prompt is None else cut(state.prompt, TEXT_CHARS),
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
         "queued": len(session.queue),

@@ -21,11 +21,11 @@ from helmsman.worktrees.snapshot import nul_separated, scratch, take_snapshot
 from helmsman.worktrees.writing import write_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from helmsman.git import Git
-    from helmsman.worktrees.changes import FileStat, RawChange
+    from helmsman.worktrees.changes import FileStat, RawChange, TreeDiff
     from helmsman.worktrees.records import Worktree
     from helmsman.worktrees.snapshot import Snapshot
 
@@ -34,13 +34,17 @@ _NAMED_FILES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What was brought over. `three-way`: the main tree had moved on since the worktree was made, so both were merged."""
+    """What was brought over. `three-way`: the main tree had moved on since the worktree was made, so both were merged.
+
+    `files` are those of the main tree that are different for it; `diff` is what had been changed in the worktree.
+    """
 
     files: tuple[FileStat, ...]
     how: Literal["clean", "three-way"]
+    diff: TreeDiff
 
 
-def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
+def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
     """Bring all that was changed in a worktree into the main tree. Blocks; call it in a thread.
 
     The worktree stays as it is. What is in the main tree already is not brought again, so that a call that was repeated,
@@ -49,6 +53,8 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
     Args:
         tree: The worktree.
         allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
+        check: Given the very changes that are about to be brought over, whatever happens in the worktree meanwhile. What
+            it raises refuses them.
 
     Raises:
         DirtyTree: The main tree has uncommitted changes. Untracked files do not count unless they are in the way.
@@ -60,6 +66,9 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
         raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
     with one_at_a_time(tree), scratch(tree.own_git) as own:
         snapshot = take_snapshot(own)
+        diff = compare(own, tree.base, snapshot.tree, nested=snapshot.nested)
+        if check is not None:
+            check(diff)
         assert own.index is not None
         main = replace(tree.main_git, index=own.index.with_name("main-index"), objects=own.objects)
         head, base = (main.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in ("HEAD", tree.base))
@@ -69,7 +78,8 @@ def apply(tree: Worktree, *, allow_dirty: bool = False) -> Applied:
         missing = _not_there_yet(tree, main, head, wanted, changes, allow_dirty=allow_dirty)
         if missing:
             write_changes(main, wanted, missing)
-        return Applied(files=compare(main, head, wanted).files, how="clean" if head == base else "three-way")
+        files = diff.files if head == base else compare(main, head, wanted).files
+        return Applied(files=files, how="clean" if head == base else "three-way", diff=diff)
 
 
 def _check_kinds(snapshot: Snapshot, changes: list[RawChange]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git import find_git, shown
+from helmsman.patches import diff_digest
 from helmsman.worktrees.snapshot import scratch, take_snapshot
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class TreeDiff:
     files: tuple[FileStat, ...]
     stat: str
     nested: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the patch."""
+        return diff_digest(self.patch)
 
     @property
     def text(self) -> str:

@@ -30,6 +30,7 @@ from helmsman.events import (
     Usage,
     UsageReported,
 )
+from helmsman.shortening import KEPT_CHARS, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +143,7 @@ def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStat
         status=status,
         command=text(fields.get("command")),
         exit_code=integer(fields.get("exit_code")),
-        output=text(fields.get("aggregated_output")),
+        output=cut(text(fields.get("aggregated_output")), KEPT_CHARS),
         declined=fields.get("status") == "declined",
     )
 

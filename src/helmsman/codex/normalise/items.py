@@ -33,6 +33,7 @@ from helmsman.events import (
     UserMessage,
     WebSearch,
 )
+from helmsman.shortening import KEPT_CHARS, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,7 +118,7 @@ def _proposed_plan(fields: Mapping[str, Any], item_id: str, status: ItemStatus) 
 
 
 def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    output = text(fields.get("aggregatedOutput"))
+    output = cut(text(fields.get("aggregatedOutput")), KEPT_CHARS)
     return CommandExecution(
         id=item_id,
         status=status,

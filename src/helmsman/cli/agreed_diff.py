@@ -1,0 +1,57 @@
+"""A person is shown a diff and asked; what is then applied is that diff, by its digest, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CommandT = TypeVar("CommandT", bound="Callable[..., object]")
+
+_YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask: apply what `helmsman diff` shows now.")
+_DIGEST: Final = click.option(
+    "--digest", metavar="DIGEST", help="Do not ask: apply the diff with this digest, and nothing else."
+)
+
+
+def agreed_options(command: CommandT) -> CommandT:
+    """The options of a command that applies a diff: `yes` and `digest`."""
+    return _YES(_DIGEST(command))
+
+
+def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as_json: bool) -> str:
+    """The digest of the diff that may be applied.
+
+    Raises:
+        InvalidInput: Nobody can be asked here.
+        click.Abort: The person said no.
+    """
+    from helmsman.patches import diff_digest
+
+    if digest is not None:
+        return digest
+    if not yes and patch:
+        _ask(patch, about, as_json=as_json)
+    return diff_digest(patch)
+
+
+def _ask(patch: bytes, about: str, *, as_json: bool) -> None:
+    from helmsman.cli.consoles import message_console
+    from helmsman.errors import InvalidInput
+    from helmsman.terminal.diffs import diff_lines
+
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInput(
+            "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give --digest "
+            "with the digest it shows, or --yes."
+        )
+    console = message_console()
+    for line in diff_lines(patch.decode("utf-8", "replace")):
+        console.print(line, soft_wrap=True)
+    if not click.confirm(f"{about} Apply it?", default=False, err=True):
+        click.echo("Nothing was touched.", err=True)
+        raise click.exceptions.Exit(1)

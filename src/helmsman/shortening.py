@@ -1,0 +1,146 @@
+"""Texts cut to a size: the one place that decides how much of what a model or a command wrote is handed on.
+
+A count of lines bounds nothing: one line may have 300 MB. What is cut keeps its beginning, which says what was asked, and
+its end, which says how it ended, and between them stands how much is missing and where the whole is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+LINE_CHARS: Final = 2_000
+"""One line of recent output."""
+OUTPUT_CHARS: Final = 32_000
+"""All lines of recent output, or of one command in a transcript."""
+TEXT_CHARS: Final = 100_000
+"""One text that an agent is handed: a result, a plan, a diff. About 25,000 tokens, which is what clients take at most."""
+ANSWER_CHARS: Final = 400_000
+"""All that one call gives back, as JSON."""
+KEPT_CHARS: Final = 2 * 1024 * 1024
+"""One text as a session keeps it while it is written, or one command's output: twice what Codex itself keeps of that."""
+
+MESSAGE_CHARS: Final = 10_000
+"""One sentence of ours that quotes something: an error, a note."""
+
+_LEAST_CHARS: Final = 200
+_MAX_DEPTH: Final = 12
+_MAX_ENTRIES: Final = 200
+_LEAST_ENTRIES: Final = 5
+_ALL: Final = math.inf
+
+
+def session_file(session_id: str) -> str:
+    """Where all of a session is, in words: Codex keeps every message and every output it was handed."""
+    return f"all of it is in Codex's own file of the session, sessions/…/rollout-…-{session_id}.jsonl"
+
+
+def cut(text: str, limit: int, whole: str = "") -> str:
+    """The text with at most about `limit` characters of its own. `whole` says where all of it is."""
+    return shortened_text(text, limit, whole)[0]
+
+
+def shortened_text(text: str, limit: int, whole: str = "") -> tuple[str, int]:
+    """The same, and how many characters are missing."""
+    if len(text) <= limit:
+        return text, 0
+    head, tail = limit // 3, limit - limit // 3
+    missing = len(text) - head - tail
+    mark = _mark(missing, whole)
+    if "\n" in text:
+        mark = f"\n{mark}\n"  # what was one line stays one
+    return f"{text[:head]}{mark}{text[-tail:]}", missing
+
+
+def shortened(value: Any, text_limit: int, whole: str = "") -> tuple[Any, int]:
+    """The value with each text in it cut to about `text_limit` characters, and how many characters are missing."""
+    return _Cutter(text_limit, _MAX_ENTRIES, whole).cut(value, _MAX_DEPTH)
+
+
+def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "", *, text_limit: int = TEXT_CHARS) -> Any:
+    """The value cut to at most about `limit` characters of JSON, and each text in it to `text_limit`.
+
+    What fits, and that is nearly everything, is returned as it is. Else texts are cut, the longest first; and only where
+    that is not enough, lists are.
+    """
+    shown, entries = value, _ALL
+    most = text_limit + len(_mark(2**63, whole)) + 2
+    while not _fits(shown, limit, most):
+        shown, _ = _Cutter(text_limit, entries, whole).cut(value, _MAX_DEPTH)
+        if text_limit > _LEAST_CHARS:
+            text_limit = max(_LEAST_CHARS, text_limit // 2)
+        elif entries > _LEAST_ENTRIES:
+            entries = _MAX_ENTRIES if entries is _ALL else entries // 2
+        else:
+            break
+    return shown
+
+
+def last_lines(lines: list[str], count: int, limit: int = OUTPUT_CHARS) -> list[str]:
+    """At most `count` of the last lines, each cut to `LINE_CHARS`, and of those as many as `limit` has room for."""
+    shown: list[str] = []
+    for line in reversed(lines[-count:] if count else []):
+        shown.append(cut(line, LINE_CHARS))
+        limit -= len(shown[-1]) + 1
+        if limit < 0 and len(shown) > 1:
+            shown[-1] = f"… {len(lines) - len(shown) + 1} lines"
+            break
+    return shown[::-1]
+
+
+def _mark(missing: int, whole: str) -> str:
+    return f" … {missing} characters left out{f' ({whole})' if whole else ''} … "
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """Cuts texts to `texts` characters and lists to `entries` entries, however deep they are."""
+
+    texts: int
+    entries: float
+    whole: str
+
+    def cut(self, value: Any, depth: int) -> tuple[Any, int]:
+        match value:
+            case str():
+                return shortened_text(value, self.texts, self.whole)
+            case Mapping() if depth:
+                kept, left_out = self._first(list(value.items()))
+                pairs = {
+                    shortened_text(str(key), self.texts, "")[0]: self.cut(content, depth - 1) for key, content in kept
+                }
+                missing = sum(count for _, count in pairs.values())
+                return {key: content for key, (content, _) in pairs.items()}, missing + left_out
+            case list() | tuple() if depth:
+                kept, left_out = self._first(list(value))
+                entries = [self.cut(content, depth - 1) for content in kept]
+                return [content for content, _ in entries], sum(count for _, count in entries) + left_out
+            case Mapping() | list() | tuple():
+                return "…", len(str(value))
+            case _:
+                return value, 0
+
+    def _first(self, entries: list[Any]) -> tuple[list[Any], int]:
+        if len(entries) <= self.entries:
+            return entries, 0
+        kept = int(self.entries)
+        return entries[:kept], sum(len(str(entry)) for entry in entries[kept:])
+
+
+def _fits(value: Any, limit: int, text_limit: int) -> bool:
+    return _longest(value) <= text_limit and len(json.dumps(value, ensure_ascii=False, default=str)) <= limit
+
+
+def _longest(value: Any) -> int:
+    match value:
+        case str():
+            return len(value)
+        case Mapping():
+            return max((max(_longest(key), _longest(content)) for key, content in value.items()), default=0)
+        case list() | tuple():
+            return max(map(_longest, value), default=0)
+        case _:
+            return 0
