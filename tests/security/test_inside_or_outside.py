@@ -14,6 +14,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.codex import open_questions
+from helmsman.codex.sandbox_proof import prove
+from helmsman.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
 from tests.testing.test_scripted_model_on_codex import code_mode_model
@@ -417,3 +420,46 @@ async def test_harmless_words_in_a_call_do_not_hide_that_it_stays_inside(
     session = await helm.start("go", **options(git_repo))
     assert (await asked(session)).details["sandbox"] == "inside"
     await session.interrupt()
+
+
+# --- a file that is written late -------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_is_written_down_late_is_waited_for(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = iter([None, None])
+    monkeypatch.setattr(open_questions, "prove", lambda *about: next(late, prove(*about)))
+    model.on("go", run("rm -f nothing"), say("done"))
+    session = await helm.start("go", **options(git_repo))
+    assert (await asked(session)).details["sandbox"] == "inside"
+    assert (await answered(session)).status == "done"
+
+
+async def test_a_call_that_is_never_written_down_is_asked_about_as_outside(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_questions, "prove", lambda *_: None)
+    model.on("go", run("rm -f nothing"), say("done"))
+    session = await helm.start("go", **options(git_repo))
+    assert (await asked(session)).details["sandbox"] == "outside"
+    assert (await answered(session)).status == "done"
+
+
+async def test_a_question_whose_turn_ends_before_it_is_asked_is_not_asked(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = anyio.Event()
+
+    def never(*_: object) -> None:
+        looked.set()
+
+    monkeypatch.setattr(open_questions, "prove", never)
+    monkeypatch.setattr(open_questions, "_PROOF_SECONDS", SECONDS)
+    model.on("go", run("rm -f nothing"), say("done"))
+    session = await helm.start("go", **options(git_repo))
+    with anyio.fail_after(SECONDS):
+        await looked.wait()
+    await session.interrupt()
+    assert (session.status, len(session.questions)) == ("interrupted", 0)
+    assert not any(isinstance(event, QuestionAsked) for event in session.feed.since(0).events)
