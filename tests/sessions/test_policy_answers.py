@@ -260,3 +260,9 @@ def test_every_prefix_offered_allows_the_command_it_was_offered_for(words: list[
     question = command(f"/bin/bash -lc {shlex.quote(shlex.join(words))}")
     for prefix in prefixes_for(question, Workspace()):
         assert is_allowed(question, always(question, prefix))
+
+
+@pytest.mark.parametrize("text", ["curl -u me:hunter22 https://example.org", "PGPASSWORD=hunter22 psql -c 'select 1'"])
+def test_a_command_with_a_secret_in_it_is_not_kept_on_disk(text: str) -> None:
+    assert rule_for_always(command(text), Workspace()) is None
+    assert rule_for_session(command(text), Workspace()) is not None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+
+from helmsman.cli.consent import can_ask
+from helmsman.errors import ConfirmationNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +29,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
     """The digest of the diff that may be applied.
 
     Raises:
-        InvalidInput: Nobody can be asked here.
+        ConfirmationNeeded: Nobody can be asked here.
         click.Abort: The person said no.
     """
     from helmsman.patches import diff_digest
@@ -41,11 +43,10 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
 
 def _ask(patch: bytes, about: str, *, as_json: bool) -> None:
     from helmsman.cli.consoles import message_console
-    from helmsman.errors import InvalidInput
     from helmsman.terminal.diffs import diff_lines
 
-    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInput(
+    if not can_ask(as_json=as_json):
+        raise ConfirmationNeeded(
             "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give --digest "
             "with the digest it shows, or --yes."
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.errors import AnswerInvalid
+from helmsman.redaction import redact
 from helmsman.sessions.command_words import sensible_prefix
 from helmsman.sessions.policy import Rule, cd_target, changed_paths, place_of, sandbox_of
 from helmsman.sessions.rules_file import read_rules, rule_as_toml
@@ -58,6 +59,8 @@ def rule_for_always(question: Question, workspace: Workspace) -> Rule | None:
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - does not raise where there is none
     if rule.directory in (Path(rule.directory.anchor), Path(home)):
         return None  # what is allowed for good belongs to a project
+    if redact(rule.text) != rule.text:
+        return None  # it would keep a secret on disk
     return replace(rule, origin="approved always")
 
 
