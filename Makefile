@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference constraints clean
+.PHONY: help setup clients fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference architecture constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ images: $(VENV)/.dev ## Make the pictures of the documentation again
 
 reference: $(VENV)/.dev ## Write docs/reference.md from the code
 	$(BIN)/python scripts/make_reference.py
+
+architecture: $(VENV)/.dev ## Draw the rooms of the code into docs/architecture.md
+	$(BIN)/python -m tests.architecture
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt

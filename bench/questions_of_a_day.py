@@ -29,8 +29,8 @@ from helmsman.testing.home import HomeTemplates
 from helmsman.testing.repository import make_repository
 
 if TYPE_CHECKING:
-    from helmsman.engine import ApprovalPolicy
-    from helmsman.questions import Question
+    from helmsman.model.options import ApprovalPolicy
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
 
 STAND_INS = ("npm", "npx", "node", "pip", "pytest", "ruff", "mypy", "python", "tsc", "eslint", "curl", "gh")

@@ -18,8 +18,8 @@ from tests.clients.server_process import Serving
 
 from bench.figures import Row, Sample
 from bench.place import MEMORY, NothingToMeasure
-from helmsman.codex.detached import stop_engine
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import ScriptedModel, always, say
 from helmsman.testing.binaries import codex_version, installed_codex
 from helmsman.testing.home import HomeTemplates

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Row
-from helmsman.codex.spending_index import SpendingIndex
-from helmsman.extras.spending import all_spendings
-from helmsman.extras.usage_report import report
-from helmsman.prices import Prices
+from helmsman.agents.codex.storage.spending_index import SpendingIndex
+from helmsman.capabilities.spending import all_spendings
+from helmsman.capabilities.usage_report import report
+from helmsman.tasks.prices import Prices
 
 SESSIONS = 10_000
 TURNS = 3

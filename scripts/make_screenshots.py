@@ -23,8 +23,8 @@ import anyio
 from tests.browser.chromium import find_chromium, running_chromium
 
 from helmsman import Helmsman, load_settings
-from helmsman.concurrency import background_tasks
-from helmsman.mcp.http import MCP_PATH, HttpOptions, serve_http
+from helmsman.base.concurrency import background_tasks
+from helmsman.httpd.server import MCP_PATH, HttpOptions, serve_http
 from helmsman.testing import (
     Gate,
     HomeTemplates,

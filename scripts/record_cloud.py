@@ -1,4 +1,4 @@
-"""Records what the `codex cloud` of real Codex binaries prints, for the tests of `helmsman.codex.cloud_output`.
+"""Records what the `codex cloud` of real Codex binaries prints, for the tests of `helmsman.agents.codex.cloud.output`.
 
     python scripts/record_cloud.py      record on every Codex there is (scripts/fetch_codex.py)
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 
-from helmsman.codex.features import Version
+from helmsman.agents.codex.features import Version
 from helmsman.testing import CodexHome, ScriptedCloud, codex_versions
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "cloud"

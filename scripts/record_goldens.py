@@ -1,4 +1,4 @@
-"""Records what real Codex binaries say, for the tests of `helmsman.codex.normalise`.
+"""Records what real Codex binaries say, for the tests of `helmsman.agents.codex.normalise`.
 
     python scripts/record_goldens.py                    record every story on every binary there is
     python scripts/record_goldens.py -v 0.166.0 -s patch      … only these
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.codex.framing import LineFramer
-from helmsman.codex.process import open_child
-from helmsman.concurrency import background_tasks
-from helmsman.events import Event, Item
+from helmsman.agents.codex.wire.framing import LineFramer
+from helmsman.agents.codex.wire.process import open_child
+from helmsman.base.concurrency import background_tasks
+from helmsman.model.events import Event, Item
 from helmsman.testing import (
     CodexHome,
     Gate,
@@ -55,7 +55,7 @@ from helmsman.testing import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from helmsman.codex.process import Child
+    from helmsman.agents.codex.wire.process import Child
     from helmsman.testing.playbook import ScriptStep
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
@@ -334,7 +334,7 @@ def events_path(recording: Path) -> Path:
 
 def normalised(recording: Path) -> list[Event]:
     """The events of a recording, as the code under test sees them now."""
-    from helmsman.codex.normalise import from_app_server, from_exec
+    from helmsman.agents.codex.normalise import from_app_server, from_exec
 
     messages = [json.loads(line) for line in recording.read_text(encoding="utf-8").splitlines()]
     if recording.name.startswith("exec-"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.detached.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from helmsman import Helmsman, HelmsmanError, load_settings, run_step
 
 if TYPE_CHECKING:
     from helmsman import Session
-    from helmsman.events import Event
+    from helmsman.model.events import Event
 
 
 async def main(prompt: str, cwd: Path, as_step: bool) -> None:

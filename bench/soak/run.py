@@ -21,10 +21,10 @@ from bench.soak.servers import Server
 from bench.soak.stories import teach
 from bench.soak.verdict import Verdict, judge
 from bench.soak.works import Books
+from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants
-from helmsman.codex.detached import stop_engine
-from helmsman.codex.engine_records import read_records
-from helmsman.concurrency import background_tasks
 from helmsman.testing import ScriptedModel, codex_version, installed_codex, leaks, make_repository
 from helmsman.testing.home import HomeTemplates
 

@@ -16,8 +16,8 @@ import anyio.to_thread
 
 from bench.soak.servers import ToolError
 from bench.soak.stories import answer, marker_file
-from helmsman.codex.rollout_end import turns_of
-from helmsman.codex.rollout_head import read_head
+from helmsman.agents.codex.storage.rollout_end import turns_of
+from helmsman.agents.codex.storage.rollout_head import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bench.soak.servers import Connection, Server
     from bench.soak.works import Books, Work
-    from helmsman.codex.rollout_end import RolloutTurn
+    from helmsman.agents.codex.storage.rollout_end import RolloutTurn
 
 ENDED: Final = {"done", "error", "interrupted"}
 _AT_ONCE: Final = 6

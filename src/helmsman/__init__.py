@@ -8,7 +8,7 @@
 
     answer = await run_step("Review this diff", cwd=repo, output_schema=schema, on_question=ask)
 
-Events and items are in `helmsman.events`, errors in `helmsman.errors`, the test kit in `helmsman.testing`.
+Events and items are in `helmsman.model.events`, errors in `helmsman.errors`, the test kit in `helmsman.testing`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from helmsman._version import __version__
 
 if TYPE_CHECKING:
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
-    from helmsman.questions import Prompt, Question
+    from helmsman.model.questions import Prompt, Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings, load_settings

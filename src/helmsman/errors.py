@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from helmsman.redaction import redact, redact_value
+from helmsman.base.redaction import redact, redact_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import platformdirs
 
+from helmsman.base.repositories import repository_root
+from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
-from helmsman.repositories import repository_root
-from helmsman.unknown_names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
 OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "rules", "trusted_projects"})
-"""Keys of `helmsman.toml` that others read (`helmsman.sessions.rules_file`, …); whoever reads a new one adds it here."""
+"""Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
 _APP: Final = "helmsman"

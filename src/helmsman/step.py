@@ -26,19 +26,20 @@ from helmsman.errors import (
     StepOutputInvalid,
     StepTimedOut,
 )
-from helmsman.inputs import takes_start_options
-from helmsman.questions import DENY, STOP
+from helmsman.model.inputs import takes_start_options
+from helmsman.model.options import TurnLimits
+from helmsman.model.questions import DENY, STOP
 from helmsman.service import Helmsman
-from helmsman.sessions.watchdog import TurnLimits, shows_life
+from helmsman.sessions.watchdog import shows_life
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from helmsman.engine import TurnKind
-    from helmsman.events import Event, Usage
-    from helmsman.inputs import PathLike, StartOptions
-    from helmsman.questions import Question
+    from helmsman.model.events import Event, Usage
+    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.model.options import TurnKind
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
 

@@ -22,7 +22,7 @@ import anyio
 import anyio.lowlevel
 from websockets.asyncio.client import connect
 
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

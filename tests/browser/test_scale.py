@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.events import CommandExecution, ItemEnded
+from helmsman.model.events import CommandExecution, ItemEnded
 from helmsman.testing import say
 from tests.browser.chromium import SECONDS
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Cli
 
-HEAVY = ("rich", "starlette", "uvicorn", "websockets", "jsonschema", "helmsman.service", "helmsman.codex")
+HEAVY = ("rich", "starlette", "uvicorn", "websockets", "jsonschema", "helmsman.service", "helmsman.agents.codex")
 
 
 @pytest.mark.anyio

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.codex.binary import find_codex
-from helmsman.codex.features import Version
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.features import Version
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, git

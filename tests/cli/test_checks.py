@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.cli import codex_checks, place_checks
-from helmsman.codex.binary import CodexBinary
-from helmsman.codex.features import Version
-from helmsman.codex.mcp_servers import read_mcp_servers
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import load_settings
 from helmsman.tasks.model import TaskDraft

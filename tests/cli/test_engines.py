@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.codex.binary import find_codex
-from helmsman.codex.detached import can_detach, open_detached
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.detached.engines import can_detach, open_detached
+from helmsman.agents.codex.detached.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.codex.engine_records import EngineRecord
+    from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.testing import CodexHome
     from tests.cli.conftest import Cli, LeaveBehind
 

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from helmsman.cli.status_line import StatusLine, duration
-from helmsman.engine import SessionOptions
-from helmsman.events import (
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     FileChange,
@@ -22,6 +21,7 @@ from helmsman.events import (
     TurnRequested,
     WebSearch,
 )
+from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from helmsman.cli.transcript import DIFF_LINES, OUTPUT_LINES, Transcript
-from helmsman.codex.normalise import from_app_server, from_exec
-from helmsman.events import (
+from helmsman.agents.codex.normalise import from_app_server, from_exec
+from helmsman.cli.transcript import DIFF_LINES, OUTPUT_LINES, TranscriptPrinter
+from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
     CommandExecution,
@@ -41,7 +41,7 @@ from helmsman.events import (
     TurnRequested,
     UserMessage,
 )
-from helmsman.questions import Prompt, Question
+from helmsman.model.questions import Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def _console(width: int = 80) -> Console:
     return Console(width=width, file=io.StringIO(), highlight=False, markup=False, emoji=False)
 
 
-def _shown(transcript: Transcript, *events: Event) -> str:
+def _shown(transcript: TranscriptPrinter, *events: Event) -> str:
     return "\n".join(line.plain for event in events for line in transcript.lines(event))
 
 
@@ -76,7 +76,7 @@ def _ended(*items: Item) -> list[Event]:
 
 
 def _text(item: Item, width: int = 80) -> str:
-    return _shown(Transcript(_console(width)), *_ended(item)).strip("\n")
+    return _shown(TranscriptPrinter(_console(width)), *_ended(item)).strip("\n")
 
 
 def _delta(text: str, item_id: str = "m") -> ItemDelta:
@@ -85,7 +85,7 @@ def _delta(text: str, item_id: str = "m") -> ItemDelta:
 
 def _story(version: str, name: str, width: int = 80) -> str:
     (recording,) = [path for path in RECORDINGS if (path.parent.name, path.stem) == (version, name)]
-    transcript = Transcript(_console(width))
+    transcript = TranscriptPrinter(_console(width))
     transcript.directory = "/repo"
     return _shown(transcript, *_recorded(recording)).strip("\n")
 
@@ -97,7 +97,7 @@ def _story(version: str, name: str, width: int = 80) -> str:
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_recorded_story_fits_its_width_and_ends_with_what_was_said(recording: Path, width: int) -> None:
     console = _console(width)
-    transcript = Transcript(console)
+    transcript = TranscriptPrinter(console)
     events = _recorded(recording)
     lines = [line for event in events for line in transcript.lines(event)]
     assert all(line.cell_len <= width for line in lines)
@@ -155,7 +155,7 @@ def test_a_retry_is_told() -> None:
 
 
 def test_a_message_is_given_out_line_by_line_as_it_is_written() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     assert _shown(transcript, _delta("First li")) == ""
     assert [line.plain for line in transcript.unfinished] == ["• First li"]
     assert _shown(transcript, _delta("ne.\n\nSecond ")) == "\n• First line."
@@ -170,19 +170,19 @@ def test_a_message_that_was_not_streamed_is_given_out_at_its_end() -> None:
 
 
 def test_a_message_that_ends_differently_than_it_was_written_is_not_told_twice() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     shown = _shown(transcript, _delta("Hello\nWor"), *_ended(AgentMessage(id="m", text="Goodbye")))
     assert shown == "\n• Hello"
 
 
 def test_two_messages_written_at_once_do_not_mix() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     shown = _shown(transcript, _delta("a\n", "1"), _delta("b\n", "2"), _delta("c\n", "1"))
     assert shown == "\n• a\n\n• b\n  c"
 
 
 def test_held_messages_come_before_what_follows_and_the_result_apart() -> None:
-    transcript = Transcript(_console(), hold_messages=True)
+    transcript = TranscriptPrinter(_console(), hold_messages=True)
     messages = _ended(AgentMessage(id="1", text="I look."), AgentMessage(id="2", text="I run."))
     assert _shown(transcript, _delta("I look.\n"), *messages) == "\n• I look."
     shown = _shown(transcript, *_ended(CommandExecution(id="c", command="ls", exit_code=0)))
@@ -192,7 +192,7 @@ def test_held_messages_come_before_what_follows_and_the_result_apart() -> None:
 
 
 def test_the_result_is_not_told_before_a_command_that_outlives_the_turn() -> None:
-    transcript = Transcript(_console(), hold_messages=True)
+    transcript = TranscriptPrinter(_console(), hold_messages=True)
     command = CommandExecution(id="c", command="serve", status="in_progress")
     events = [ItemStarted(session_id="s", item=command), *_ended(AgentMessage(id="m", text="Done."))]
     assert "Done." not in _shown(transcript, *events, TurnEnded(session_id="s", outcome="completed"))
@@ -200,7 +200,7 @@ def test_the_result_is_not_told_before_a_command_that_outlives_the_turn() -> Non
 
 
 def test_a_held_message_that_is_not_the_result_is_not_lost() -> None:
-    transcript = Transcript(_console(), hold_messages=True)
+    transcript = TranscriptPrinter(_console(), hold_messages=True)
     transcript.lines(*_ended(AgentMessage(id="1", text="Half done.")))
     assert [line.plain for line in transcript.rest(None)] == ["", "• Half done."]
 
@@ -215,7 +215,7 @@ def test_hostile_text_is_written_out_everywhere() -> None:
         ErrorItem(id="6", message="s\x1bt"),
         ImageView(id="7", path="u\x1bv"),
     ]
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     shown = _shown(transcript, *_ended(*items), Notice(session_id="s", kind="warning", message="w\x1bx"))
     assert "\x1b" not in shown
     assert "\r" not in shown
@@ -282,21 +282,21 @@ def test_each_kind_of_item_has_its_lines(item: Item, text: str) -> None:
 
 
 def test_in_a_log_a_command_is_shown_when_it_begins_and_completed_below() -> None:
-    transcript = Transcript(_console(), announce=True)
+    transcript = TranscriptPrinter(_console(), announce=True)
     command = CommandExecution(id="c", command="make", status="in_progress")
     assert _shown(transcript, ItemStarted(session_id="s", item=command)) == "\n$ make"
     assert _shown(transcript, *_ended(replace(command, status="completed", exit_code=0))) == "  ✓ exit 0"
 
 
 def test_in_a_log_a_command_that_ends_later_is_named_again() -> None:
-    transcript = Transcript(_console(), announce=True)
+    transcript = TranscriptPrinter(_console(), announce=True)
     command = CommandExecution(id="c", command="make", status="in_progress")
     _shown(transcript, ItemStarted(session_id="s", item=command), *_ended(AgentMessage(id="m", text="Meanwhile.")))
     assert _shown(transcript, *_ended(replace(command, status="completed", exit_code=0))) == "\n$ make\n  ✓ exit 0"
 
 
 def test_commands_cut_off_by_an_interrupt_are_told() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     command = CommandExecution(id="c", command="sleep 300", status="in_progress")
     shown = _shown(
         transcript, ItemStarted(session_id="s", item=command), TurnEnded(session_id="s", outcome="interrupted")
@@ -305,7 +305,7 @@ def test_commands_cut_off_by_an_interrupt_are_told() -> None:
 
 
 def test_a_command_that_outlives_its_turn_is_told() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     command = CommandExecution(id="c", command="serve", status="in_progress")
     shown = _shown(
         transcript, ItemStarted(session_id="s", item=command), TurnEnded(session_id="s", outcome="completed")
@@ -317,7 +317,7 @@ def test_a_command_that_outlives_its_turn_is_told() -> None:
 
 
 def test_a_turn_begins_with_the_prompt_and_what_is_in_force() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     transcript.directory = "/repo"
     applied = SettingsApplied(session_id="s", model="gpt-5.5", sandbox="read-only", approval_policy="on-request")
     shown = _shown(transcript, TurnRequested(session_id="s", text="Do it\nwell"), applied, applied)
@@ -325,14 +325,14 @@ def test_a_turn_begins_with_the_prompt_and_what_is_in_force() -> None:
 
 
 def test_the_prompt_is_not_repeated_but_a_steering_message_is_shown() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     events = [TurnRequested(session_id="s", text="Do it"), *_ended(UserMessage(id="1", text="Do it"))]
     assert _shown(transcript, *events) == "\n› Do it"
     assert _shown(transcript, *_ended(UserMessage(id="2", text="Hurry"))) == "\n› Hurry"
 
 
 def test_a_failure_is_told_when_the_turn_is_tried_again() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     failed = TurnEnded(session_id="s", outcome="failed", failure=Failure(code="x", message="No network."))
     assert _shown(transcript, failed) == ""
     again = _shown(transcript, TurnRequested(session_id="s", text="Continue"))
@@ -370,7 +370,7 @@ def _closed(answer: str | None, by: str, door: str | None = None) -> Sequence[Ev
     ],
 )
 def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | None, by: str, line: str) -> None:
-    transcript = Transcript(_console(), answered_by="--auto")
+    transcript = TranscriptPrinter(_console(), answered_by="--auto")
     shown = _shown(transcript, *_closed(answer, by))
     assert (
         shown == f"\n? Codex asks to run a command outside the sandbox\n  Command: git push\n  Directory: /repo\n{line}"
@@ -378,16 +378,16 @@ def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | Non
 
 
 def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
-    assert _shown(Transcript(_console(), asked_here=True), *_closed("approve", "person", "terminal")) == ""
-    assert _shown(Transcript(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
+    assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "person", "terminal")) == ""
+    assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
 
 
 def test_what_a_rule_answered_before_it_was_asked_is_told() -> None:
-    shown = _shown(Transcript(_console(), asked_here=True), *_closed("approve", "rule: git push"))
+    shown = _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "rule: git push"))
     assert shown.endswith("Command: git push\n  Directory: /repo\n  → approved by rule: git push")
 
 
 def test_what_comes_of_a_question_follows_below_it() -> None:
-    transcript = Transcript(_console())
+    transcript = TranscriptPrinter(_console())
     _shown(transcript, *_closed("approve", "handler"))
     assert _shown(transcript, *_ended(CommandExecution(id="c", command="git push", exit_code=0))) == "  ✓ exit 0"

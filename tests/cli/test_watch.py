@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import Gate, response_failed, say
 from tests.cli.conftest import ON_ITS_TERMINAL
 

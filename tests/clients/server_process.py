@@ -18,7 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

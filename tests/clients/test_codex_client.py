@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.testing import HomeTemplates, ModelRequest, ScriptedModel
     from helmsman.testing.script import Part

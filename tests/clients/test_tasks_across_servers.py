@@ -14,8 +14,8 @@ import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters
 
-from helmsman.codex.rollouts import RolloutIndex
-from helmsman.engines import past_turn
+from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.registry import past_turn
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.clients.server_process import Serving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.clients.entries import Helmsman, OldServer, recognise, with_tools, words_of
+from helmsman.clients.entries import OldServer, OwnEntry, recognise, with_tools, words_of
 
 
 def entry(*words: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_options_given_to_codex_are_seen(words: tuple[str, ...], options: tuple[
     ],
 )
 def test_our_own_entries_are_recognised(words: tuple[str, ...], launch: int, options: tuple[str, ...]) -> None:
-    assert recognise(entry(*words)) == Helmsman(words[:launch], options)
+    assert recognise(entry(*words)) == OwnEntry(words[:launch], options)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_everything_else_is_left_alone(content: object) -> None:
 
 
 def test_toolsets_are_read_and_replaced_among_other_options() -> None:
-    assert Helmsman((), ("--engine", "exec", "--tools=a,b")).tools == "a,b"
-    assert Helmsman((), ("--tools", "x")).tools == "x"
-    assert Helmsman((), ("--tools",)).tools is None
+    assert OwnEntry((), ("--engine", "exec", "--tools=a,b")).tools == "a,b"
+    assert OwnEntry((), ("--tools", "x")).tools == "x"
+    assert OwnEntry((), ("--tools",)).tools is None
     assert with_tools(("--tools", "a", "--engine", "exec"), "b") == ("--engine", "exec", "--tools", "b")
     assert with_tools(("--tools=a",), "b") == ("--tools", "b")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.clients.entries import Helmsman, recognise
+from helmsman.clients.entries import OwnEntry, recognise
 from helmsman.clients.launch import Running, launch_words
 
 
@@ -77,5 +77,5 @@ def test_a_shared_file_gets_no_path_of_this_machine(running: Running) -> None:
 def test_what_is_written_is_recognised_as_ours(shared: bool) -> None:
     words = launch_words(Running.now(), shared=shared)
     kind = recognise({"command": words[0], "args": [*words[1:], "serve"]})
-    assert kind == Helmsman(words, ())
+    assert kind == OwnEntry(words, ())
     assert shared or words[0].startswith((str(Path(sys.prefix)), str(Path(sys.executable).parent)))

@@ -9,11 +9,11 @@ from helmsman.clients.overview import look_at_clients
 from tests.clients_config.conftest import LAUNCH
 
 if TYPE_CHECKING:
-    from helmsman.clients.overview import Finding
+    from helmsman.clients.overview import ClientFinding
     from tests.clients_config.conftest import Person
 
 
-def look(person: Person, *, missing: str = "") -> dict[str, Finding]:
+def look(person: Person, *, missing: str = "") -> dict[str, ClientFinding]:
     found = look_at_clients(person.around, {LAUNCH}, which=lambda name: None if name == missing else name)
     return {finding.client.key: finding for finding in found}
 

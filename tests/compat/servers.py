@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

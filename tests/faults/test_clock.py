@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from helmsman import ledger, task_truth
+from helmsman.agents.codex.detached.keeper import Idleness, Log
+from helmsman.approvals import audit
 from helmsman.base.processes import Process
-from helmsman.codex.engine_keeper import Idleness, Log
-from helmsman.sessions import audit, session
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.model.options import TurnLimits
+from helmsman.sessions import session
+from helmsman.tasks import ledger
 from helmsman.tasks import registry as registry_module
+from helmsman.tasks import truth as task_truth
 from helmsman.tasks.model import Task, TaskDraft, new_task_id
 from helmsman.tasks.reconcile import GRACE, Truth, TurnTruth, reconcile
 from helmsman.tasks.registry import REGISTRY_NAME, Registry

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex import app_server, app_server_engine, detached, transports
-from helmsman.codex.jsonrpc import Peer
+from helmsman.agents.codex.detached import engines as detached
+from helmsman.agents.codex.engine import app_server_engine
+from helmsman.agents.codex.wire import app_server, transports
+from helmsman.agents.codex.wire.jsonrpc import Peer
 from helmsman.errors import EngineError, EngineLost, HelmsmanError
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman, local_tasks
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.capabilities import local_tasks
+from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
 
 if TYPE_CHECKING:
+    from helmsman import Helmsman
     from helmsman.tasks.model import Task
 
 pytestmark = [pytest.mark.anyio, bound]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.model.options import TurnLimits
 from helmsman.testing import cut, fail, hang, response_failed, say
 from tests.faults.scene import SECONDS, Scene, bound
 

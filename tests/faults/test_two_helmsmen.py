@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex.features import Version
+from helmsman.agents.codex.features import Version
 from helmsman.errors import HelmsmanError, SessionLocked
 from helmsman.testing import hang, say
 from tests.faults.scene import SECONDS, Scene, bound

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex import app_server_engine
-from helmsman.codex.framing import MAX_LINE_BYTES
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.agents.codex.engine import app_server_engine
+from helmsman.agents.codex.wire.framing import MAX_LINE_BYTES
+from helmsman.model.options import TurnLimits
 from helmsman.testing.fake_app_server import (
     TURN,
     FakeAppServer,
@@ -136,7 +136,7 @@ async def test_a_turn_that_cannot_be_stopped_holds_nobody_up(stage: Stage, monke
 
 async def test_a_codex_that_stops_reading_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.3)
-    monkeypatch.setattr("helmsman.codex.app_server.ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr("helmsman.agents.codex.wire.app_server.ANSWER_TIMEOUT", 0.5)
     async with stage.helmsman(turn_start=(*BEGUN, stop_reading())) as helm:
         session = await stage.ended(helm, TurnLimits(first_event=0.3))
         assert session.error is not None

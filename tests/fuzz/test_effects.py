@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
-from helmsman.questions import Prompt, Question
-from helmsman.sessions import loose_matching, option_effects, policy, shell_words
-from helmsman.sessions.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals import loose_matching, option_effects, policy, shell_words
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.model.questions import Prompt, Question
 from tests.fuzz.effect_commands import ALLOWED, DENIED, Denied, denied_commands, twisted_commands
 from tests.fuzz.effects_laboratory import PROGRAMS, EffectsLaboratory
 from tests.fuzz.effort import FACTOR, fuzzed
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from helmsman.sessions.option_effects import Answer
-    from helmsman.sessions.shell_words import SimpleCommand
+    from helmsman.approvals.option_effects import Answer
+    from helmsman.approvals.shell_words import SimpleCommand
 
 _Example = TypeVar("_Example")
 

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex.app_server_engine import AppServerEngine
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.base.redaction import redact
 from helmsman.errors import EngineLost, SessionIdle
-from helmsman.redaction import redact
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.model.options import TurnLimits
 from helmsman.testing import always, hang, run, say
 
 if TYPE_CHECKING:

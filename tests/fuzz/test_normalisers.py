@@ -1,6 +1,6 @@
 """Both normalisers on recorded transcripts that were damaged: total, pure, and in order.
 
-`tests/codex/test_normalise_properties.py` throws single odd values at them. Here whole streams are cut, repeated and mixed,
+`test_normalise_properties.py` throws single odd values at them. Here whole streams are cut, repeated and mixed,
 and what comes out is folded into a session, as in real life.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.codex.normalise import from_app_server, from_exec
-from helmsman.events import AgentMessage, Event, ItemDelta, ItemEnded
+from helmsman.agents.codex.normalise import from_app_server, from_exec
+from helmsman.model.events import AgentMessage, Event, ItemDelta, ItemEnded
 from helmsman.sessions.state import SessionState
 from tests.fuzz.effort import fuzzed
 

@@ -8,7 +8,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.redaction import redact, redact_value
+from helmsman.base.redaction import redact, redact_value
 from tests.fuzz.effort import fuzzed
 
 NAMES = [

@@ -1,7 +1,7 @@
 """An allow rule against real shells: whatever it lets through runs that command and nothing else, and writes no file.
 
 Commands that a rule allows are changed at random, character by character; those that are still allowed are given to the
-shell they are meant for. `tests/sessions/test_shell_words.py` does the same with the pieces of the shell language.
+shell they are meant for. `tests/approvals/test_shell_words.py` does the same with the pieces of the shell language.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.questions import Prompt, Question
-from helmsman.sessions.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.model.questions import Prompt, Question
 from tests.fuzz.effort import fuzzed
 from tests.fuzz.shell_laboratory import ShellLaboratory
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.codex.binary import find_codex
-from helmsman.codex.detached import open_detached
-from helmsman.engine import SessionOptions, TurnInput
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.detached.engines import open_detached
+from helmsman.model.options import SessionOptions, TurnInput
 
 if TYPE_CHECKING:
-    from helmsman.events import Event
+    from helmsman.model.events import Event
 
 
 def say(**message: Any) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 import anyio
 
-import helmsman.codex.app_server_engine
-import helmsman.codex.detached
+import helmsman.agents.codex.detached.engines
+import helmsman.agents.codex.engine.app_server_engine
 from helmsman import Helmsman, load_settings
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.codex.app_server_engine import AppServerEngine, open_app_server
-from helmsman.codex.binary import find_codex
-from helmsman.engine import SessionOptions, TurnInput
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.errors import (
     EngineLost,
     EngineRefused,
@@ -23,8 +22,9 @@ from helmsman.errors import (
     SessionIdle,
     SessionNotFound,
 )
-from helmsman.events import EngineGone, Event, QuestionAsked, QuestionClosed, TurnEnded
-from helmsman.questions import Choice, Question
+from helmsman.model.events import EngineGone, Event, QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice, Question
 from helmsman.sessions.state import SessionState
 from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from helmsman.engine import Opened
+    from helmsman.agents.protocol import Opened
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.script import Step
 

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.answered_by import PERSON_IN_DASHBOARD
-from helmsman.events import Decision, QuestionClosed
-from helmsman.mcp.status import session_status
-from helmsman.mcp.transcript import transcript
+from helmsman.model.answered_by import PERSON_IN_DASHBOARD
+from helmsman.model.events import Decision, QuestionClosed
+from helmsman.shapes.session_status import session_status
+from helmsman.shapes.transcript import transcript
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:

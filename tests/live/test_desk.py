@@ -10,14 +10,14 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import AnswerInvalid
-from helmsman.events import QuestionAsked, QuestionClosed
+from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.settings import load_settings
 from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel

@@ -18,15 +18,16 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.codex import app_server, detached, transports
-from helmsman.codex.binary import find_codex
-from helmsman.codex.detached import can_detach, open_detached, open_recorded, stop_engine
-from helmsman.codex.engine_records import read_record, read_records
-from helmsman.engine import SessionOptions, TurnInput
-from helmsman.engines import open_engine
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.detached import engines as detached
+from helmsman.agents.codex.detached.engines import can_detach, open_detached, open_recorded, stop_engine
+from helmsman.agents.codex.detached.records import read_record, read_records
+from helmsman.agents.codex.wire import app_server, transports
+from helmsman.agents.registry import open_engine
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
-from helmsman.events import CommandExecution, EngineGone, QuestionClosed
-from helmsman.questions import Choice
+from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice
 from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
 from tests.live.test_app_server_engine import Follower
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from helmsman.codex.app_server_engine import AppServerEngine
-    from helmsman.codex.binary import CodexBinary
-    from helmsman.codex.engine_records import EngineRecord
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 

@@ -11,9 +11,9 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.base.processes import Process
-from helmsman.engine import SessionOptions, TurnInput
 from helmsman.errors import SessionBusy, TaskNotOurs
-from helmsman.ledger import draft_task
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 

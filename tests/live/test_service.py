@@ -23,15 +23,15 @@ from helmsman.errors import (
     SessionNotFound,
     TooManySessions,
 )
-from helmsman.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
-from helmsman.inputs import turn_input
+from helmsman.model.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
+from helmsman.model.inputs import turn_input
 from helmsman.sessions.session import QueuedTurn
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.codex import spare_thread
-from helmsman.codex.app_server_engine import AppServerEngine
+from helmsman.agents.codex.engine import spare_thread
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.testing import hang, run, say
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Helmsman
-    from helmsman.engine import SandboxMode
+    from helmsman.model.options import SandboxMode
     from helmsman.sessions.session import Session
     from helmsman.testing import CodexHome, ScriptedModel
 

@@ -13,7 +13,7 @@ import pytest
 import helmsman
 from helmsman import Helmsman, run_step
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
-from helmsman.events import Event, ItemDelta
+from helmsman.model.events import Event, ItemDelta
 from helmsman.step import CONTINUE
 from helmsman.testing import always, fail, hang, run, say
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel

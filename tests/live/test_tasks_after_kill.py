@@ -21,11 +21,11 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
-from helmsman.codex.engine_activity import look
-from helmsman.codex.engine_records import read_records
-from helmsman.codex.rollout_end import turns_of
-from helmsman.codex.rollouts import RolloutIndex
-from helmsman.concurrency import background_tasks
+from helmsman.agents.codex.detached.activity import look
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.storage.rollout_end import turns_of
+from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.base.concurrency import background_tasks
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import leaks, run, say
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
-    from helmsman.codex.rollout_end import RolloutTurn
+    from helmsman.agents.codex.storage.rollout_end import RolloutTurn
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ModelRequest, ScriptedModel

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex.app_server_engine import AppServerEngine, open_app_server
-from helmsman.codex.binary import find_codex
-from helmsman.codex.process import open_child
-from helmsman.codex.transports import open_remote, open_unix
-from helmsman.concurrency import background_tasks
-from helmsman.engine import SessionOptions, TurnInput
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.wire.process import open_child
+from helmsman.agents.codex.wire.transports import open_remote, open_unix
+from helmsman.base.concurrency import background_tasks
 from helmsman.errors import EngineLost, InvalidSetting
-from helmsman.events import Event, QuestionAsked, TurnEnded
-from helmsman.questions import Choice
+from helmsman.model.events import Event, QuestionAsked, TurnEnded
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.codex.jsonrpc import Transport
+    from helmsman.agents.codex.wire.jsonrpc import Transport
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say
 
 if TYPE_CHECKING:

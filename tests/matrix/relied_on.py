@@ -1,6 +1,6 @@
 """Every method and field of `codex app-server` that Helmsman relies on.
 
-What is sent and read in `helmsman.codex` is written down here once more, on purpose: the drift check compares this list
+What is sent and read in `agents/codex` is written down here once more, on purpose: the drift check compares this list
 with the schema that each Codex generates of itself, and so notices when a new version renames or drops something.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helmsman.codex.features import Feature, Version
+from helmsman.agents.codex.features import Feature, Version
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.codex.features import Feature, Version
+from helmsman.agents.codex.features import Feature, Version
 from helmsman.testing import CodexHome
 from tests.matrix import relied_on
 

@@ -8,7 +8,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import HelmsmanError
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.testing import add, patch, run, say, spawn_agent, usage, wait_agents
 from helmsman.testing.wire import DEFAULT_USAGE
 

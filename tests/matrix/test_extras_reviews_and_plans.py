@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.engine import Finding, ReviewTarget
+from helmsman.agents.protocol import Finding
+from helmsman.model.options import ReviewTarget
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
 

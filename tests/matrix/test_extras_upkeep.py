@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex.features import Feature
+from helmsman.agents.codex.features import Feature
 from helmsman.errors import CodexUnsupported, RateLimitLow
-from helmsman.events import ContextCompaction, UserMessage
+from helmsman.model.events import ContextCompaction, UserMessage
 from helmsman.testing import always, hang, rate_limit, say
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.codex.app_server_engine import open_app_server
-from helmsman.codex.binary import find_codex
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.engine.app_server_engine import open_app_server
 from helmsman.errors import EngineRefused
-from helmsman.events import Event, QuestionAsked
-from helmsman.questions import Choice
+from helmsman.model.events import Event, QuestionAsked
+from helmsman.model.questions import Choice
 from helmsman.testing import add, patch, run, say
 
 if TYPE_CHECKING:

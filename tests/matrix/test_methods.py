@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex.app_server import ThreadSettings
-from helmsman.codex.app_server_engine import AppServerEngine, open_app_server
-from helmsman.codex.binary import find_codex
-from helmsman.codex.features import Feature
-from helmsman.engine import SessionOptions, TurnInput
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.features import Feature
+from helmsman.agents.codex.wire.app_server import ThreadSettings
 from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, InvalidInput, SessionNotFound
-from helmsman.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
+from helmsman.model.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import always, say
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, run_step
-from helmsman.codex.features import Feature, Version
+from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import CodexUnsupported, HelmsmanError
-from helmsman.events import CommandExecution
+from helmsman.model.events import CommandExecution
 from helmsman.testing import add, hang, patch, run, say
 
 if TYPE_CHECKING:

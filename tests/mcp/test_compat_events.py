@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from helmsman.events import (
+from helmsman.mcp.compat_events import Translation
+from helmsman.model.events import (
     AgentMessage,
     CommandAction,
     CommandExecution,
@@ -38,8 +39,7 @@ from helmsman.events import (
     UnknownItem,
     UsageReported,
 )
-from helmsman.mcp.compat_events import Translation
-from helmsman.questions import Prompt, Question
+from helmsman.model.questions import Prompt, Question
 
 S = "thread"
 COMMAND = CommandExecution(id="c1", command="/bin/bash -lc 'touch x'", directory="/src", announced=True)

@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.compat_schema import BadArguments, read_codex, read_reply
-from helmsman.questions import Prompt, Question
+from helmsman.model.questions import Prompt, Question
 
 THREAD = "01a1ddd1-1bab-73c3-8b00-9a9ff3be1999"
 

@@ -12,8 +12,8 @@ import mcp_types as types
 import pytest
 
 from helmsman import Helmsman
+from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.mcp.server import build_server
-from helmsman.sessions.deadline import LEASE_SECONDS
 from helmsman.testing import ask_user, call_tool, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller

@@ -16,9 +16,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from helmsman import Helmsman
-from helmsman.events import CommandExecution
 from helmsman.mcp.primitives import PRIMITIVES
 from helmsman.mcp.server import build_server
+from helmsman.model.events import CommandExecution
 from helmsman.settings import ConfigFile
 from helmsman.testing import Gate, add, hang, patch, run, say, usage
 from mcp import Client

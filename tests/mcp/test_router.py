@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from helmsman import Helmsman
 from helmsman.mcp.server import build_server
-from helmsman.mcp.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
+from helmsman.shapes.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 from mcp import Client

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman import Helmsman
-from helmsman.events import CommandExecution
+from helmsman.base.shortening import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
 from helmsman.mcp.server import build_server
-from helmsman.shortening import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
+from helmsman.model.events import CommandExecution
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.errors import InvalidInput
-from helmsman.router.confirmation import LIFETIME, Plan, check, seal
+from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 
 KEY = b"k" * 32
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-PLAN = Plan(action="run", instruction="Fix the tests", mode="local", directory="/src/app")
+PLAN = ConfirmedPlan(action="run", instruction="Fix the tests", mode="local", directory="/src/app")
 
 
 def test_a_token_confirms_its_plan() -> None:
@@ -39,9 +39,9 @@ def test_another_plan_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_words_cannot_move_from_one_part_of_the_plan_to_another() -> None:
-    token = seal(Plan(action="run", instruction="a", mode="local"), KEY, NOW)
+    token = seal(ConfirmedPlan(action="run", instruction="a", mode="local"), KEY, NOW)
     with pytest.raises(InvalidInput, match="does not confirm"):
-        check(token, Plan(action="run", instruction="alocal"), KEY, NOW)
+        check(token, ConfirmedPlan(action="run", instruction="alocal"), KEY, NOW)
 
 
 def test_an_expired_token_is_refused() -> None:

@@ -17,14 +17,14 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
-from helmsman.codex.confinement import NO_ROOTS, Confinement, Policy
-from helmsman.codex.features import Feature, Version
-from helmsman.engine import ReviewTarget
+from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.approvals.beyond_roots import beyond_roots
 from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput
 from helmsman.mcp.server import build_server
-from helmsman.questions import Question
-from helmsman.sessions.beyond_roots import beyond_roots
+from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
+from helmsman.model.options import ReviewTarget
+from helmsman.model.questions import Question
 from helmsman.testing import add, patch, request_permissions, run, say, spawn_agent, wait_agents
 from mcp import Client
 

@@ -12,13 +12,13 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman, worktrees
-from helmsman.engine import ReviewTarget
+from helmsman.base.git import current_branch, find_git
+from helmsman.base.git_view import read_settings, view_of
+from helmsman.base.patches import apply_patch
+from helmsman.capabilities.github_guide import github_guide
+from helmsman.capabilities.review_scope import settle, with_instructions
 from helmsman.errors import HelmsmanError, WorktreeError
-from helmsman.extras.review_scope import settle, with_instructions
-from helmsman.git import current_branch, find_git
-from helmsman.git_view import read_settings, view_of
-from helmsman.github_guide import github_guide
-from helmsman.patches import apply_patch
+from helmsman.model.options import ReviewTarget
 from helmsman.testing import patch, say
 from helmsman.testing.repository import git, make_repository
 from helmsman.testing.script import add

@@ -15,10 +15,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings, run_step
-from helmsman.codex.features import Feature, Version
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.approvals.rule_book import RuleBook
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
-from helmsman.sessions.rule_book import RuleBook
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller

@@ -1,6 +1,6 @@
 """The HTTP server against whoever can reach its port: web pages, other local users, and clients that only want to hurt it.
 
-Who is let in by token, Host and Origin is tested in `tests/mcp/test_http.py`, the dashboard's logins in `tests/web`.
+Who is let in by token, Host and Origin is tested in `tests/httpd/test_http.py`, the dashboard's logins in `tests/web`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from helmsman.mcp import guard, http, http_limits
-from helmsman.mcp.guard import Guard
-from helmsman.mcp.http import HttpOptions, serve_http
+from helmsman.httpd import guard
+from helmsman.httpd import limits as http_limits
+from helmsman.httpd import server as http
+from helmsman.httpd.guard import Guard
+from helmsman.httpd.server import HttpOptions, serve_http
 from helmsman.web import static_files
 from helmsman.web.login import Logins
 from tests.clients.server_process import Serving

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
-from helmsman.codex.binary import CodexBinary
-from helmsman.codex.cloud import CloudClient
-from helmsman.codex.exec_command import exec_command
-from helmsman.codex.features import Version
-from helmsman.codex.profiles import check_config, profile_config
-from helmsman.codex.rollouts import RolloutIndex
-from helmsman.engine import SessionOptions, TurnInput
+from helmsman.agents.codex.access.profiles import check_config, profile_config
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.cloud.client import CloudClient
+from helmsman.agents.codex.exec.command import exec_command
+from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import git, make_repository, say
 from helmsman.worktrees.lifecycle import create, discard
 

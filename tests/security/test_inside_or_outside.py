@@ -14,9 +14,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex import open_questions
-from helmsman.codex.sandbox_proof import prove
-from helmsman.events import QuestionAsked
+from helmsman.agents.codex.engine import open_questions
+from helmsman.agents.codex.engine.sandbox_proof import prove
+from helmsman.model.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
 from tests.testing.test_scripted_model_on_codex import code_mode_model
@@ -24,7 +24,7 @@ from tests.testing.test_scripted_model_on_codex import code_mode_model
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel

@@ -16,9 +16,9 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex.engine_records import private_directory, read_records, socket_path
+from helmsman.agents.codex.detached.records import private_directory, read_records, socket_path
 from helmsman.errors import HelmsmanError, InvalidSetting
-from helmsman.mcp.http import TOKEN_NAME, http_token
+from helmsman.httpd.server import TOKEN_NAME, http_token
 from helmsman.settings import ensure_state_dir
 from helmsman.testing import run, say
 

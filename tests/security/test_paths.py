@@ -12,13 +12,13 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.inputs import session_options, turn_input
+from helmsman.model.inputs import session_options, turn_input
 from helmsman.testing import git, make_repository, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.inputs import StartOptions
+    from helmsman.model.inputs import StartOptions
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 

@@ -19,8 +19,8 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.codex.app_server_engine import AppServerEngine
-from helmsman.codex.features import Feature, Version
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say

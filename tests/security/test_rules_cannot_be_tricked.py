@@ -1,6 +1,6 @@
 """Rules hold against disguises: quoting, newlines, look-alikes, variables before a command, and what a shell computes.
 
-The examples are in `tests/sessions/test_policy.py`, and `tests/sessions/test_shell_words.py` lets real shells run what the
+The examples are in `tests/approvals/test_policy.py`, and `tests/approvals/test_shell_words.py` lets real shells run what the
 reader understood. Here the disguises are put together at random.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helmsman.questions import Prompt, Question
-from helmsman.sessions.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.model.questions import Prompt, Question
 
 HERE = Path("/src/repo")
 ALLOWED = Rule(effect="allow", command=("git", "status"))

@@ -19,20 +19,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
-from helmsman.answered_by import PERSON_AT_TERMINAL
+from helmsman.agents.codex.detached.keeper import Log
+from helmsman.agents.codex.normalise.failures import failure_from_sentence, turn_failure
+from helmsman.approvals.audit import AuditLog
 from helmsman.base.processes import Process
+from helmsman.base.redaction import RedactingFilter
 from helmsman.cli.client_files import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
 from helmsman.clients.locations import CLIENTS, Surroundings
 from helmsman.clients.record import Record
-from helmsman.codex.engine_keeper import Log
-from helmsman.codex.normalise.failures import failure_from_sentence, turn_failure
-from helmsman.engine import SessionOptions
 from helmsman.errors import EngineRefused, InvalidInput
-from helmsman.kept_options import options_to_keep
-from helmsman.questions import Prompt, Question
-from helmsman.redaction import RedactingFilter
-from helmsman.sessions.audit import AuditLog
+from helmsman.model.answered_by import PERSON_AT_TERMINAL
+from helmsman.model.options import SessionOptions
+from helmsman.model.questions import Prompt, Question
+from helmsman.tasks.kept_options import options_to_keep
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import fail, say

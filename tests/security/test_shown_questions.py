@@ -9,7 +9,7 @@ import mcp_types as types
 import pytest
 
 from helmsman.mcp.server import build_server
-from helmsman.question_text import GUTTER, describe
+from helmsman.model.question_text import GUTTER, describe
 from helmsman.testing import add, ask_user, call_tool, patch, question, request_permissions, run, say, update
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman import Helmsman
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.testing import CodexHome, ScriptedModel
 

@@ -11,8 +11,8 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman.concurrency import background_tasks
-from helmsman.mcp.http import http_token
+from helmsman.base.concurrency import background_tasks
+from helmsman.httpd.server import http_token
 from helmsman.web.proof import Challenges, client_proof, place, server_proof
 from tests.clients.server_process import SECONDS, Serving
 

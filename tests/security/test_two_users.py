@@ -26,12 +26,12 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.wire.transports import listeners_uids, open_remote
 from helmsman.cli.browser import reads_files, write_redirect
-from helmsman.codex.detached import stop_engine
-from helmsman.codex.engine_records import read_records
-from helmsman.codex.transports import listeners_uids, open_remote
 from helmsman.errors import EngineLost
-from helmsman.mcp.http import http_token
+from helmsman.httpd.server import http_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

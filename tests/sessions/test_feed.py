@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.events import DiffUpdated, Event, ItemDelta, Notice
+from helmsman.model.events import DiffUpdated, Event, ItemDelta, Notice
 from helmsman.sessions.feed import Feed, Reader
 
 pytestmark = pytest.mark.anyio

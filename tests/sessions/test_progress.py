@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.events import (
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     FileChange,

@@ -16,11 +16,11 @@ import anyio.lowlevel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import helmsman.engine_holder
+import helmsman.agents.holder
 from helmsman import Helmsman, load_settings
-from helmsman.engine import EngineName, Opened, PastTurn, SessionOptions, TurnInput
+from helmsman.agents.protocol import EngineName, Opened, PastTurn
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionIdle
-from helmsman.events import (
+from helmsman.model.events import (
     AgentMessage,
     EngineGone,
     Event,
@@ -33,7 +33,8 @@ from helmsman.events import (
     TurnEnded,
     TurnStarted,
 )
-from helmsman.questions import Choice, Prompt, Question
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice, Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -168,7 +169,7 @@ def test_any_order_ends_in_a_legal_state_with_nothing_waiting(
         engines.append(PlayedEngine())
         yield engines[-1]
 
-    monkeypatch.setattr(helmsman.engine_holder, "open_engine", open_played)
+    monkeypatch.setattr(helmsman.agents.holder, "open_engine", open_played)
     base = load_settings({}, {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
     chosen = replace(base, approval_timeout=30.0 if patient else 0.0)
     anyio.run(partial(play, moves, chosen, engines, tmp_path))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.events import (
+from helmsman.base.shortening import KEPT_CHARS
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     DiffUpdated,
@@ -34,9 +35,8 @@ from helmsman.events import (
     UsageReported,
     UserMessage,
 )
-from helmsman.questions import Prompt, Question
+from helmsman.model.questions import Prompt, Question
 from helmsman.sessions.state import SessionState
-from helmsman.shortening import KEPT_CHARS
 
 S = "session"
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.file_lock import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
-from helmsman.file_lock import file_lock
 from helmsman.tasks import database
 from helmsman.tasks.database import Database
 from helmsman.tasks.model import TaskDraft

@@ -12,7 +12,7 @@ import pytest
 
 from helmsman.base.processes import Process
 from helmsman.errors import RegistryTooNew
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.tasks.migrations import CURRENT, MIGRATIONS
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.processes import Process
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.sessions.state import SessionStatus
 from helmsman.tasks.model import (
     ENDED,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.events import Failure, Usage
+from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 from helmsman.tasks.reconcile import GRACE, Truth, TurnTruth, reconcile
 

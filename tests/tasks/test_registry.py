@@ -7,7 +7,7 @@ import pytest
 
 from helmsman.base.processes import Process
 from helmsman.errors import InvalidInput
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.tasks.model import KEPT, TaskDraft
 from helmsman.tasks.registry import Registry
 

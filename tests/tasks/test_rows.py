@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.redaction import REDACTED
+from helmsman.base.redaction import REDACTED
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.rows import INSTRUCTION_LIMIT, clean, clean_key
 

@@ -9,10 +9,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from helmsman.codex.normalise import file_change_diff
-from helmsman.engine import SessionOptions
-from helmsman.events import PathChange
-from helmsman.questions import Prompt, Question, QuestionType
+from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.model.events import PathChange
+from helmsman.model.options import SessionOptions
+from helmsman.model.questions import Prompt, Question, QuestionType
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState

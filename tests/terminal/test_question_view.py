@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from helmsman.question_text import describe
-from helmsman.questions import Prompt, Question, QuestionType
+from helmsman.model.question_text import describe
+from helmsman.model.questions import Prompt, Question, QuestionType
 from helmsman.terminal.question_view import DIFF_LINES, question_lines, whole_diff
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.codex.binary import find_codex
+from helmsman.agents.codex.binary import find_codex
 from helmsman.testing import FakeAppServer
 from helmsman.testing.fake_app_server import (
     TURN,

@@ -8,8 +8,8 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman.concurrency import background_tasks
-from helmsman.mcp.http import MCP_PATH, HttpOptions, build_app, http_token, serve_http
+from helmsman.base.concurrency import background_tasks
+from helmsman.httpd.server import MCP_PATH, HttpOptions, build_app, http_token, serve_http
 from helmsman.web.login import PAGE_HEADER, Logins
 from tests.web.browser import SECONDS, Browser
 

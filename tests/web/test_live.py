@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.events import ItemDelta, TurnRequested
+from helmsman.model.events import ItemDelta, TurnRequested
 from helmsman.testing import run, say
 from helmsman.web.live import Live
 from mcp import Client

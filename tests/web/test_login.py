@@ -10,7 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from helmsman.mcp.http import HttpOptions, build_app
+from helmsman.httpd.server import HttpOptions, build_app
 from helmsman.web.login import CODE_SECONDS, Logins
 
 if TYPE_CHECKING:

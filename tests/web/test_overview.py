@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.mcp.http import HttpOptions, build_app
+from helmsman.httpd.server import HttpOptions, build_app
 from helmsman.testing import hang, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES
 from tests.web.browser import SECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.events import CommandExecution, ItemEnded, McpToolCall
+from helmsman.model.events import CommandExecution, ItemEnded, McpToolCall
 from helmsman.testing import say
 from tests.web.browser import SECONDS
 

@@ -377,7 +377,7 @@ def test_a_program_that_does_not_end_is_ended(
 ) -> None:
     own_filter("slow", clean="sleep 600")
     (tree.path / ".gitattributes").write_text("* filter=slow\n", encoding="utf-8")
-    monkeypatch.setattr("helmsman.git._GIT_SECONDS", 0.5)
+    monkeypatch.setattr("helmsman.base.git._GIT_SECONDS", 0.5)
     with pytest.raises(WorktreeError, match="did not end"):
         worktrees.diff(tree)
 

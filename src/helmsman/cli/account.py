@@ -10,7 +10,7 @@ from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.on_session import with_helmsman
 
 if TYPE_CHECKING:
-    from helmsman.extras.account import AccountReport
+    from helmsman.capabilities.account import AccountReport
 
 
 @click.command(
@@ -26,8 +26,8 @@ Examples:
 @reports_errors
 def command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
-    from helmsman.rendering import json_line
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
+    from helmsman.shapes.rendering import json_line
 
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:

@@ -32,7 +32,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
         ConfirmationNeeded: Nobody can be asked here.
         click.Abort: The person said no.
     """
-    from helmsman.patches import diff_digest
+    from helmsman.base.patches import diff_digest
 
     if digest is not None:
         return digest

@@ -161,7 +161,7 @@ def reports_errors(body: Callable[..., int | None]) -> Callable[..., int]:
         except HelmsmanError as error:
             code = exit_code_of(error)
             if kwargs.get("as_json"):
-                from helmsman.rendering import json_line
+                from helmsman.shapes.rendering import json_line
 
                 click.echo(json_line({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code}))
             else:

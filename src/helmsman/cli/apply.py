@@ -60,7 +60,7 @@ def command(
     place = None if directory is None else Path(directory).expanduser().resolve()
     applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
     if as_json:
-        from helmsman.rendering import json_line
+        from helmsman.shapes.rendering import json_line
 
         click.echo(json_line(applied))
     else:
@@ -111,7 +111,7 @@ async def _apply(
 
 
 def _print(applied: dict[str, Any]) -> None:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     for command_line in applied.get("ended", ()):
         click.echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)

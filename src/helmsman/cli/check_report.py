@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.codex.features import Feature
+from helmsman.agents.codex.features import Feature
 
 if TYPE_CHECKING:
-    from helmsman.codex.binary import CodexBinary
+    from helmsman.agents.codex.binary import CodexBinary
 
 CheckStatus = Literal["ok", "warning", "failed"]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.agents.codex.features import Feature
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
 from helmsman.cli.place_checks import (
@@ -18,12 +19,11 @@ from helmsman.cli.place_checks import (
     check_settings,
     check_state,
 )
-from helmsman.codex.features import Feature
 from helmsman.errors import HelmsmanError
 from helmsman.service import Helmsman
 
 if TYPE_CHECKING:
-    from helmsman.codex.binary import CodexBinary
+    from helmsman.agents.codex.binary import CodexBinary
     from helmsman.settings import Settings
 
 

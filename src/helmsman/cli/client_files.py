@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.clients.changes import Change
-    from helmsman.clients.configuration import Configuration
+    from helmsman.clients.configuration import ConfigurationFile
     from helmsman.clients.locations import Client, Location, Scope, Surroundings
     from helmsman.settings import Settings
 
@@ -40,9 +40,9 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Ma
 
 def surroundings(settings: Settings) -> Surroundings:
     """What the paths of clients depend on, here and now."""
+    from helmsman.base.repositories import repository_root
     from helmsman.clients.claude_project import claude_project
     from helmsman.clients.locations import Surroundings
-    from helmsman.repositories import repository_root
 
     cwd = Path.cwd()
     return Surroundings(
@@ -61,7 +61,7 @@ def locations_of(client: Client, scope: Scope | None, around: Surroundings) -> l
     return [client.location(each, around) for each in client.places if each != "project"]
 
 
-def read_files(locations: Sequence[Location]) -> list[Configuration]:
+def read_files(locations: Sequence[Location]) -> list[ConfigurationFile]:
     """Each file once, with all the places in it."""
     from helmsman.clients.configuration import read_configuration
 
@@ -75,8 +75,8 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
     """The exact change, secrets aside: what stands around it may hold keys."""
     from rich.text import Text
 
-    from helmsman.redaction import redact
-    from helmsman.shown_text import visible
+    from helmsman.base.redaction import redact
+    from helmsman.base.shown_text import visible
     from helmsman.terminal.diffs import HEADING, diff_lines
 
     for change in changes:
@@ -100,7 +100,7 @@ def agree(*, agreed: bool, as_json: bool) -> ExitCode:
 
 
 def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    from helmsman.redaction import redact, redact_value
+    from helmsman.base.redaction import redact, redact_value
 
     return [
         {

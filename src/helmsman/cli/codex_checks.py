@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.agents.codex.access.sandbox_check import check_sandbox
+from helmsman.agents.codex.detached.engines import can_detach, why_bound
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.features import Feature, Version
 from helmsman.cli.check_report import Check
-from helmsman.codex.app_server_engine import AppServerEngine
-from helmsman.codex.detached import can_detach, why_bound
-from helmsman.codex.features import Feature, Version
-from helmsman.codex.sandbox_check import check_sandbox
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from helmsman.codex.binary import CodexBinary
-    from helmsman.codex.mcp_servers import McpServer
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.wire.mcp_servers import McpServer
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
 

@@ -20,8 +20,8 @@ _HELP_WIDTH: Final = 60
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
+    from helmsman.agents.registry import session_index
     from helmsman.cli.session_ids import short_id
-    from helmsman.engines import session_index
     from helmsman.settings import load_settings
 
     try:
@@ -64,6 +64,6 @@ def complete_session_or_task(context: click.Context, parameter: click.Parameter,
 def _item(name: str, about: str | None) -> CompletionItem:
     from click.shell_completion import CompletionItem
 
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     return CompletionItem(name, help=one_line(about or "")[:_HELP_WIDTH])

@@ -34,7 +34,7 @@ def configure_logs(settings: Settings) -> None:
     """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
     import logging
 
-    from helmsman.redaction import RedactingFilter
+    from helmsman.base.redaction import RedactingFilter
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RedactingFilter())

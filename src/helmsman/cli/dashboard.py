@@ -12,7 +12,7 @@ import click
 from helmsman.cli.app import json_option, reports_errors
 
 if TYPE_CHECKING:
-    from helmsman.mcp.http import HttpOptions
+    from helmsman.httpd.server import HttpOptions
     from helmsman.settings import Settings
 
 _PORT: Final = 8645
@@ -66,7 +66,7 @@ def command(
     configure_logs(settings)
     if server is not None:
         return _for_running_server(server, settings, open_it=not no_open, as_json=as_json)
-    from helmsman.mcp.http import HttpOptions
+    from helmsman.httpd.server import HttpOptions
 
     options = HttpOptions(
         host=host,
@@ -82,7 +82,7 @@ def command(
 async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_json: bool) -> int:
     from helmsman.cli.browser import open_in_background
     from helmsman.cli.serve import serve_until_signal
-    from helmsman.mcp.http import MCP_PATH, serve_http
+    from helmsman.httpd.server import MCP_PATH, serve_http
     from helmsman.web.login import Logins
 
     options.check()
@@ -101,7 +101,7 @@ async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_jso
 def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool) -> int:
     from helmsman.cli.browser import open_in_background
     from helmsman.cli.code_of_server import code_of_server
-    from helmsman.mcp.http import MCP_PATH, http_token
+    from helmsman.httpd.server import MCP_PATH, http_token
 
     base = server.rstrip("/").removesuffix(MCP_PATH)
     code = code_of_server(base, http_token(settings.state_dir))
@@ -115,7 +115,7 @@ def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_js
 
 def _show(page: str, code: str, *, as_json: bool) -> None:
     """The code by itself: as part of an address it would end up in the command line of a browser, which others can read."""
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     click.echo(
         json_line({"address": page, "code": code}) if as_json else f"{page}\nCode: {code} (once, for ten minutes)"

@@ -68,11 +68,11 @@ async def _demo(auto: bool, as_json: bool) -> int:
     from dataclasses import replace
     from functools import partial
 
+    from helmsman.agents.codex.access.sandbox_check import check_sandbox
+    from helmsman.agents.registry import find_agent
+    from helmsman.base.concurrency import background_tasks
     from helmsman.cli.consoles import configure_logs, is_terminal, message_console
     from helmsman.cli.follow import follow
-    from helmsman.codex.sandbox_check import check_sandbox
-    from helmsman.concurrency import background_tasks
-    from helmsman.engines import find_agent
     from helmsman.service import Helmsman
     from helmsman.settings import load_settings
     from helmsman.step import run_step

@@ -11,7 +11,7 @@ from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.on_session import changes_argument
 
 if TYPE_CHECKING:
-    from helmsman.extras.changes import SessionDiff
+    from helmsman.capabilities.changes import SessionDiff
     from helmsman.settings import Settings
 
 
@@ -47,10 +47,10 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
 
 
 async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bool) -> None:
+    from helmsman.base.patches import diff_digest
     from helmsman.cli.whose_changes import cloud_task, local_session
-    from helmsman.patches import diff_digest
-    from helmsman.rendering import json_line
     from helmsman.service import Helmsman
+    from helmsman.shapes.rendering import json_line
 
     async with Helmsman(settings) as helm:
         task = await cloud_task(helm, reference)
@@ -66,7 +66,7 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
     if as_json:
         click.echo(json_line(_as_dict(changed)))
     elif only_stat:
-        from helmsman.shown_text import visible
+        from helmsman.base.shown_text import visible
 
         click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
         click.echo(visible(changed.diff.stat), nl=False)
@@ -76,8 +76,8 @@ async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bo
 
 def _write(patch: bytes, about: str) -> None:
     """The diff to be looked at on a terminal; to anything else, every byte of it."""
+    from helmsman.base.patches import diff_digest
     from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.patches import diff_digest
 
     click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There are none.", err=True)
     console = result_console()

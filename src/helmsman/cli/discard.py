@@ -60,8 +60,8 @@ async def _look(settings: Settings, reference: str) -> tuple[str, Unsaved]:
 
 
 def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> bool:
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.whose_changes import file_line
-    from helmsman.shown_text import one_line
 
     if not agreed and can_ask(as_json=as_json):
         for commit in losing.commits:
@@ -97,9 +97,9 @@ async def _discard(settings: Settings, session_id: str, losing: Unsaved | None) 
 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.whose_changes import file_as_dict, file_line
-    from helmsman.rendering import json_line
-    from helmsman.shown_text import one_line
+    from helmsman.shapes.rendering import json_line
 
     if as_json:
         shown = [

@@ -14,16 +14,16 @@ import anyio
 import click
 from rich.text import Text
 
+from helmsman.base.shown_text import visible
 from helmsman.cli.consoles import is_terminal, message_console
 from helmsman.cli.exit_codes import ExitCode, exit_code_of
 from helmsman.cli.screen import Screen
 from helmsman.cli.status_line import StatusLine, duration
-from helmsman.cli.transcript import Transcript
+from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import StepInterrupted
-from helmsman.events import QuestionAsked, TurnEnded
-from helmsman.questions import ACCEPT, APPROVE, DENY
-from helmsman.rendering import event_as_dict, json_line, usage_as_dict
-from helmsman.shown_text import visible
+from helmsman.model.events import QuestionAsked, TurnEnded
+from helmsman.model.questions import ACCEPT, APPROVE, DENY
+from helmsman.shapes.rendering import event_as_dict, json_line, usage_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from helmsman.errors import HelmsmanError
-    from helmsman.events import Event, Usage
-    from helmsman.questions import Question
+    from helmsman.model.events import Event, Usage
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.step import StepResult
 
@@ -138,7 +138,7 @@ class HumanDisplay:
         self._result_apart = not (is_terminal(self._console) and _stdout_is_terminal())
         self._session: Session | None = None
         self._answer: QuestionHandler | None = None if answer is None else answer[0]
-        self._transcript = Transcript(
+        self._transcript = TranscriptPrinter(
             self._console,
             announce=not is_terminal(self._console),
             asked_here=answer is None,

@@ -43,7 +43,7 @@ def command(as_json: bool) -> int:
     configure_logs(settings)
     report = anyio.run(examine, settings)
     if as_json:
-        from helmsman.rendering import json_line
+        from helmsman.shapes.rendering import json_line
 
         click.echo(json_line(_as_dict(report)))
     else:
@@ -92,7 +92,7 @@ def _print(console: Console, report: Report) -> None:
 def _lines(console: Console, check: Check, width: int) -> list[Text]:
     from rich.text import Text
 
-    from helmsman.shown_text import visible
+    from helmsman.base.shown_text import visible
     from helmsman.terminal.layout import fold
 
     mark, style = _MARKS[check.status]

@@ -44,9 +44,9 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
 @reports_errors
 def list_engines(*, as_json: bool) -> None:
     """List the engines that run, oldest first."""
+    from helmsman.agents.codex.detached.overview import engine_overviews
     from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.codex.engine_overview import engine_overviews
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     engines = engine_overviews(_settings().state_dir)
     if as_json:
@@ -105,11 +105,11 @@ def _stop(json_of_group: bool, engine_id: str | None, every: bool, agreed: bool,
 @reports_errors
 def stop_engines(engine_id: str | None, *, every: bool, agreed: bool, as_json: bool) -> int:
     """Stop the engine with this id (any unique beginning will do), or every one."""
-    from helmsman.codex.detached import stop_engine
-    from helmsman.codex.engine_overview import engine_overviews
-    from helmsman.codex.engine_records import read_records
+    from helmsman.agents.codex.detached.engines import stop_engine
+    from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.agents.codex.detached.records import read_records
     from helmsman.errors import InvalidInput
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     if (engine_id is None) is not every:
         raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
@@ -149,9 +149,9 @@ def _settings() -> Settings:
 
 
 def _print_table(console: Console, engines: list[dict[str, Any]]) -> None:
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.shown_text import one_line
 
     now = datetime.now(UTC)
     rows: list[tuple[str, ...]] = []

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
+from helmsman.base.concurrency import background_tasks
 from helmsman.cli.displays import outcome_of
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.concurrency import background_tasks
 from helmsman.errors import HelmsmanError, StepInterrupted
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.cli.displays import Display, Outcome
-    from helmsman.events import Event
+    from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
 

@@ -55,8 +55,8 @@ async def _fork(settings: Settings, reference: str, message: str | None, from_tu
     from helmsman.cli.exit_codes import ExitCode
     from helmsman.cli.follow import follow
     from helmsman.cli.session_ids import full_session_id
-    from helmsman.rendering import json_line
     from helmsman.service import Helmsman
+    from helmsman.shapes.rendering import json_line
     from helmsman.step import run_step
 
     async with Helmsman(settings) as helm:

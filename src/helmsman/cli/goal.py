@@ -11,7 +11,7 @@ from helmsman.cli.on_session import on_session, session_argument, tell
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from helmsman.engine import Goal
+    from helmsman.agents.protocol import Goal
     from helmsman.service import Helmsman
 
 

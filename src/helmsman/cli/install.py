@@ -65,8 +65,8 @@ def command(
     from helmsman.clients.launch import Running, launch_words
     from helmsman.clients.locations import CLIENTS
     from helmsman.clients.record import Record
-    from helmsman.rendering import json_line
     from helmsman.settings import ensure_state_dir, load_settings
+    from helmsman.shapes.rendering import json_line
 
     settings = load_settings({"tools": tools})
     configure_logs(settings)
@@ -122,10 +122,10 @@ def _variable(given: str) -> tuple[str, str]:
 
 def _installed(files: Sequence[Any], changes: Sequence[Change], name: str | None) -> list[Entry]:
     """The entries to try out: those that were changed; all of ours where nothing was."""
-    from helmsman.clients.entries import Helmsman
+    from helmsman.clients.entries import OwnEntry
 
     changed = {(entry.location.scope, entry.name) for change in changes for entry in change.entries}
-    ours: list[Entry] = [entry for file in files for entry in file.entries if isinstance(entry.kind, Helmsman)]
+    ours: list[Entry] = [entry for file in files for entry in file.entries if isinstance(entry.kind, OwnEntry)]
     if changed:
         return [entry for entry in ours if (entry.location.scope, entry.name) in changed]
     return [entry for entry in ours if name in (None, entry.name)]
@@ -187,7 +187,7 @@ def _report(
 ) -> None:
     from rich.text import Text
 
-    from helmsman.shown_text import visible
+    from helmsman.base.shown_text import visible
     from helmsman.terminal.layout import fold
 
     if not changed:

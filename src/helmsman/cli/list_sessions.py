@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from helmsman.engine import SessionInfo
+    from helmsman.agents.protocol import SessionInfo
     from helmsman.service import Helmsman
 
 _LIMIT: Final = 20
@@ -55,9 +55,9 @@ def command(
     import anyio
 
     from helmsman.cli.consoles import configure_logs, is_terminal, result_console
-    from helmsman.rendering import json_line, session_info_as_dict
     from helmsman.service import Helmsman
     from helmsman.settings import load_settings
+    from helmsman.shapes.rendering import json_line, session_info_as_dict
 
     settings = load_settings()
     configure_logs(settings)
@@ -119,9 +119,9 @@ def _flag(timed_out: dict[str, tuple[str, ...]], info: SessionInfo) -> dict[str,
 def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, tuple[str, ...]]) -> Table:
     from rich.text import Text
 
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.session_ids import short_id
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.shown_text import one_line
 
     wide = console.width >= _WIDE
     now = datetime.now(UTC)
@@ -152,7 +152,7 @@ def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, t
 
 
 def _row(info: SessionInfo) -> str:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     time = info.updated_at.isoformat(timespec="seconds")
     cells = (info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.engine import Model
+    from helmsman.agents.protocol import Model
 
 
 @click.command(
@@ -35,7 +35,7 @@ def command(as_json: bool) -> None:
     description.
     """
     from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
     if as_json:
@@ -54,7 +54,7 @@ def _as_dict(model: Model) -> dict[str, object]:
 
 
 def _cells(model: Model) -> list[str]:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     mark = "*" if model.is_default else ""
     cells = (model.id, mark, ",".join(model.efforts), model.default_effort or "", model.description or "")

@@ -74,7 +74,7 @@ def require_reachable(session: Session) -> None:
 
 def tell(sentence: str, shown: Mapping[str, object], *, as_json: bool) -> None:
     """Say what was done: to a person, or to a program."""
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     if as_json:
         click.echo(json_line(shown))

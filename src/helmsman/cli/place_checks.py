@@ -9,15 +9,15 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from helmsman.agents.codex.access.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
+from helmsman.agents.codex.detached.overview import engine_overviews
+from helmsman.agents.codex.features import Feature
+from helmsman.approvals.rule_book import RuleBook
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
 from helmsman.clients.launch import Running, launch_words
 from helmsman.clients.overview import look_at_clients
-from helmsman.codex.engine_overview import engine_overviews
-from helmsman.codex.features import Feature
-from helmsman.codex.shell_profile import QUICK, SLOWEST, login_shell, measure_profile
 from helmsman.errors import InvalidSetting, RegistryUnavailable
-from helmsman.sessions.rule_book import RuleBook
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from helmsman.codex.binary import CodexBinary
+    from helmsman.agents.codex.binary import CodexBinary
     from helmsman.settings import Settings
 
 _GIT_SECONDS: Final = 10

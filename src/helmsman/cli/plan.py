@@ -13,10 +13,10 @@ from helmsman.cli.run import config_values, given, prompt_text, schema_in, step_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.engine import ApprovalPolicy, SandboxMode
-    from helmsman.events import Event
-    from helmsman.inputs import StartOptions
-    from helmsman.questions import Question
+    from helmsman.model.events import Event
+    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import ApprovalPolicy, SandboxMode
+    from helmsman.model.questions import Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
@@ -102,7 +102,7 @@ class _PlanStep:
         from dataclasses import replace
 
         from helmsman.errors import StepInterrupted
-        from helmsman.questions import STOP
+        from helmsman.model.questions import STOP
         from helmsman.step import StepResult, run_step
         from helmsman.terminal import has_terminal
 

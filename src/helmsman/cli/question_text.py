@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from helmsman.approvals.deadline import countdown
+from helmsman.base.shown_text import exact
 from helmsman.cli.session_ids import short_id
-from helmsman.sessions.deadline import countdown
-from helmsman.shown_text import exact
 from helmsman.terminal.layout import fold
 from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
 
 

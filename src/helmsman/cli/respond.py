@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.answered_by import COMMAND_LINE
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
 from helmsman.errors import QuestionNotOpen
-from helmsman.questions import APPROVE_ALWAYS
+from helmsman.model.answered_by import COMMAND_LINE
+from helmsman.model.questions import APPROVE_ALWAYS
 
 if TYPE_CHECKING:
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
@@ -54,9 +54,9 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
 
 def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> bool:
     """Whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
-    from helmsman.questions import read_answers
-    from helmsman.sessions.rules_from_answers import rule_shown_for_always
-    from helmsman.shown_text import visible
+    from helmsman.approvals.rules_from_answers import rule_shown_for_always
+    from helmsman.base.shown_text import visible
+    from helmsman.model.questions import read_answers
 
     async def look(helm: Helmsman, session_id: str) -> str | None:
         asking = await helm.session(session_id)
@@ -98,8 +98,8 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     from helmsman.cli.consoles import result_console
     from helmsman.cli.question_text import open_question_lines
     from helmsman.cli.session_ids import short_id
-    from helmsman.question_text import question_as_dict
-    from helmsman.rendering import json_line
+    from helmsman.model.question_text import question_as_dict
+    from helmsman.shapes.rendering import json_line
 
     asking, questions = on_session(session, look)
     if question is not None and not questions:

@@ -14,7 +14,8 @@ from helmsman.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from helmsman.engine import Finding, ReviewReport, ReviewTarget
+    from helmsman.agents.protocol import Finding, ReviewReport
+    from helmsman.model.options import ReviewTarget
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -85,7 +86,7 @@ def command(
     import anyio
 
     from helmsman.cli.consoles import configure_logs
-    from helmsman.engine import ReviewTarget
+    from helmsman.model.options import ReviewTarget
     from helmsman.settings import load_settings
 
     if base is not None:
@@ -113,8 +114,8 @@ async def _review(
     from dataclasses import replace
 
     from helmsman.cli.session_ids import full_session_id
-    from helmsman.rendering import json_line
     from helmsman.service import Helmsman
+    from helmsman.shapes.rendering import json_line
     from helmsman.terminal import ask_on_terminal
 
     if session_id is None:  # a session that goes on may be open in a detached engine, and Codex opens it nowhere else
@@ -164,7 +165,7 @@ def _is_serious(report: ReviewReport, priority: int) -> bool:
 
 
 def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
-    from helmsman.rendering import finding_as_dict
+    from helmsman.shapes.rendering import finding_as_dict
 
     shown = {
         "sessionId": session.id,
@@ -181,8 +182,8 @@ def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
 def _print(report: ReviewReport, session: Session) -> None:
     from rich.text import Text
 
+    from helmsman.base.shown_text import visible
     from helmsman.cli.consoles import result_console
-    from helmsman.shown_text import visible
     from helmsman.terminal.layout import fold
 
     console = result_console()
@@ -204,7 +205,7 @@ def _print(report: ReviewReport, session: Session) -> None:
 def _heading(finding: Finding, directory: str | None) -> Text:
     from rich.text import Text
 
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     rank = "P?" if finding.priority is None else f"P{finding.priority}"
     place = one_line(finding.file or "")

@@ -11,8 +11,8 @@ from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.client_files import yes_option
 
 if TYPE_CHECKING:
-    from helmsman.sessions.listed_rules import ListedRule
-    from helmsman.sessions.rule_book import RuleBook
+    from helmsman.approvals.listed_rules import ListedRule
+    from helmsman.approvals.rule_book import RuleBook
 
 _directory_option: Final = click.option(
     "-C",
@@ -68,7 +68,7 @@ def _list(json_of_group: bool, directory: Path, as_json: bool) -> int:
 def list_rules(directory: Path, *, as_json: bool) -> None:
     """List them all."""
     from helmsman.errors import InvalidSetting
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     book = _book()
     listed = book.listed(directory)
@@ -117,8 +117,8 @@ def _test(json_of_group: bool, text: str, inside: bool, directory: Path, as_json
 @reports_errors
 def test_rules(text: str, directory: Path, *, inside: bool, as_json: bool) -> None:
     """Explain a decision."""
-    from helmsman.rendering import json_line
-    from helmsman.shown_text import visible
+    from helmsman.base.shown_text import visible
+    from helmsman.shapes.rendering import json_line
 
     decision = _book().explain(text, directory.resolve(), inside=inside)
     rule = decision.rule
@@ -158,7 +158,7 @@ def _remove(json_of_group: bool, rule_id: str, agreed: bool, directory: Path, as
 def remove_rule(rule_id: str, directory: Path, *, agreed: bool, as_json: bool) -> None:
     """Remove one, after it was shown."""
     from helmsman.errors import InvalidInput
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     book = _book()
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
@@ -183,8 +183,8 @@ def remove_rule(rule_id: str, directory: Path, *, agreed: bool, as_json: bool) -
 
 
 def _book() -> RuleBook:
+    from helmsman.approvals.rule_book import RuleBook
     from helmsman.cli.consoles import configure_logs
-    from helmsman.sessions.rule_book import RuleBook
     from helmsman.settings import load_settings
 
     settings = load_settings()
@@ -193,7 +193,7 @@ def _book() -> RuleBook:
 
 
 def _shown(one: ListedRule) -> str:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     rule = one.rule
     lines = [f"{one.id}  {one_line(rule.describe().removesuffix(f' ({rule.origin})'))}", f"  {_place(one)}"]
@@ -210,7 +210,7 @@ def _shown(one: ListedRule) -> str:
 
 
 def _place(one: ListedRule) -> str:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     line = f", line {one.line}" if one.line is not None else ""
     return f"rule {one.number} of {one_line(str(one.path))}{line}"

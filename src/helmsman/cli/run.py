@@ -12,13 +12,13 @@ import click
 
 from helmsman.cli.app import json_option, reports_errors
 from helmsman.cli.completing import complete_session
-from helmsman.engine import ApprovalPolicy, SandboxMode
 from helmsman.errors import InvalidInput
+from helmsman.model.options import ApprovalPolicy, SandboxMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.inputs import StartOptions
+    from helmsman.model.inputs import StartOptions
     from helmsman.settings import Settings
 
 _STDIN: Final = "-"

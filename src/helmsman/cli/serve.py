@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-    from helmsman.mcp.http import HttpOptions
+    from helmsman.httpd.server import HttpOptions
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
 
@@ -75,7 +75,7 @@ def command(
     configure_logs(settings)
     options = None
     if transport == "http":
-        from helmsman.mcp.http import HttpOptions
+        from helmsman.httpd.server import HttpOptions
 
         options = HttpOptions(
             host=host,
@@ -94,7 +94,7 @@ async def _serve(settings: Settings, options: HttpOptions | None) -> int:
     if options is None:
         from helmsman.mcp.stdio import serve_stdio as serve
     else:
-        from helmsman.mcp.http import serve_http
+        from helmsman.httpd.server import serve_http
 
         async def serve(helm: Helmsman) -> None:
             await serve_http(helm, options, _announce)
@@ -106,7 +106,7 @@ async def _serve(settings: Settings, options: HttpOptions | None) -> int:
 
 async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:
     """Serve with a Helmsman of its own until that ends or a signal comes; the exit code."""
-    from helmsman.concurrency import background_tasks
+    from helmsman.base.concurrency import background_tasks
     from helmsman.service import Helmsman
 
     end = _End()

@@ -11,9 +11,9 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
 
 if TYPE_CHECKING:
-    from helmsman.mcp.contract import StatusOutput
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
+    from helmsman.shapes.contract import StatusOutput
 
 
 @click.command(
@@ -37,8 +37,8 @@ def command(session: str, lines: int, as_json: bool) -> int:
     SESSION is a session's id or a part of it (`helmsman list` shows them). A session that waits for an answer gives exit
     code 5, one that failed 1.
     """
-    from helmsman.mcp.status import session_status
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
+    from helmsman.shapes.session_status import session_status
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, StatusOutput]:
         looked_at = await helm.session(session_id)
@@ -53,10 +53,10 @@ def command(session: str, lines: int, as_json: bool) -> int:
 
 
 def _print(session: Session, status: StatusOutput) -> None:
+    from helmsman.base.shown_text import one_line, visible
     from helmsman.cli.consoles import result_console
     from helmsman.cli.details import print_details
     from helmsman.cli.question_text import open_question_lines
-    from helmsman.shown_text import one_line, visible
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
     if status.timed_out and status.pending_question is None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.events import (
+from helmsman.approvals.deadline import countdown
+from helmsman.base.shown_text import one_line, shell_script
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     FileChange,
@@ -16,15 +18,13 @@ from helmsman.events import (
     Reasoning,
     TurnRequested,
 )
-from helmsman.sessions.deadline import countdown
 from helmsman.sessions.progress import infer_progress
-from helmsman.shown_text import one_line, shell_script
 from helmsman.terminal.layout import crop
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from helmsman.events import Event
+    from helmsman.model.events import Event
     from helmsman.sessions.session import Session
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

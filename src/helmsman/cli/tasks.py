@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from helmsman.all_tasks import TaskResults
-    from helmsman.codex.cloud import CloudApplied
+    from helmsman.agents.codex.cloud.client import CloudApplied
+    from helmsman.capabilities.all_tasks import TaskResults
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
@@ -128,7 +128,7 @@ def list_tasks(
 ) -> None:
     """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
     from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.rendering import json_line, task_as_dict
+    from helmsman.shapes.rendering import json_line, task_as_dict
 
     place = None if directory is None else Path(directory).expanduser().resolve()
 
@@ -252,7 +252,7 @@ def cancel_task(reference: str, reason: str | None, *, as_json: bool) -> int:
     if as_json:
         _tell(task, as_json=True, message=message)
     else:
-        from helmsman.shown_text import one_line
+        from helmsman.base.shown_text import one_line
 
         click.echo(f"{one_line(message)} {task.id} is {task.status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
@@ -313,7 +313,7 @@ def _print_text(text: str, *, is_diff: bool) -> None:
     if not is_terminal(console := result_console()):
         click.echo(text, nl=not is_diff)
         return
-    from helmsman.shown_text import visible
+    from helmsman.base.shown_text import visible
     from helmsman.terminal.diffs import diff_lines
 
     for line in diff_lines(text) if is_diff else (visible(text),):
@@ -372,10 +372,10 @@ def apply_task(
     digest: str | None,
     as_json: bool,
 ) -> None:
+    from helmsman.base.shown_text import one_line
     from helmsman.errors import InvalidInput
-    from helmsman.inputs import directory as existing_directory
-    from helmsman.rendering import json_line
-    from helmsman.shown_text import one_line
+    from helmsman.model.inputs import directory as existing_directory
+    from helmsman.shapes.rendering import json_line
 
     place = existing_directory("directory", directory)
 
@@ -428,7 +428,7 @@ def _exit_code(task: Task) -> ExitCode:
 
 def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
     from helmsman.cli.details import print_details
-    from helmsman.rendering import json_line, task_as_dict
+    from helmsman.shapes.rendering import json_line, task_as_dict
 
     if as_json:
         click.echo(json_line(task_as_dict(task) | {name: value for name, value in more.items() if value is not None}))
@@ -438,7 +438,7 @@ def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
 
 def _details(task: Task) -> dict[str, str | None]:
     """A task for a person, by label; what is not known is empty."""
-    from helmsman.shown_text import one_line, visible
+    from helmsman.base.shown_text import one_line, visible
 
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
     url = task.metadata.get("url")
@@ -476,9 +476,9 @@ def _time(time: datetime) -> str:
 def _table(console: Console, tasks: list[Task]) -> Table:
     from rich.text import Text
 
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.tables import Column, fitting_table
-    from helmsman.shown_text import one_line
 
     now = datetime.now(UTC)
     rows: list[tuple[str | Text, ...]] = []
@@ -502,7 +502,7 @@ _STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green"
 
 
 def _row(task: Task) -> str:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     time = task.updated_at.isoformat(timespec="seconds")
     status = f"{task.status} (asks)" if task.input_required else task.status

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
-from helmsman.events import (
+from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
+from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
+from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
     CommandExecution,
@@ -42,8 +43,7 @@ from helmsman.events import (
     UserMessage,
     WebSearch,
 )
-from helmsman.questions import REFUSALS
-from helmsman.shown_text import one_line, plain_output, shell_script, visible
+from helmsman.model.questions import REFUSALS
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
 from helmsman.terminal.question_view import question_lines
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.events import Item, PlanStep
-    from helmsman.questions import Question
+    from helmsman.model.events import Item, PlanStep
+    from helmsman.model.questions import Question
 
 OUTPUT_LINES: Final = 8
 DIFF_LINES: Final = 40
@@ -76,7 +76,7 @@ class _Message:
     given: int = 0
 
 
-class Transcript:
+class TranscriptPrinter:
     """The transcript of one session.
 
     Args:

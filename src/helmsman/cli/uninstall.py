@@ -41,8 +41,8 @@ def command(client: str, scope: Scope | None, name: str | None, agreed: bool, as
     from helmsman.clients.changes import plan_uninstall
     from helmsman.clients.locations import CLIENTS
     from helmsman.clients.record import Record
-    from helmsman.rendering import json_line
     from helmsman.settings import ensure_state_dir, load_settings
+    from helmsman.shapes.rendering import json_line
 
     settings = load_settings()
     configure_logs(settings)

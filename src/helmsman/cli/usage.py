@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from helmsman.extras.usage_report import GroupBy, UsageGroup, UsageReport
+    from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
     from helmsman.settings import Settings
 
 _GROUPS: Final = ("day", "model", "directory", "session")
@@ -51,11 +51,11 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     """
     import anyio
 
+    from helmsman.base.shown_text import one_line
+    from helmsman.capabilities.usage_report import merged
     from helmsman.cli.consoles import configure_logs, is_terminal, result_console
-    from helmsman.extras.usage_report import merged
-    from helmsman.rendering import json_line
     from helmsman.settings import load_settings
-    from helmsman.shown_text import one_line
+    from helmsman.shapes.rendering import json_line
 
     settings = load_settings()
     configure_logs(settings)
@@ -97,7 +97,7 @@ def _cut(told: UsageReport, limit: int | None) -> tuple[list[UsageGroup], list[U
 
 
 def _cells(group: UsageGroup) -> tuple[str, ...]:
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     usage = group.usage
     tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens)
@@ -118,7 +118,7 @@ def _as_dict(told: UsageReport, groups: list[UsageGroup], others: UsageGroup | N
 
 
 def _spent(group: UsageGroup) -> dict[str, Any]:
-    from helmsman.rendering import usage_as_dict
+    from helmsman.shapes.rendering import usage_as_dict
 
     cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
     unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
@@ -130,8 +130,8 @@ def _table(
 ) -> Table:
     from rich.table import Table
 
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.short_paths import end_of
-    from helmsman.shown_text import one_line
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(told.group_by.upper(), style="cyan", no_wrap=True)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
     from helmsman.cli.displays import Display
-    from helmsman.events import Event
-    from helmsman.questions import Question
+    from helmsman.model.events import Event
+    from helmsman.model.questions import Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
@@ -91,7 +91,7 @@ async def follow_session(helm: Helmsman, session: Session, display: Display) -> 
     async def see(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
         import anyio
 
-        from helmsman.concurrency import background_tasks
+        from helmsman.base.concurrency import background_tasks
 
         with anyio.CancelScope() as scope:
             async with background_tasks() as tasks:

@@ -45,7 +45,7 @@ async def local_session(helm: Helmsman, reference: str) -> str:
 
 def file_line(file: FileStat) -> str:
     """A changed file in a line."""
-    from helmsman.shown_text import one_line
+    from helmsman.base.shown_text import one_line
 
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
     lines = "binary" if file.binary else f"+{file.added} -{file.removed}"

@@ -13,7 +13,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.paging import pager_option, print_paged
 
 if TYPE_CHECKING:
-    from helmsman.extras.changes import KnownWorktree
+    from helmsman.capabilities.changes import KnownWorktree
     from helmsman.settings import Settings
     from helmsman.worktrees import Discarded, Leftover, Worktree
 
@@ -50,7 +50,7 @@ def list_worktrees(*, no_pager: bool, as_json: bool) -> None:
     """List them all."""
     import anyio
 
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     found: tuple[KnownWorktree, ...] = anyio.run(_all, _settings())
     if as_json:
@@ -105,7 +105,7 @@ def list_leftovers(*, no_pager: bool, as_json: bool) -> None:
     import anyio
 
     from helmsman.cli.whose_changes import file_as_dict
-    from helmsman.rendering import json_line
+    from helmsman.shapes.rendering import json_line
 
     found: tuple[Leftover, ...] = anyio.run(_left_over, _settings())
     if as_json:
@@ -229,11 +229,11 @@ def _as_dict(tree: Worktree) -> dict[str, Any]:
 
 def _print_table(rows: list[tuple[Worktree, str]], *, no_pager: bool) -> None:
     """A table on a terminal, columns separated by tabs elsewhere."""
+    from helmsman.base.shown_text import one_line
     from helmsman.cli.consoles import is_terminal, result_console
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.session_ids import short_id
     from helmsman.cli.short_paths import end_of
-    from helmsman.shown_text import one_line
 
     console = result_console()
     if not is_terminal(console):

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.clients.configuration import Configuration, Entry, value_at, write_configuration
-from helmsman.clients.entries import Helmsman, OldServer, with_tools, words_of
+from helmsman.base.redaction import redact, redact_value
+from helmsman.clients.configuration import ConfigurationFile, Entry, value_at, write_configuration
+from helmsman.clients.entries import OldServer, OwnEntry, with_tools, words_of
 from helmsman.clients.json_file import NotReadable
 from helmsman.clients.locations import BLOCKING_CALL_SECONDS
-from helmsman.clients.record import Kept, Piece
+from helmsman.clients.record import KeptEntry, Piece
 from helmsman.errors import ConfigurationUnusable, InvalidInput
-from helmsman.redaction import redact, redact_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class Change:
     after: str | None
     entries: tuple[EntryChange, ...]
     private: bool
-    keep: tuple[Kept, ...] = ()
+    keep: tuple[KeptEntry, ...] = ()
     forget: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -104,7 +104,7 @@ class Change:
 # --- installing ------------------------------------------------------------------------------------------------------
 
 
-def plan_install(files: Sequence[Configuration], place: Location, wish: Wish, record: Record) -> list[Change]:
+def plan_install(files: Sequence[ConfigurationFile], place: Location, wish: Wish, record: Record) -> list[Change]:
     """The changes that make Helmsman a server of the client. None where all is as it should be.
 
     Args:
@@ -167,7 +167,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
     kind, place = entry.kind, entry.location
     launch = wish.shared_launch if place.shared else wish.launch
     env = dict(wish.env)
-    if isinstance(kind, Helmsman):
+    if isinstance(kind, OwnEntry):
         options = kind.options if wish.tools is None else with_tools(kind.options, wish.tools)
         tools = wish.tools or kind.tools
     else:
@@ -183,7 +183,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
     elif env:
         fields["env",] = env
     fields |= {(name,): value for name, value in _time_limit(place, tools, content).items()}
-    kept = record.get(str(draft.file.path), entry.path) if isinstance(kind, Helmsman) else None
+    kept = record.get(str(draft.file.path), entry.path) if isinstance(kind, OwnEntry) else None
     draft.rewrite(entry, fields, kept)
 
 
@@ -198,7 +198,7 @@ def _time_limit(place: Location, tools: str | None, content: Mapping[str, Any]) 
 # --- uninstalling ----------------------------------------------------------------------------------------------------
 
 
-def plan_uninstall(files: Sequence[Configuration], name: str | None, record: Record) -> list[Change]:
+def plan_uninstall(files: Sequence[ConfigurationFile], name: str | None, record: Record) -> list[Change]:
     """The changes that take Helmsman out again: rewritten entries are put back, all others of ours are removed."""
     changes = []
     for file in files:
@@ -206,7 +206,7 @@ def plan_uninstall(files: Sequence[Configuration], name: str | None, record: Rec
         for entry in reversed(
             file.entries
         ):  # as they were added, in reverse: the first one may have made the way for others
-            if isinstance(entry.kind, Helmsman) and name in (None, entry.name):
+            if isinstance(entry.kind, OwnEntry) and name in (None, entry.name):
                 kept = record.get(str(file.path), entry.path)
                 if kept is not None and kept.rewritten:
                     draft.restore(entry, kept)
@@ -222,12 +222,12 @@ def plan_uninstall(files: Sequence[Configuration], name: str | None, record: Rec
 class _Draft:
     """A file on its way to be another. What it is to say is worked out beside its text, and compared in the end."""
 
-    def __init__(self, file: Configuration) -> None:
+    def __init__(self, file: ConfigurationFile) -> None:
         self.file = file
         self._document: JsonFile | TomlFile = file.document
         self._expected: dict[str, Any] = copy.deepcopy(file.document.value)
         self._entries: list[EntryChange] = []
-        self._keep: list[Kept] = []
+        self._keep: list[KeptEntry] = []
         self._forget: list[tuple[str, ...]] = []
         self._delete = False
 
@@ -236,7 +236,7 @@ class _Draft:
         present = next(n for n in range(len(place.servers), -1, -1) if self._has(path[:n]))
         empty = value_at(self._expected, path[:present]) == {}
         self._keep.append(
-            Kept(
+            KeptEntry(
                 file=str(self.file.path),
                 path=path,
                 present=present,
@@ -247,7 +247,7 @@ class _Draft:
         self._set(path, content)
         self._entries.append(EntryChange(place, name, "added", content))
 
-    def rewrite(self, entry: Entry, fields: Mapping[tuple[str, ...], Any], earlier: Kept | None) -> None:
+    def rewrite(self, entry: Entry, fields: Mapping[tuple[str, ...], Any], earlier: KeptEntry | None) -> None:
         pieces = []
         for field_path, value in fields.items():
             path = (*entry.path, *field_path)
@@ -258,17 +258,17 @@ class _Draft:
         if not pieces:
             return
         if isinstance(entry.kind, OldServer):
-            self._keep.append(Kept(file=str(self.file.path), path=entry.path, pieces=tuple(pieces)))
+            self._keep.append(KeptEntry(file=str(self.file.path), path=entry.path, pieces=tuple(pieces)))
         elif earlier is not None and earlier.rewritten:
             known = {piece.path: piece for piece in earlier.pieces}
             for piece in pieces:
                 before = known[piece.path].before if piece.path in known else piece.before
                 known[piece.path] = Piece(piece.path, before, piece.after)
-            self._keep.append(Kept(file=earlier.file, path=earlier.path, pieces=tuple(known.values())))
+            self._keep.append(KeptEntry(file=earlier.file, path=earlier.path, pieces=tuple(known.values())))
         action: Action = "rewritten" if isinstance(entry.kind, OldServer) else "updated"
         self._entries.append(EntryChange(entry.location, entry.name, action, value_at(self._expected, entry.path)))
 
-    def restore(self, entry: Entry, kept: Kept) -> None:
+    def restore(self, entry: Entry, kept: KeptEntry) -> None:
         for piece in kept.pieces:
             path = (*entry.path, *piece.path)
             ours = piece.path in (("command",), ("args",)) or value_at(self._expected, path) == piece.after
@@ -281,7 +281,7 @@ class _Draft:
         self._forget.append(entry.path)
         self._entries.append(EntryChange(entry.location, entry.name, "restored", value_at(self._expected, entry.path)))
 
-    def remove(self, entry: Entry, kept: Kept | None) -> None:
+    def remove(self, entry: Entry, kept: KeptEntry | None) -> None:
         self._remove(entry.path)
         if kept is not None:
             for length in range(len(entry.path) - 1, kept.present, -1):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.base.files import replace_file
-from helmsman.clients.entries import Helmsman, OldServer, recognise
+from helmsman.clients.entries import OldServer, OwnEntry, recognise
 from helmsman.clients.json_file import JsonFile, NotReadable
 from helmsman.clients.toml_file import TomlFile
 from helmsman.errors import ConfigurationChanged, ConfigurationUnusable
@@ -28,7 +28,7 @@ class Entry:
     location: Location
     name: str
     content: Any
-    kind: Helmsman | OldServer | None
+    kind: OwnEntry | OldServer | None
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ConfigurationFile:
     """A file and the places in it where servers stand. `text` is None where there is no file."""
 
     path: Path
@@ -64,7 +64,7 @@ class Configuration:
         return found
 
 
-def read_configuration(locations: Sequence[Location]) -> Configuration:
+def read_configuration(locations: Sequence[Location]) -> ConfigurationFile:
     """Read the file that these places are in (the same for all).
 
     Raises:
@@ -80,7 +80,7 @@ def read_configuration(locations: Sequence[Location]) -> Configuration:
         raise ConfigurationUnusable(
             f"{path} is not valid {kind}, {error}. Correct it there; nothing was changed."
         ) from error
-    return Configuration(path, tuple(locations), text, document)
+    return ConfigurationFile(path, tuple(locations), text, document)
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:

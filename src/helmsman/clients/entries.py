@@ -28,7 +28,7 @@ _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 
 
 @dataclass(frozen=True, slots=True)
-class Helmsman:
+class OwnEntry:
     """An entry that runs `helmsman serve`: the words that start Helmsman, and the options of `serve`."""
 
     launch: tuple[str, ...]
@@ -66,7 +66,7 @@ def words_of(entry: object) -> list[str]:
     return [entry["command"], *arguments]
 
 
-def recognise(entry: object) -> Helmsman | OldServer | None:
+def recognise(entry: object) -> OwnEntry | OldServer | None:
     """What an entry runs; None for all that is not ours to touch."""
     words = _unwrapped(words_of(entry))
     if not words:
@@ -102,12 +102,12 @@ def _unwrapped(words: list[str]) -> list[str]:
     return words
 
 
-def _helmsman(words: list[str]) -> Helmsman | None:
+def _helmsman(words: list[str]) -> OwnEntry | None:
     for number, word in enumerate(words[:-1]):
         runs = program_name(word) in HELMSMAN_NAMES or re.split(r"[@=\[]", word)[0] == DISTRIBUTION
         is_module = number > 0 and words[number - 1] == "-m" and word == "helmsman"
         if (runs or is_module) and words[number + 1] == "serve":
-            return Helmsman(tuple(words[: number + 1]), tuple(words[number + 2 :]))
+            return OwnEntry(tuple(words[: number + 1]), tuple(words[number + 2 :]))
     return None
 
 

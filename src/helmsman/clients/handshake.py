@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.base.redaction import redact
 from helmsman.clients.entries import words_of
 from helmsman.errors import HandshakeFailed
-from helmsman.redaction import redact
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helmsman.clients.configuration import read_configuration
-from helmsman.clients.entries import Helmsman, OldServer
+from helmsman.clients.entries import OldServer, OwnEntry
 from helmsman.clients.locations import CLIENTS
 from helmsman.errors import HelmsmanError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClientFinding:
     """What was found of one client, and what to do where that is not well."""
 
     client: Client
@@ -29,7 +29,7 @@ class Finding:
 
 def look_at_clients(
     around: Surroundings, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
-) -> list[Finding]:
+) -> list[ClientFinding]:
     """One finding for each client whose files say something of Helmsman or Codex, or cannot be read.
 
     `here` are the ways to start the Helmsman that is running.
@@ -42,7 +42,7 @@ def _look_at(
     around: Surroundings,
     here: Collection[tuple[str, ...]],
     which: Callable[[str], str | None],
-) -> Finding | None:
+) -> ClientFinding | None:
     said: list[str] = []
     fixes: list[str] = []
     places = {
@@ -54,24 +54,24 @@ def _look_at(
         try:
             entries = read_configuration([place]).entries
         except HelmsmanError as error:
-            return Finding(client, error.message, "The client itself may not be able to read it either.")
+            return ClientFinding(client, error.message, "The client itself may not be able to read it either.")
         for entry in entries:
             name = f"{entry.name} ({scope} scope)"
             if isinstance(entry.kind, OldServer):
                 said.append(f"{name} runs the old `codex mcp-server`, which newer versions of Codex do not have.")
                 fixes.append(f"Run `helmsman install {client.key}{option}`.")
-            elif isinstance(entry.kind, Helmsman) and which(entry.kind.launch[0]) is None:
+            elif isinstance(entry.kind, OwnEntry) and which(entry.kind.launch[0]) is None:
                 said.append(f"{name} runs {entry.kind.launch[0]}, which is not there.")
                 fixes.append(f"Run `helmsman install {client.key}{option}`.")
-            elif isinstance(entry.kind, Helmsman):
+            elif isinstance(entry.kind, OwnEntry):
                 said.append(f"{name} {_where(entry, here)}.")
     if not said:
         return None
     if not fixes:
         said.append(client.limits)
-    return Finding(client, " ".join(said), " ".join(dict.fromkeys(fixes)))
+    return ClientFinding(client, " ".join(said), " ".join(dict.fromkeys(fixes)))
 
 
 def _where(entry: Entry, here: Collection[tuple[str, ...]]) -> str:
-    assert isinstance(entry.kind, Helmsman)
+    assert isinstance(entry.kind, OwnEntry)
     return "points here" if entry.kind.launch in here else f"points to {' '.join(entry.kind.launch)}"

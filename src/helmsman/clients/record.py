@@ -30,7 +30,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptEntry:
     """What was done for one entry of one file.
 
     The `pieces` of a rewritten entry are its changed fields. An added entry has none; of the way to it the first
@@ -57,10 +57,10 @@ class Record:
         self.path = state_dir / _NAME
         self._kept = {(kept.file, kept.path): kept for kept in self._read()}
 
-    def get(self, file: str, path: tuple[str, ...]) -> Kept | None:
+    def get(self, file: str, path: tuple[str, ...]) -> KeptEntry | None:
         return self._kept.get((file, path))
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: KeptEntry) -> None:
         self._kept[kept.file, kept.path] = kept
 
     def forget(self, file: str, path: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ class Record:
                 f"{self.path} cannot be written: {error.strerror}. Mend its permissions, or set HELMSMAN_STATE_DIR."
             ) from error
 
-    def _read(self) -> list[Kept]:
+    def _read(self) -> list[KeptEntry]:
         """What was kept. A file that nobody can read keeps nothing: `uninstall` then removes what it recognises."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
@@ -90,7 +90,7 @@ class Record:
             return []
 
 
-def _as_dict(kept: Kept) -> dict[str, Any]:
+def _as_dict(kept: KeptEntry) -> dict[str, Any]:
     return {
         "file": kept.file,
         "path": list(kept.path),
@@ -101,8 +101,8 @@ def _as_dict(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _from_dict(entry: dict[str, Any]) -> Kept:
-    return Kept(
+def _from_dict(entry: dict[str, Any]) -> KeptEntry:
+    return KeptEntry(
         file=entry["file"],
         path=tuple(entry["path"]),
         pieces=tuple(Piece(tuple(piece["path"]), piece["before"], piece["after"]) for piece in entry["pieces"]),

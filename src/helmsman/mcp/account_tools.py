@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from helmsman.mcp.contract import Input, Output
 from helmsman.mcp.toolset import READS, Tool
+from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
-    from helmsman.mcp.toolset import Call
+    from helmsman.mcp.toolset import CallContext
 
 
 class ModelsInput(Input):
@@ -51,7 +51,7 @@ class AccountOutput(Output):
     advice: str = Field(description="The same in a sentence.")
 
 
-async def _models(call: Call, _args: ModelsInput) -> ModelsOutput:
+async def _models(call: CallContext, _args: ModelsInput) -> ModelsOutput:
     models = [
         ListedModel(
             id=model.id,
@@ -66,7 +66,7 @@ async def _models(call: Call, _args: ModelsInput) -> ModelsOutput:
     return ModelsOutput(models=models)
 
 
-async def _account(call: Call, _args: AccountInput) -> AccountOutput:
+async def _account(call: CallContext, _args: AccountInput) -> AccountOutput:
     report = await call.helm.extras.account.read()
     limits = [
         LimitOutput(

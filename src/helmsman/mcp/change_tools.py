@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from pydantic import Field
 
-from helmsman.extras.changes import DiffScope
-from helmsman.mcp.contract import Input, Output, SessionId
+from helmsman.base.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
+from helmsman.capabilities.changes import DiffScope
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, Tool
-from helmsman.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
-from helmsman.unified_diff import FileKind
+from helmsman.model.unified_diff import FileKind
+from helmsman.shapes.contract import Input, Output, SessionId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.mcp.toolset import Call
+    from helmsman.mcp.toolset import CallContext
     from helmsman.worktrees import FileStat
 
 _FILES_NAMED: Final = 20
@@ -97,7 +97,7 @@ class DiscardOutput(Output):
     )
 
 
-async def _diff(call: Call, args: DiffInput) -> DiffOutput:
+async def _diff(call: CallContext, args: DiffInput) -> DiffOutput:
     changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
     return DiffOutput(
         session_id=changed.session_id,
@@ -112,7 +112,7 @@ async def _diff(call: Call, args: DiffInput) -> DiffOutput:
     )
 
 
-async def _apply(call: Call, args: ApplyInput) -> ApplyOutput:
+async def _apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
     applied = await call.helm.extras.changes.apply(
         args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
     )
@@ -127,7 +127,7 @@ async def _apply(call: Call, args: ApplyInput) -> ApplyOutput:
     )
 
 
-async def _discard(call: Call, args: DiscardInput) -> DiscardOutput:
+async def _discard(call: CallContext, args: DiscardInput) -> DiscardOutput:
     discarded = await call.helm.extras.changes.discard(args.session_id)
     tree = discarded.worktree
     return DiscardOutput(

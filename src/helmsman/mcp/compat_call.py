@@ -15,21 +15,21 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ConfigDict, Field
 
-from helmsman.answered_by import Answered
 from helmsman.mcp.compat_events import Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.doors import by_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.waiting import session_progress, tell_progress
+from helmsman.model.answered_by import Answered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.engine import Engine
-    from helmsman.events import Event
+    from helmsman.agents.protocol import Engine
     from helmsman.mcp.compat_events import CodexEvent
-    from helmsman.mcp.toolset import Call
-    from helmsman.questions import Question
+    from helmsman.mcp.toolset import CallContext
+    from helmsman.model.events import Event
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class _Reply(BaseModel):
 class CallInFlight:
     """Tells the caller what happens in the session that its call runs a turn in."""
 
-    def __init__(self, call: Call, *, is_new: bool) -> None:
+    def __init__(self, call: CallContext, *, is_new: bool) -> None:
         self._call = call
         self.is_new = is_new
         self._session_id: str | None = None

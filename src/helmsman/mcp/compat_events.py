@@ -13,7 +13,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.events import (
+from helmsman.mcp.compat_items import Message, began, ended, shown
+from helmsman.mcp.compat_questions import asked
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     DiffUpdated,
@@ -34,14 +36,12 @@ from helmsman.events import (
     UsageReported,
     UserMessage,
 )
-from helmsman.mcp.compat_items import Message, began, ended, shown
-from helmsman.mcp.compat_questions import asked
-from helmsman.questions import REFUSALS
+from helmsman.model.questions import REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.events import Event, Failure, Item, RateLimitsReported, Usage
+    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, Usage
 
 
 _FACTS: Final = {

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from helmsman.events import (
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     ContextCompaction,
@@ -28,7 +28,7 @@ from helmsman.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from helmsman.events import CommandAction, PathChange
+    from helmsman.model.events import CommandAction, PathChange
 
 Message: TypeAlias = dict[str, Any]
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.events import FileChange
+from helmsman.base.shown_text import exact
 from helmsman.mcp.compat_items import Message, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import SHOWN_DIFF_CHARS
-from helmsman.question_text import describe
-from helmsman.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
-from helmsman.shown_text import exact
+from helmsman.model.events import FileChange
+from helmsman.model.question_text import describe
+from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.events import Item
-    from helmsman.questions import Question
+    from helmsman.model.events import Item
+    from helmsman.model.questions import Question
 
 _DECISIONS: Final = {
     "approved": APPROVE,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import mcp_types as types
 
-from helmsman.engine import ApprovalPolicy, SandboxMode
+from helmsman.model.options import ApprovalPolicy, SandboxMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import mcp_types as types
 
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, SessionBusy, SessionIdle, SessionNotFound
 from helmsman.mcp.compat_call import CallInFlight
 from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_codex, read_reply
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from helmsman.mcp.compat_schema import CodexArguments
-    from helmsman.mcp.toolset import Call, CallOutcome
+    from helmsman.mcp.toolset import CallContext, CallOutcome
     from helmsman.sessions.session import Session
 
 _STOP_SECONDS: Final = 15.0
@@ -34,7 +34,7 @@ _END_SECONDS: Final = 5.0
 class CompatTool:
     """A tool whose listing is given, and whose results and errors have the original's shape."""
 
-    def __init__(self, listing: types.Tool, run: Callable[[Call], Awaitable[CallOutcome]]) -> None:
+    def __init__(self, listing: types.Tool, run: Callable[[CallContext], Awaitable[CallOutcome]]) -> None:
         self._listing = listing
         self._run = run
 
@@ -45,7 +45,7 @@ class CompatTool:
     def listed(self) -> types.Tool:
         return self._listing
 
-    async def called(self, call: Call) -> CallOutcome:
+    async def called(self, call: CallContext) -> CallOutcome:
         try:
             return await self._run(call)
         except BadArguments as error:
@@ -66,7 +66,7 @@ class _Calls:
     def __init__(self) -> None:
         self._waiting = Counter[str]()
 
-    async def codex(self, call: Call) -> CallOutcome:
+    async def codex(self, call: CallContext) -> CallOutcome:
         arguments = read_codex(call.params.arguments)
         if call.params.request_state is not None:
             return await self._second_leg(call, call.params.request_state)
@@ -77,7 +77,7 @@ class _Calls:
                 session = await _start(call, in_flight, arguments)
                 return await self._until_ended(call, session, in_flight)
 
-    async def reply(self, call: Call) -> CallOutcome:
+    async def reply(self, call: CallContext) -> CallOutcome:
         arguments = read_reply(call.params.arguments)
         if call.params.request_state is not None:
             return await self._second_leg(call, call.params.request_state)
@@ -95,7 +95,7 @@ class _Calls:
                 await _say(session, arguments.prompt, in_flight)
                 return await self._until_ended(call, session, in_flight)
 
-    async def _second_leg(self, call: Call, session_id: str) -> CallOutcome:
+    async def _second_leg(self, call: CallContext, session_id: str) -> CallOutcome:
         """A client of 2026-07-28 comes back with what its person answered; the turn it asked for has been waiting."""
         session = await call.helm.session(session_id)
         in_flight = CallInFlight(call, is_new=False)
@@ -106,7 +106,7 @@ class _Calls:
                 tasks.start_soon(in_flight.send_events)
                 return await self._until_ended(call, session, in_flight)
 
-    async def _until_ended(self, call: Call, session: Session, in_flight: CallInFlight) -> CallOutcome:
+    async def _until_ended(self, call: CallContext, session: Session, in_flight: CallInFlight) -> CallOutcome:
         self._waiting[session.id] += 1
         try:
             async with background_tasks() as tasks:
@@ -125,7 +125,7 @@ class _Calls:
 
 
 @contextmanager
-def _listening(call: Call, in_flight: CallInFlight) -> Iterator[None]:
+def _listening(call: CallContext, in_flight: CallInFlight) -> Iterator[None]:
     stop = call.helm.listen(in_flight.listen)
     try:
         yield
@@ -133,7 +133,7 @@ def _listening(call: Call, in_flight: CallInFlight) -> Iterator[None]:
         stop()
 
 
-async def _start(call: Call, in_flight: CallInFlight, arguments: CodexArguments) -> Session:
+async def _start(call: CallContext, in_flight: CallInFlight, arguments: CodexArguments) -> Session:
     return await call.helm.start(
         arguments.prompt,
         cwd=arguments.cwd or None,  # the original took an empty one for its own directory
@@ -174,7 +174,7 @@ async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
             return
 
 
-async def _wait(call: Call, session: Session) -> types.InputRequiredResult | None:
+async def _wait(call: CallContext, session: Session) -> types.InputRequiredResult | None:
     """Until the turn has ended, or the client is to ask its person and call again."""
     while session.state.is_running:
         for question in session.questions:

@@ -17,14 +17,14 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from helmsman.answered_by import Answered, AnsweredBy
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.forms import form_answers, form_message, form_schema
+from helmsman.model.answered_by import Answered, AnsweredBy
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from helmsman.questions import Question
+    from helmsman.model.questions import Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
 

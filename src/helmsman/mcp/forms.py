@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.question_text import describe
-from helmsman.questions import DECLINE, DENY
-from helmsman.shown_text import exact
+from helmsman.base.shown_text import exact
+from helmsman.model.question_text import describe
+from helmsman.model.questions import DECLINE, DENY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.questions import Prompt, Question
+    from helmsman.model.questions import Prompt, Question
 
 SHOWN_DIFF_CHARS: Final = 8000
 """Of a longer diff the form has the beginning, and the names and counts of all its files."""

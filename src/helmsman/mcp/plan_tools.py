@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.mcp.contract import StartInput, StartOutput
-from helmsman.mcp.session_tools import start_arguments, started, state_in_words
+from helmsman.mcp.session_tools import start_arguments, state_in_words
 from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.shapes.contract import StartInput, StartOutput
+from helmsman.shapes.session_status import started
 
 if TYPE_CHECKING:
-    from helmsman.mcp.toolset import Call
+    from helmsman.mcp.toolset import CallContext
 
 
 class PlanInput(StartInput):
     """The options of codex_start: they hold for the work, once the plan is approved."""
 
 
-async def _plan(call: Call, args: PlanInput) -> StartOutput:
+async def _plan(call: CallContext, args: PlanInput) -> StartOutput:
     return started(await call.helm.extras.plans.start(args.prompt, **start_arguments(call, args)))
 
 

@@ -12,15 +12,18 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 
-from helmsman.allowed_roots import refuse_outside
-from helmsman.concurrency import background_tasks
+from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.patches import diff_digest
+from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
-from helmsman.github_guide import github_guide
-from helmsman.inputs import directory
 from helmsman.mcp.resources import client_of
-from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import answer, results_answer
-from helmsman.mcp.task_contract import (
+from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
+from helmsman.mcp.waiting import HEARTBEAT_SECONDS, tell_progress, wait_for_session
+from helmsman.model.inputs import directory
+from helmsman.shapes.session_status import question_in_words
+from helmsman.shapes.task_contract import (
     CancelAnswer,
     CloudCancelInput,
     CloudResultsInput,
@@ -43,15 +46,12 @@ from helmsman.mcp.task_contract import (
     TaskAnswer,
     WaitAnswer,
 )
-from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
-from helmsman.mcp.waiting import HEARTBEAT_SECONDS, tell_progress, wait_for_session
-from helmsman.patches import diff_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.codex.cloud import CloudEnvironments
-    from helmsman.mcp.toolset import Call
+    from helmsman.capabilities.cloud_tasks import CloudEnvironments
+    from helmsman.mcp.toolset import CallContext
     from helmsman.tasks.model import Task, TaskOrigin
 
 Instead = types.InputRequiredResult | dict[str, Any]
@@ -61,11 +61,11 @@ Instead = types.InputRequiredResult | dict[str, Any]
 # --- local -----------------------------------------------------------------------------------------------------------
 
 
-async def _local_run(call: Call, args: LocalRunInput) -> TaskAnswer:
+async def _local_run(call: CallContext, args: LocalRunInput) -> TaskAnswer:
     return await _told(call, await _run(call, args))
 
 
-async def _local_exec(call: Call, args: LocalExecInput) -> TaskAnswer:
+async def _local_exec(call: CallContext, args: LocalExecInput) -> TaskAnswer:
     if args.thread_id is not None:
         if ignored := sorted(args.model_fields_set - {"task", "thread_id", "max_cost_usd"}):
             raise InvalidInput(
@@ -82,7 +82,7 @@ async def _local_exec(call: Call, args: LocalExecInput) -> TaskAnswer:
     return await _told(call, task_id)
 
 
-async def _run(call: Call, args: LocalRunInput) -> str:
+async def _run(call: CallContext, args: LocalRunInput) -> str:
     return await call.helm.tasks.local.run(
         args.task,
         cwd=args.working_dir,
@@ -95,28 +95,28 @@ async def _run(call: Call, args: LocalRunInput) -> str:
     )
 
 
-async def _local_resume(call: Call, args: LocalResumeInput) -> TaskAnswer:
+async def _local_resume(call: CallContext, args: LocalResumeInput) -> TaskAnswer:
     task_id = await call.helm.tasks.local.follow_up(
         args.thread_id, args.task, on_question=call.doors.handler(call.context), max_cost_usd=args.max_cost_usd
     )
     return await _told(call, task_id)
 
 
-async def _local_status(call: Call, args: LocalStatusInput) -> TaskAnswer:
+async def _local_status(call: CallContext, args: LocalStatusInput) -> TaskAnswer:
     return await _told(call, (await _found(call, args.task_id, "local")).id)
 
 
-async def _local_wait(call: Call, args: LocalWaitInput) -> WaitAnswer | Instead:
+async def _local_wait(call: CallContext, args: LocalWaitInput) -> WaitAnswer | Instead:
     task = await _found(call, args.task_id, "local")
     return await wait_for_task(call, task, seconds=args.timeout_sec, every=args.poll_interval_sec)
 
 
-async def _local_cancel(call: Call, args: LocalCancelInput) -> CancelAnswer:
+async def _local_cancel(call: CallContext, args: LocalCancelInput) -> CancelAnswer:
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "local"), reason=args.reason)
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
-async def _local_results(call: Call, args: LocalResultsInput) -> ResultsAnswer:
+async def _local_results(call: CallContext, args: LocalResultsInput) -> ResultsAnswer:
     results = await call.helm.tasks.results(await _found(call, args.task_id, "local"))
     return results_answer(call.helm, results)
 
@@ -124,7 +124,7 @@ async def _local_results(call: Call, args: LocalResultsInput) -> ResultsAnswer:
 # --- cloud -----------------------------------------------------------------------------------------------------------
 
 
-async def _cloud_submit(call: Call, args: CloudSubmitInput) -> TaskAnswer:
+async def _cloud_submit(call: CallContext, args: CloudSubmitInput) -> TaskAnswer:
     task_id = await call.helm.tasks.cloud.submit(
         args.task,
         environment=args.env_id,
@@ -137,20 +137,20 @@ async def _cloud_submit(call: Call, args: CloudSubmitInput) -> TaskAnswer:
     return answer(TaskAnswer, call.helm, await call.helm.tasks.find(task_id))
 
 
-async def _cloud_status(call: Call, args: CloudStatusInput) -> TaskAnswer:
+async def _cloud_status(call: CallContext, args: CloudStatusInput) -> TaskAnswer:
     return await _told(call, (await _found(call, args.task_id, "cloud")).id)
 
 
-async def _cloud_wait(call: Call, args: CloudWaitInput) -> WaitAnswer | Instead:
+async def _cloud_wait(call: CallContext, args: CloudWaitInput) -> WaitAnswer | Instead:
     return await wait_for_task(call, await _found(call, args.task_id, "cloud"), seconds=args.timeout_sec)
 
 
-async def _cloud_cancel(call: Call, args: CloudCancelInput) -> CancelAnswer:
+async def _cloud_cancel(call: CallContext, args: CloudCancelInput) -> CancelAnswer:
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"))
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
-async def _cloud_results(call: Call, args: CloudResultsInput) -> ResultsAnswer:
+async def _cloud_results(call: CallContext, args: CloudResultsInput) -> ResultsAnswer:
     task = await _found(call, args.task_id, "cloud")
     results = await call.helm.tasks.results(task, attempt=args.attempt)
     patch = (results.diff or "").encode("utf-8", "surrogateescape")
@@ -173,11 +173,11 @@ async def _cloud_results(call: Call, args: CloudResultsInput) -> ResultsAnswer:
     return results_answer(call.helm, results, digest=digest, applied_files=applied)
 
 
-async def _cloud_list_environments(call: Call, _args: NoInput) -> EnvironmentsAnswer:
+async def _cloud_list_environments(call: CallContext, _args: NoInput) -> EnvironmentsAnswer:
     return environments_answer(await call.helm.tasks.cloud.environments())
 
 
-async def _cloud_github_setup(call: Call, args: GitHubSetupInput) -> GuideAnswer:
+async def _cloud_github_setup(call: CallContext, args: GitHubSetupInput) -> GuideAnswer:
     return await setup_guide(call, _directory(call, "working_dir", args.working_dir))
 
 
@@ -185,7 +185,7 @@ async def _cloud_github_setup(call: Call, args: GitHubSetupInput) -> GuideAnswer
 
 
 async def wait_for_task(
-    call: Call, task: Task, *, seconds: float, every: float = HEARTBEAT_SECONDS
+    call: CallContext, task: Task, *, seconds: float, every: float = HEARTBEAT_SECONDS
 ) -> WaitAnswer | Instead:
     """Wait for a task on behalf of a client, which meanwhile hears how far it has come."""
     tasks = call.helm.tasks
@@ -231,7 +231,7 @@ def environments_answer(found: CloudEnvironments) -> EnvironmentsAnswer:
     )
 
 
-async def setup_guide(call: Call, place: Path) -> GuideAnswer:
+async def setup_guide(call: CallContext, place: Path) -> GuideAnswer:
     """How to make the repository there ready for the cloud."""
     configured = call.helm.tasks.cloud.settings.environments
     look = partial(github_guide, place, environments=tuple(configured), state_dir=call.helm.settings.state_dir)
@@ -239,7 +239,7 @@ async def setup_guide(call: Call, place: Path) -> GuideAnswer:
     return GuideAnswer(guide=guide.text, steps=[step.title for step in guide.steps])
 
 
-async def _found(call: Call, reference: str, origin: TaskOrigin) -> Task:
+async def _found(call: CallContext, reference: str, origin: TaskOrigin) -> Task:
     task = await call.helm.tasks.find(reference)
     if task.origin != origin:
         raise InvalidInput(
@@ -249,11 +249,11 @@ async def _found(call: Call, reference: str, origin: TaskOrigin) -> Task:
     return task
 
 
-async def _told(call: Call, task_id: str) -> TaskAnswer:
+async def _told(call: CallContext, task_id: str) -> TaskAnswer:
     return answer(TaskAnswer, call.helm, await call.helm.tasks.get(task_id))
 
 
-def _directory(call: Call, parameter: str, given: str | None) -> Path:
+def _directory(call: CallContext, parameter: str, given: str | None) -> Path:
     place = directory(parameter, given if given is not None else ".")
     refuse_outside(place, call.helm.settings.allowed_roots, parameter)
     return place

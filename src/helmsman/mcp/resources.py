@@ -17,10 +17,10 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
+from helmsman.base.shortening import LINE_CHARS, TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.transcript import transcript
-from helmsman.rendering import session_info_as_dict, task_as_dict
-from helmsman.shortening import LINE_CHARS, TEXT_CHARS, cut, within
+from helmsman.shapes.rendering import session_info_as_dict, task_as_dict
+from helmsman.shapes.transcript import transcript
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 
-    from helmsman.events import Event
+    from helmsman.model.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 

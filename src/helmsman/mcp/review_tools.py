@@ -8,17 +8,17 @@ import anyio
 import mcp_types as types
 from pydantic import Field
 
-from helmsman.concurrency import background_tasks
-from helmsman.engine import ReviewKind, ReviewTarget
+from helmsman.base.concurrency import background_tasks
 from helmsman.errors import InvalidInput
-from helmsman.mcp.contract import ErrorOutput, Input, Output, PendingQuestion, SessionStatus
-from helmsman.mcp.status import session_status
 from helmsman.mcp.toolset import Tool
 from helmsman.mcp.waiting import session_progress, tell_progress
+from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, SessionStatus
+from helmsman.shapes.session_status import session_status
 
 if TYPE_CHECKING:
-    from helmsman.engine import ReviewReport
-    from helmsman.mcp.toolset import Call
+    from helmsman.agents.protocol import ReviewReport
+    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
 
 _BEGINS: Final = types.ToolAnnotations(
@@ -82,7 +82,7 @@ class ReviewOutput(Output):
     progress: str | None = None
 
 
-async def _review(call: Call, args: ReviewInput) -> ReviewOutput:
+async def _review(call: CallContext, args: ReviewInput) -> ReviewOutput:
     reviews = call.helm.extras.reviews
     if args.session_id is not None and args.target is None:
         session = await call.helm.session(args.session_id)
@@ -126,7 +126,7 @@ def _target(args: ReviewInput) -> ReviewTarget:
     return ReviewTarget(kind=kind, value=given.get(kind) or "")
 
 
-async def _wait(call: Call, session: Session, seconds: float) -> None:
+async def _wait(call: CallContext, session: Session, seconds: float) -> None:
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
             tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed)

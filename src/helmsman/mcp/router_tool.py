@@ -12,13 +12,18 @@ from weakref import WeakKeyDictionary
 
 from mcp.server.session import ServerSession
 
-from helmsman.allowed_roots import refuse_outside
+from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.repositories import repository_root
 from helmsman.errors import HelmsmanError
-from helmsman.inputs import directory
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
-from helmsman.mcp.status import question_in_words
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
-from helmsman.mcp.task_contract import (
+from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.model.inputs import directory
+from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
+from helmsman.router.intent import Hints, parse
+from helmsman.router.route import Place, route
+from helmsman.shapes.session_status import question_in_words
+from helmsman.shapes.task_contract import (
     ChoiceOutput,
     CodexInput,
     CodexOutput,
@@ -27,21 +32,16 @@ from helmsman.mcp.task_contract import (
     RouterError,
     WaitAnswer,
 )
-from helmsman.mcp.toolset import ACTS, Tool
-from helmsman.repositories import repository_root
-from helmsman.router.confirmation import LIFETIME, Plan, check, seal
-from helmsman.router.intent import Hints, parse
-from helmsman.router.route import Place, route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.mcp.contract import PendingQuestion
     from helmsman.mcp.primitives import Instead
-    from helmsman.mcp.toolset import Call, Offered
+    from helmsman.mcp.toolset import CallContext, Offered
     from helmsman.router.intent import Intent
-    from helmsman.router.route import Choice, Route
+    from helmsman.router.route import Route, TaskChoice
+    from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 WAIT_SECONDS: Final = 25.0
@@ -65,7 +65,7 @@ class Router:
         self._offered = WeakKeyDictionary[ServerSession, tuple[str, ...]]()
         self._key = secrets.token_bytes(32)
 
-    async def called(self, call: Call, args: CodexInput) -> CodexOutput | Instead:
+    async def called(self, call: CallContext, args: CodexInput) -> CodexOutput | Instead:
         place = _place(args.context)
         hints = args.hints
         intent = parse(
@@ -91,7 +91,7 @@ class Router:
             done.alternatives = _choices(planned.alternatives)
         return done
 
-    async def _done(self, call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
+    async def _done(self, call: CallContext, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
         if planned.error is not None:
             return _failed(planned, planned.error.code, planned.error.message, choices=_choices(planned.choices))
         if planned.choices:
@@ -105,7 +105,7 @@ class Router:
         if args.dry_run:
             return _output(planned, f"Would {would_do}. Nothing was done.")
         if args.safety.require_confirmation or args.safety.confirmation_token is not None:
-            plan = Plan(
+            plan = ConfirmedPlan(
                 action=planned.action,
                 task_id=planned.task_id,
                 instruction=planned.instruction,
@@ -129,7 +129,7 @@ def _place(context: ContextInput) -> Path:
     return directory("context.working_dir", "." if context.working_dir is None else context.working_dir)
 
 
-async def _candidates(call: Call, intent: Intent) -> Sequence[Task]:
+async def _candidates(call: CallContext, intent: Intent) -> Sequence[Task]:
     if intent.action in ("none", "setup") or (intent.action == "run" and intent.reference is None):
         return ()
     tasks, _ = await call.helm.tasks.list(limit=_CANDIDATES)
@@ -145,7 +145,7 @@ async def _candidates(call: Call, intent: Intent) -> Sequence[Task]:
 # --- doing it --------------------------------------------------------------------------------------------------------
 
 
-async def _do(call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
+async def _do(call: CallContext, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
     tasks = call.helm.tasks
     match planned.action:
         case "run":
@@ -173,7 +173,7 @@ async def _do(call: Call, args: CodexInput, planned: Route, place: Path) -> Code
             return await _with_results(call, planned, task)
 
 
-async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> CodexOutput:
+async def _run(call: CallContext, args: CodexInput, planned: Route, place: Path) -> CodexOutput:
     tasks = call.helm.tasks
     ask = call.doors.handler(call.context)
     limit = args.safety.max_cost_usd
@@ -199,7 +199,7 @@ async def _run(call: Call, args: CodexInput, planned: Route, place: Path) -> Cod
     return _told(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
 
 
-async def _with_results(call: Call, planned: Route, task: Task) -> CodexOutput:
+async def _with_results(call: CallContext, planned: Route, task: Task) -> CodexOutput:
     if task.is_running:
         task = await call.helm.tasks.get(task.id)
     if task.is_running:
@@ -217,7 +217,7 @@ async def _with_results(call: Call, planned: Route, task: Task) -> CodexOutput:
 # --- saying it -------------------------------------------------------------------------------------------------------
 
 
-def _told(call: Call, planned: Route, task: Task, message: str | None = None) -> CodexOutput:
+def _told(call: CallContext, planned: Route, task: Task, message: str | None = None) -> CodexOutput:
     question = question_of(call.helm, task)
     told = _output(planned, message or _standing(task, question))
     told.task = task_output(task)
@@ -237,7 +237,7 @@ def _standing(task: Task, question: PendingQuestion | None) -> str:
     return f"{name} is {task.status}{progress}.{why}"
 
 
-def _next_actions(call: Call, task: Task) -> list[str]:
+def _next_actions(call: CallContext, task: Task) -> list[str]:
     if task.input_required:
         return [how_to_answer(call.helm, task), f"wait for {task.id}", f"cancel {task.id}"]
     if task.is_running:
@@ -282,7 +282,7 @@ def _output(planned: Route, message: str, *, acknowledged: bool = True) -> Codex
     )
 
 
-def _choices(choices: Sequence[Choice]) -> list[ChoiceOutput] | None:
+def _choices(choices: Sequence[TaskChoice]) -> list[ChoiceOutput] | None:
     shown = [
         ChoiceOutput(number=one.number, id=one.id, alias=one.alias, status=one.status, instruction=one.instruction)
         for one in choices

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mcp.server.lowlevel.server import Server
 
 from helmsman._version import __version__
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams

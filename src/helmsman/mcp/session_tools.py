@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.mcp.contract import (
+from helmsman.mcp.doors import by_tool
+from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
+from helmsman.mcp.waiting import wait_for_session
+from helmsman.shapes.contract import (
     InterruptInput,
     ListedSession,
     ListInput,
@@ -19,18 +22,15 @@ from helmsman.mcp.contract import (
     StatusOutput,
     WaitInput,
 )
-from helmsman.mcp.doors import by_tool
-from helmsman.mcp.status import in_words, session_status, worktree
-from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
-from helmsman.mcp.waiting import wait_for_session
+from helmsman.shapes.session_status import in_words, session_status, started, task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import mcp_types as types
 
-    from helmsman.engine import SessionInfo
-    from helmsman.mcp.toolset import Call
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 _SUMMARY_CHARS: Final = 200
 
 
-async def _start(call: Call, args: StartInput) -> StartOutput:
+async def _start(call: CallContext, args: StartInput) -> StartOutput:
     return started(await call.helm.start(args.prompt, **start_arguments(call, args)))
 
 
-def start_arguments(call: Call, args: StartInput) -> dict[str, Any]:
+def start_arguments(call: CallContext, args: StartInput) -> dict[str, Any]:
     """What a new session is started with, besides the prompt."""
     return {
         "cwd": args.working_directory,
@@ -68,45 +68,35 @@ def start_arguments(call: Call, args: StartInput) -> dict[str, Any]:
     }
 
 
-def started(session: Session) -> StartOutput:
-    return StartOutput(
-        session_id=session.id,
-        status=session.status,
-        task_id=_task_id(session),
-        worktree=worktree(session),
-        note=" ".join(session.notes) or None,
-    )
-
-
-async def _say(call: Call, args: SayInput) -> SayOutput:
+async def _say(call: CallContext, args: SayInput) -> SayOutput:
     session = await call.helm.session(args.session_id)
     session.on_question = call.doors.handler(call.context) or session.on_question
     await session.say(args.message, images=args.images, when_busy=args.when_busy)
-    return SayOutput(session_id=session.id, status=session.status, task_id=_task_id(session))
+    return SayOutput(session_id=session.id, status=session.status, task_id=task_id(session))
 
 
-async def _status(call: Call, args: StatusInput) -> StatusOutput:
+async def _status(call: CallContext, args: StatusInput) -> StatusOutput:
     session = await call.helm.session(args.session_id)
     return session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
 
 
-async def _wait(call: Call, args: WaitInput) -> StatusOutput | types.InputRequiredResult | dict[str, Any]:
+async def _wait(call: CallContext, args: WaitInput) -> StatusOutput | types.InputRequiredResult | dict[str, Any]:
     session = await call.helm.session(args.session_id)
     instead = await wait_for_session(call, session, seconds=args.timeout_sec, until=args.until)
     return instead if instead is not None else session_status(session)
 
 
-async def _respond(call: Call, args: RespondInput) -> StateOutput:
+async def _respond(call: CallContext, args: RespondInput) -> StateOutput:
     session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
     return StateOutput(session_id=session.id, status=session.status)
 
 
-async def _interrupt(call: Call, args: InterruptInput) -> StateOutput:
+async def _interrupt(call: CallContext, args: InterruptInput) -> StateOutput:
     session = await call.helm.interrupt(args.session_id)
     return StateOutput(session_id=session.id, status=session.status)
 
 
-async def _list(call: Call, args: ListInput) -> ListOutput:
+async def _list(call: CallContext, args: ListInput) -> ListOutput:
     found, cursor = await call.helm.list(
         directory=args.working_directory,
         query=args.query,
@@ -141,10 +131,6 @@ def _status_by_tasks(tasks: Sequence[Task]) -> SessionStatus | None:
     if not tasks or not tasks[0].is_running:
         return None
     return "awaiting_approval" if tasks[0].input_required else "active"
-
-
-def _task_id(session: Session) -> str | None:
-    return session.task_ids[-1] if session.task_ids else None
 
 
 def state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:

@@ -21,7 +21,7 @@ import anyio.lowlevel
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from helmsman.concurrency import background_tasks
+from helmsman.base.concurrency import background_tasks
 from helmsman.mcp.server import build_server
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from helmsman.mcp.contract import ErrorOutput, ProgressOutput
-from helmsman.mcp.status import pending_question, usage_output
-from helmsman.mcp.task_contract import ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
+from helmsman.shapes.contract import ErrorOutput, ProgressOutput
+from helmsman.shapes.session_status import pending_question, usage_output
+from helmsman.shapes.task_contract import ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
 if TYPE_CHECKING:
-    from helmsman.all_tasks import TaskResults
-    from helmsman.mcp.contract import PendingQuestion
+    from helmsman.capabilities.all_tasks import TaskResults
     from helmsman.service import Helmsman
+    from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 AnswerT = TypeVar("AnswerT", bound=TaskAnswer)

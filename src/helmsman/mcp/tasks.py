@@ -16,11 +16,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.base.shortening import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import has_forms
-from helmsman.mcp.status import in_words, session_status
-from helmsman.rendering import task_as_dict
-from helmsman.shortening import TEXT_CHARS, cut, within
+from helmsman.shapes.rendering import task_as_dict
+from helmsman.shapes.session_status import in_words, session_status
 from helmsman.tasks.model import mcp_status_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from helmsman.mcp.doors import Doors
-    from helmsman.mcp.toolset import Call
+    from helmsman.mcp.toolset import CallContext
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -52,7 +52,7 @@ class UpdateTaskParams(types.RequestParams):
     input_responses: types.InputResponses
 
 
-async def task_handle(call: Call, session: Session) -> dict[str, Any] | None:
+async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | None:
     """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over.
 
     A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.

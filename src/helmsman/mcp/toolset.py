@@ -16,9 +16,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.mcp.contract import Input, Output, which_names
-from helmsman.shortening import TEXT_CHARS, cut, session_file, within
+from helmsman.shapes.contract import Input, Output, which_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,7 +46,7 @@ STOPS: Final = types.ToolAnnotations(
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallContext:
     """One call of a tool: whom to ask, and the request it came with."""
 
     helm: Helmsman
@@ -63,7 +63,7 @@ class Offered(Protocol):
 
     def listed(self) -> types.Tool: ...
 
-    async def called(self, call: Call) -> CallOutcome: ...
+    async def called(self, call: CallContext) -> CallOutcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Tool(Generic[InputT]):
     takes: type[InputT]
     gives: type[Output]
     annotations: types.ToolAnnotations
-    run: Callable[[Call, InputT], Awaitable[Output | types.InputRequiredResult | dict[str, Any]]]
+    run: Callable[[CallContext, InputT], Awaitable[Output | types.InputRequiredResult | dict[str, Any]]]
     in_words: Callable[[Any], str]
 
     def listed(self) -> types.Tool:
@@ -92,7 +92,7 @@ class Tool(Generic[InputT]):
             annotations=self.annotations,
         )
 
-    async def called(self, call: Call) -> CallOutcome:
+    async def called(self, call: CallContext) -> CallOutcome:
         try:
             result = await self.run(call, _arguments(self.takes, call.params.arguments))
         except HelmsmanError as error:
@@ -130,7 +130,7 @@ class Toolbox:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
-        return await tool.called(Call(self._helm, self._doors, context, params))
+        return await tool.called(CallContext(self._helm, self._doors, context, params))
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._listing if tool.name == name), None)

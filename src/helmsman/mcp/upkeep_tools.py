@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from pydantic import Field
 
-from helmsman.mcp.contract import Input, Output, SessionId, SessionStatus, StateOutput
 from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.shapes.contract import Input, Output, SessionId, SessionStatus, StateOutput
 
 if TYPE_CHECKING:
-    from helmsman.engine import Goal
-    from helmsman.mcp.toolset import Call
+    from helmsman.agents.protocol import Goal
+    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
 
 _ARRANGES: Final = types.ToolAnnotations(
@@ -92,7 +92,7 @@ class GoalOutput(Output):
     seconds_used: int | None = Field(None, description="Time spent on it so far.")
 
 
-async def _fork(call: Call, args: ForkInput) -> ForkOutput:
+async def _fork(call: CallContext, args: ForkInput) -> ForkOutput:
     asked = call.doors.handler(call.context)
     fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=asked)
     return ForkOutput(
@@ -103,32 +103,32 @@ async def _fork(call: Call, args: ForkInput) -> ForkOutput:
     )
 
 
-async def _rollback(call: Call, args: RollbackInput) -> StateOutput:
+async def _rollback(call: CallContext, args: RollbackInput) -> StateOutput:
     session = await call.helm.extras.upkeep.roll_back(args.session_id, args.turns)
     return StateOutput(session_id=session.id, status=session.status)
 
 
-async def _compact(call: Call, args: CompactInput) -> CompactOutput:
+async def _compact(call: CallContext, args: CompactInput) -> CompactOutput:
     session = await call.helm.extras.upkeep.compact(args.session_id)
     return CompactOutput(session_id=session.id, status=session.status, task_id=_task_id(session))
 
 
-async def _rename(call: Call, args: RenameInput) -> RenameOutput:
+async def _rename(call: CallContext, args: RenameInput) -> RenameOutput:
     session = await call.helm.extras.upkeep.rename(args.session_id, args.name)
     return RenameOutput(session_id=session.id, name=session.state.name or "")
 
 
-async def _archive(call: Call, args: ArchiveInput) -> ArchiveOutput:
+async def _archive(call: CallContext, args: ArchiveInput) -> ArchiveOutput:
     await call.helm.extras.upkeep.archive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=True)
 
 
-async def _unarchive(call: Call, args: ArchiveInput) -> ArchiveOutput:
+async def _unarchive(call: CallContext, args: ArchiveInput) -> ArchiveOutput:
     await call.helm.extras.upkeep.unarchive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=False)
 
 
-async def _goal(call: Call, args: GoalInput) -> GoalOutput:
+async def _goal(call: CallContext, args: GoalInput) -> GoalOutput:
     upkeep = call.helm.extras.upkeep
     session = await call.helm.session(args.session_id)
     found: Goal | None = None

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from helmsman.extras.usage_report import GroupBy, merged
-from helmsman.mcp.contract import Input, Output
+from helmsman.capabilities.usage_report import GroupBy, merged
 from helmsman.mcp.toolset import READS, Tool
+from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
-    from helmsman.extras.usage_report import UsageGroup
-    from helmsman.mcp.toolset import Call
+    from helmsman.capabilities.usage_report import UsageGroup
+    from helmsman.mcp.toolset import CallContext
 
 _MOST_GROUPS: Final = 100
 _GROUPS_IN_WORDS: Final = 20
@@ -54,7 +54,7 @@ class UsageReportOutput(Output):
     )
 
 
-async def _usage(call: Call, args: UsageInput) -> UsageReportOutput:
+async def _usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
     told = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
     groups = list(told.groups)
     if told.group_by == "day":  # the newest days matter most

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.concurrency import background_tasks
-from helmsman.mcp.status import session_status
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.mcp.tasks import task_handle
-from helmsman.shortening import LINE_CHARS, cut
+from helmsman.shapes.session_status import session_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import mcp_types as types
 
-    from helmsman.mcp.toolset import Call
+    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
 
 HEARTBEAT_SECONDS: Final = 10.0
@@ -26,7 +26,7 @@ HEARTBEAT_SECONDS: Final = 10.0
 
 
 async def wait_for_session(
-    call: Call,
+    call: CallContext,
     session: Session,
     *,
     seconds: float,
@@ -59,7 +59,7 @@ async def wait_for_session(
 
 
 async def tell_progress(
-    call: Call,
+    call: CallContext,
     now: Callable[[], str],
     changed: Callable[[], Awaitable[None]] = anyio.sleep_forever,
     every: float = HEARTBEAT_SECONDS,

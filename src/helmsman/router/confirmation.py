@@ -27,7 +27,7 @@ _LONGEST_TOKEN: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ConfirmedPlan:
     """Everything that must not change between showing and doing."""
 
     action: str
@@ -38,13 +38,13 @@ class Plan:
     max_cost_usd: float | None = None
 
 
-def seal(plan: Plan, key: bytes, now: datetime, lifetime: timedelta = LIFETIME) -> str:
+def seal(plan: ConfirmedPlan, key: bytes, now: datetime, lifetime: timedelta = LIFETIME) -> str:
     """A token that confirms this plan until `lifetime` from now."""
     expiry = _EXPIRY.pack(int((now + lifetime).timestamp()))
     return _PREFIX + base64.urlsafe_b64encode(expiry + _digest(plan, key, expiry)).decode("ascii").rstrip("=")
 
 
-def check(token: str, plan: Plan, key: bytes, now: datetime) -> None:
+def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
     """Return when the token confirms this plan now.
 
     Raises:
@@ -63,7 +63,7 @@ def check(token: str, plan: Plan, key: bytes, now: datetime) -> None:
         raise InvalidInput(f"This token was good until {until}. {advice}", reason="expired")
 
 
-def _digest(plan: Plan, key: bytes, expiry: bytes) -> bytes:
+def _digest(plan: ConfirmedPlan, key: bytes, expiry: bytes) -> bytes:
     content = json.dumps(asdict(plan), sort_keys=True).encode("utf-8")
     return hmac.new(key, b"helmsman confirmation\0" + expiry + content, hashlib.sha256).digest()
 

@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TaskChoice:
     """One task a request may mean, and its number, by which the next request may name it."""
 
     number: int
@@ -85,8 +85,8 @@ class Route:
     task_id: str | None = None
     mode: Mode | None = None
     instruction: str = ""
-    choices: tuple[Choice, ...] = ()
-    alternatives: tuple[Choice, ...] = ()
+    choices: tuple[TaskChoice, ...] = ()
+    alternatives: tuple[TaskChoice, ...] = ()
     error: Problem | None = None
     timeout_ms: int | None = None
     poll_frequency_ms: int | None = None
@@ -269,9 +269,9 @@ def _ask(planned: Route, tasks: Sequence[Candidate], why: str) -> Route:
     return replace(planned, choices=_choices(tasks), trace=(*planned.trace, f"{why} The caller has to choose."))
 
 
-def _choices(tasks: Sequence[Candidate]) -> tuple[Choice, ...]:
+def _choices(tasks: Sequence[Candidate]) -> tuple[TaskChoice, ...]:
     return tuple(
-        Choice(
+        TaskChoice(
             number=number,
             id=task.id,
             alias=task.alias,

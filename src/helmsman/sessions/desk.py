@@ -1,7 +1,7 @@
 """Who answers a question: a rule, the handler of the session, a person through any door, or nobody.
 
 Before anyone is asked, rules decide. What no rule decides stands open in the session until somebody answers, its turn ends
-or its time is up (`helmsman.sessions.deadline`); then it is refused. The first answer counts. Every decision is written to
+or its time is up (`helmsman.approvals.deadline`); then it is refused. The first answer counts. Every decision is written to
 the audit log with who took it.
 """
 
@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
+from helmsman.approvals.beyond_roots import beyond_roots, leaves_the_sandbox
+from helmsman.approvals.deadline import Closing, Deadline
+from helmsman.approvals.policy import Workspace, decide, sandbox_of
+from helmsman.approvals.rules_file import rule_as_toml
+from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
-from helmsman.events import QuestionAsked, QuestionClosed
-from helmsman.question_text import in_a_line
-from helmsman.questions import (
+from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
+from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.question_text import in_a_line
+from helmsman.model.questions import (
     ACCEPT,
     APPROVE,
     APPROVE_ALWAYS,
@@ -30,19 +35,14 @@ from helmsman.questions import (
     Choice,
     read_answers,
 )
-from helmsman.sessions.beyond_roots import beyond_roots, leaves_the_sandbox
-from helmsman.sessions.deadline import Closing, Deadline
-from helmsman.sessions.policy import Workspace, decide, sandbox_of
-from helmsman.sessions.rules_file import rule_as_toml
-from helmsman.sessions.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.questions import Question
-    from helmsman.sessions.audit import AuditLog
-    from helmsman.sessions.policy import Decision, Rule
-    from helmsman.sessions.rule_book import RuleBook
+    from helmsman.approvals.audit import AuditLog
+    from helmsman.approvals.policy import Rule, Ruling
+    from helmsman.approvals.rule_book import RuleBook
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
 
 log = logging.getLogger(__name__)
@@ -169,12 +169,12 @@ class Desk:
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    def _decide(self, session: Session, question: Question) -> Decision:
+    def _decide(self, session: Session, question: Question) -> Ruling:
         workspace = _workspace(session)
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
 
-    async def _answer_by_rule(self, session: Session, asked: QuestionAsked, decision: Decision) -> None:
+    async def _answer_by_rule(self, session: Session, asked: QuestionAsked, decision: Ruling) -> None:
         question = asked.question
         allowed = decision.effect == "allow"
         yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 import anyio.lowlevel
 
-from helmsman.events import (
+from helmsman.model.events import (
     CommandExecution,
     DiffUpdated,
     DynamicToolCall,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from helmsman.events import (
+from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
     CommandExecution,
@@ -29,7 +29,7 @@ from helmsman.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.events import Item
+    from helmsman.model.events import Item
 
 _LONGEST_ETA: Final = 7 * 24 * 3600
 """Beyond a week an estimate says only that there is none."""

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.answered_by import PROGRAM
 from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
-from helmsman.events import QuestionClosed, TurnEnded, TurnRequested
-from helmsman.sessions.watchdog import TurnLimits
+from helmsman.model.answered_by import PROGRAM
+from helmsman.model.events import QuestionClosed, TurnEnded, TurnRequested
+from helmsman.model.options import TurnLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from helmsman.answered_by import Answered, AnsweredBy
-    from helmsman.engine import Engine, SessionOptions, TurnInput
-    from helmsman.events import Event, Failure, Item, Usage
-    from helmsman.inputs import PathLike
-    from helmsman.questions import Choice, Question
-    from helmsman.sessions.deadline import Deadline
+    from helmsman.agents.protocol import Engine
+    from helmsman.approvals.deadline import Deadline
+    from helmsman.approvals.policy import Rule
+    from helmsman.model.answered_by import Answered, AnsweredBy
+    from helmsman.model.events import Event, Failure, Item, Usage
+    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.questions import Choice, Question
     from helmsman.sessions.feed import Feed
-    from helmsman.sessions.policy import Rule
     from helmsman.sessions.state import SessionState, SessionStatus
     from helmsman.worktrees import Worktree
 
@@ -106,7 +107,7 @@ class Session:
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
-        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.extras.plans`)."""
+        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None
         self.task_ids: list[str] = []

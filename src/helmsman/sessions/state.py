@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.answered_by import DEADLINE, in_words
-from helmsman.events import (
+from helmsman.base.shortening import KEPT_CHARS
+from helmsman.model.answered_by import DEADLINE, in_words
+from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     Decision,
@@ -38,12 +39,11 @@ from helmsman.events import (
     Usage,
     UsageReported,
 )
-from helmsman.question_text import in_a_line
-from helmsman.shortening import KEPT_CHARS
+from helmsman.model.question_text import in_a_line
 
 if TYPE_CHECKING:
-    from helmsman.events import TurnOutcome
-    from helmsman.questions import Question
+    from helmsman.model.events import TurnOutcome
+    from helmsman.model.questions import Question
 
 SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
 from helmsman.errors import HelmsmanError, TurnTimedOut
-from helmsman.events import (
+from helmsman.model.events import (
     DiffUpdated,
     Event,
     Failure,
@@ -31,25 +30,10 @@ from helmsman.events import (
 )
 
 if TYPE_CHECKING:
+    from helmsman.model.options import TurnLimits
     from helmsman.sessions.session import Session
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
-    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits."""
-
-    first_event: float = math.inf
-    inactivity: float = math.inf
-
-    @classmethod
-    def of(cls, first_event: float, inactivity: float) -> TurnLimits:
-        """The limits as settings have them, where 0 is none."""
-        return cls(first_event or math.inf, inactivity or math.inf)
-
-    def __bool__(self) -> bool:
-        return not (math.isinf(self.first_event) and math.isinf(self.inactivity))
 
 
 def shows_life(event: Event) -> bool:

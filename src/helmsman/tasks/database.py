@@ -17,8 +17,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from helmsman.base.file_lock import file_lock
 from helmsman.errors import RegistryUnavailable
-from helmsman.file_lock import file_lock
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.migrations import migrate
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from helmsman.tasks.model import TaskChanges
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.events import Failure, Usage
+    from helmsman.model.events import Failure, Usage
     from helmsman.tasks.model import Task
 
 GRACE: Final = timedelta(seconds=10)

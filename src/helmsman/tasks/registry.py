@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from helmsman.errors import InvalidInput
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.tasks.aliases import make_alias
 from helmsman.tasks.database import Database, transaction
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id

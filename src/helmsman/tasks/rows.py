@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from helmsman.base.processes import Process
-from helmsman.events import Usage
-from helmsman.redaction import redact, redact_value
-from helmsman.shortening import within
+from helmsman.base.redaction import redact, redact_value
+from helmsman.base.shortening import within
+from helmsman.model.events import Usage
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:

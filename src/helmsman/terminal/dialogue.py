@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.answered_by import PERSON_AT_TERMINAL, Answered
-from helmsman.questions import (
+from helmsman.approvals.deadline import countdown
+from helmsman.approvals.rules_from_answers import rule_shown_for_always
+from helmsman.base.shown_text import exact, one_line, visible
+from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
+from helmsman.model.questions import (
     ABORT,
     ACCEPT,
     APPROVE,
@@ -28,9 +31,6 @@ from helmsman.questions import (
     REVISE,
     STOP,
 )
-from helmsman.sessions.deadline import countdown
-from helmsman.sessions.rules_from_answers import rule_shown_for_always
-from helmsman.shown_text import exact, one_line, visible
 from helmsman.terminal.keyboard import has_terminal, open_keyboard
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.questions import Prompt, Question
+    from helmsman.model.questions import Prompt, Question
     from helmsman.sessions.session import Session
     from helmsman.terminal.keyboard import Keyboard
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.question_text import GUTTER, Line, describe, value_lines
+from helmsman.model.question_text import GUTTER, Line, describe, value_lines
 from helmsman.terminal.diffs import diff_lines
 from helmsman.terminal.layout import INDENT, fold
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from helmsman.questions import Prompt, Question
+    from helmsman.model.questions import Prompt, Question
 
 DIFF_LINES: Final = 120
 """How much of a diff is shown at once; the rest can be asked for."""

@@ -26,8 +26,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from helmsman.model.unified_diff import read_diff
 from helmsman.testing.local_server import serve
-from helmsman.unified_diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

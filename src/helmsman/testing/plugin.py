@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.codex.detached import stop_engine
-from helmsman.codex.engine_records import read_records
+from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
-from helmsman.events import PlanStep, RateLimit, StepStatus, Usage
+from helmsman.model.events import PlanStep, RateLimit, StepStatus, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

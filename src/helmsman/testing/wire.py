@@ -11,7 +11,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.events import Usage
+from helmsman.model.events import Usage
 from helmsman.testing.script import (
     Cost,
     Cut,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from helmsman.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
 from helmsman.errors import QuestionNotOpen
-from helmsman.events import QuestionClosed
-from helmsman.mcp.contract import Input, StartInput
-from helmsman.mcp.session_tools import started
-from helmsman.rendering import task_as_dict
+from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
+from helmsman.model.events import QuestionClosed
+from helmsman.shapes.contract import Input, StartInput
+from helmsman.shapes.rendering import task_as_dict
+from helmsman.shapes.session_status import started
 from helmsman.web.json_http import NothingInput, body
 from helmsman.web.views import present
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
-class SayInput(Input):
+class MessageInput(Input):
     message: str
     images: list[str] = Field(default_factory=list[str])
     when_busy: Literal["error", "steer", "queue"] = "error"
@@ -61,7 +61,7 @@ class Acting:
         return started(session).model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def say(self, request: Request) -> dict[str, Any]:
-        given = await body(request, SayInput)
+        given = await body(request, MessageInput)
         session = await self._helm.say(
             _session_id(request), given.message, images=given.images, when_busy=given.when_busy
         )

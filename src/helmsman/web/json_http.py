@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.mcp.contract import Input, which_names
-from helmsman.rendering import json_line
+from helmsman.shapes.contract import Input, which_names
+from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
     from starlette.requests import Request

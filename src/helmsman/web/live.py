@@ -18,7 +18,7 @@ import anyio
 from helmsman._version import __version__
 from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError
-from helmsman.events import (
+from helmsman.model.events import (
     DiffUpdated,
     EngineGone,
     ItemDelta,
@@ -31,14 +31,14 @@ from helmsman.events import (
     TurnRequested,
     TurnStarted,
 )
-from helmsman.rendering import json_line
+from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import Receive, Scope, Send
 
-    from helmsman.events import Event
+    from helmsman.model.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 

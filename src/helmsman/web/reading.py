@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.codex.engine_overview import engine_overviews
-from helmsman.codex.rollout_end import turns_of
+from helmsman.agents.registry import engine_overviews, past_turns
+from helmsman.base.shortening import shortened
+from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.extras.usage_report import GroupBy
-from helmsman.rendering import json_line, task_as_dict, usage_as_dict
-from helmsman.shortening import shortened
+from helmsman.model.unified_diff import read_diff
+from helmsman.shapes.rendering import json_line, task_as_dict, usage_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
-from helmsman.unified_diff import read_diff
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
 from helmsman.web.views import entry, listed, present, question_in_full, session_in_full, turn_in_timeline
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from helmsman.extras.usage_report import UsageGroup
+    from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -236,7 +235,7 @@ class Reading:
         return dict(safe(task_as_dict(await self._helm.tasks.get(request.path_params["task_id"]))))
 
     async def engines(self, _request: Request) -> dict[str, Any]:
-        engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
+        engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings)
         used = {session.engine for session in self._helm.sessions.values() if session.engine is not None}
         own = min(used, key=lambda engine: engine.lost is not None, default=None)
         shown = None
@@ -299,7 +298,7 @@ def _recorded_times(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     return {
         turn.turn_id: {"began": turn.began_at, "ended": turn.ended_at, "usage": turn.usage}
-        for turn in turns_of(path)
+        for turn in past_turns(path)
         if turn.turn_id is not None
     }
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from pydantic import Field
 
+from helmsman.base.shown_text import visible
 from helmsman.errors import InvalidInput, InvalidSetting
-from helmsman.mcp.contract import Input
-from helmsman.shown_text import visible
+from helmsman.shapes.contract import Input
 from helmsman.web.json_http import NothingInput, body, text
 from helmsman.web.views import present
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from helmsman.approvals.listed_rules import ListedRule
+    from helmsman.approvals.policy import Ruling
     from helmsman.service import Helmsman
-    from helmsman.sessions.listed_rules import ListedRule
-    from helmsman.sessions.policy import Decision
 
 
 class ExplainInput(Input):
@@ -53,7 +53,7 @@ class Rules:
         return await anyio.to_thread.run_sync(self._explain, given.command, directory, given.inside)
 
     def _explain(self, command: str, directory: Path, inside: bool) -> dict[str, Any]:
-        decision: Decision = self._book.explain(command, directory, inside=inside)
+        decision: Ruling = self._book.explain(command, directory, inside=inside)
         rule = next((one for one in self._book.listed(directory) if one.rule == decision.rule), None)
         shown = None if rule is None else _shown(rule)
         return present({"effect": decision.effect, "reason": visible(decision.reason), "rule": shown})

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from helmsman.events import CommandExecution, FileChange
-from helmsman.rendering import item_as_dict
-from helmsman.shortening import shortened, shortened_text
-from helmsman.shown_text import exact, in_sight, plain_output, shell_script, visible
-from helmsman.unified_diff import read_change
+from helmsman.base.shortening import shortened, shortened_text
+from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
+from helmsman.model.events import CommandExecution, FileChange
+from helmsman.model.unified_diff import read_change
+from helmsman.shapes.rendering import item_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.events import Item
-    from helmsman.unified_diff import FileDiff
+    from helmsman.model.events import Item
+    from helmsman.model.unified_diff import FileDiff
 
 
 def safe(value: Any) -> Any:

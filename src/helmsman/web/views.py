@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman import shown_text
+from helmsman.base import shown_text
 from helmsman.base.processes import Process
-from helmsman.mcp.status import session_status
-from helmsman.question_text import describe, part_texts
-from helmsman.rendering import session_info_as_dict, usage_as_dict
-from helmsman.shortening import TEXT_CHARS, cut, shortened
-from helmsman.unified_diff import read_diff
+from helmsman.base.shortening import TEXT_CHARS, cut, shortened
+from helmsman.model.question_text import describe, part_texts
+from helmsman.model.unified_diff import read_diff
+from helmsman.shapes.rendering import session_info_as_dict, usage_as_dict
+from helmsman.shapes.session_status import session_status
 from helmsman.web.safe_values import safe, shown_files, shown_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.engine import SessionInfo
-    from helmsman.events import Item
-    from helmsman.questions import Question
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.model.events import Item
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task

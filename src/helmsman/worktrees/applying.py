@@ -12,8 +12,8 @@ import stat
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.base.git import shown
 from helmsman.errors import DirtyTree, WorktreeError
-from helmsman.git import shown
 from helmsman.worktrees.changes import changed_paths, check_present, compare
 from helmsman.worktrees.merging import Conflicts, merge
 from helmsman.worktrees.records import one_at_a_time
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from helmsman.git import Git
+    from helmsman.base.git import Git
     from helmsman.worktrees.changes import FileStat, RawChange, TreeDiff
     from helmsman.worktrees.records import Worktree
     from helmsman.worktrees.snapshot import Snapshot

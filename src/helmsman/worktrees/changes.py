@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.git import find_git, shown
+from helmsman.base.patches import diff_digest
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.git import find_git, shown
-from helmsman.patches import diff_digest
 from helmsman.worktrees.snapshot import scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.git import Git
-    from helmsman.unified_diff import FileKind
+    from helmsman.base.git import Git
+    from helmsman.model.unified_diff import FileKind
     from helmsman.worktrees.records import Worktree
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}

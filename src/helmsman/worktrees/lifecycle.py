@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.git import Git, find_git, is_bare
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.git import Git, find_git, is_bare
 from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.git import shown
 from helmsman.errors import ApplyConflict, WorktreeError
-from helmsman.git import shown
 
 if TYPE_CHECKING:
-    from helmsman.git import Git
+    from helmsman.base.git import Git
 
 _OLDEST_GIT: Final = (2, 38)
 """The first that can merge without a working tree."""

@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.file_lock import file_lock, release_lock, take_lock
 from helmsman.base.files import replace_file
+from helmsman.base.git import Git
 from helmsman.errors import WorktreeError
-from helmsman.file_lock import file_lock, release_lock, take_lock
-from helmsman.git import Git
 from helmsman.settings import WORKTREES, ensure_state_dir
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from helmsman.git import Git
+    from helmsman.base.git import Git
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

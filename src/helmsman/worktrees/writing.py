@@ -9,14 +9,14 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from helmsman.base.git import shown
 from helmsman.errors import WorktreeError
-from helmsman.git import shown
 from helmsman.worktrees.snapshot import nul_separated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.git import Git
+    from helmsman.base.git import Git
     from helmsman.worktrees.changes import RawChange
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def write_changes(git: Git, wanted: str, changes: list[RawChange]) -> None:
         WorktreeError: One could not be written. All is as it was.
     """
     assert git.index is not None
-    before = Kept(os.fsencode(git.work_tree), os.fsencode(git.index.parent / "kept"))
+    before = KeptFile(os.fsencode(git.work_tree), os.fsencode(git.index.parent / "kept"))
     try:
         for change in changes:
             before.keep(change.path)
@@ -50,7 +50,7 @@ def write_changes(git: Git, wanted: str, changes: list[RawChange]) -> None:
         raise
 
 
-class Kept:
+class KeptFile:
     """Files as they were before something is written over them."""
 
     def __init__(self, root: bytes, store: bytes) -> None:

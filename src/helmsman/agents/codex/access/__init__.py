@@ -1,0 +1,1 @@
+"""What a session may do, worked out before anything starts."""

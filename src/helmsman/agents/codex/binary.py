@@ -1,0 +1,435 @@
+"""The Codex on this machine: where it is, which version, what it can do.
+
+`find_codex` looks at the path the user set, at `codex` on PATH, and at the wheel `openai-codex-cli-bin`, and takes the
+first that answers as Codex does. The `codex` that npm installs is a Node script around the real program; running that
+program directly starts faster and leaves nobody between Helmsman and the process it must be able to end.
+
+What a binary can do it says itself, in its help. It is asked once, with a scratch directory as its home so that nothing
+of the user's is touched, and the answer is remembered by path, size and time of change.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.files import replace_file
+from helmsman.base.redaction import redact
+from helmsman.errors import CodexNotFound, CodexUnsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
+
+INSTALL_ADVICE: Final = (
+    'Install Codex with `pip install "codex-helmsman[codex]"` or `npm install -g @openai/codex`, '
+    "or set CODEX_CLI_PATH to its binary."
+)
+_ANSWER_SECONDS: Final = 20.0
+"""A cold Codex answers within a second; a machine under load may need a few."""
+
+_ANSWER_LIMIT: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodexBinary:
+    """One Codex and what it can do.
+
+    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
+    resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH.
+    """
+
+    path: Path
+    version: Version
+    exec_flags: frozenset[str]
+    resume_flags: frozenset[str]
+    has_app_server: bool
+    can_listen_unix: bool
+    has_cloud: bool
+    has_mcp_server: bool
+    path_dir: Path | None
+
+    def can(self, feature: Feature) -> bool:
+        """Whether this Codex has the feature: what it says itself, else what is known of its version."""
+        said = {
+            Feature.APP_SERVER: self.has_app_server,
+            Feature.MCP_SERVER: self.has_mcp_server,
+            Feature.UNIX_SOCKET: self.can_listen_unix,
+            Feature.EXEC_RESUME_SCHEMA: "--output-schema" in self.resume_flags,
+            Feature.EXEC_FULL_AUTO: "--full-auto" in self.exec_flags,
+        }
+        return said.get(feature, feature.is_in(self.version))
+
+    def require(self, feature: Feature, *, doing: str | None = None) -> None:
+        """Refuse to go on without the feature. `doing` completes "this Codex cannot …".
+
+        Raises:
+            CodexUnsupported: This Codex does not have it; the message names the versions that have.
+        """
+        if not self.can(feature):
+            raise CodexUnsupported(
+                f"Codex {self.version} cannot {doing or feature.text}; {feature.versions} can. "
+                f"Install such a version, or set CODEX_CLI_PATH to one (in use: {self.path}).",
+                feature=feature.name.lower(),
+                version=str(self.version),
+            )
+
+
+async def find_codex(
+    *, explicit: Path | None = None, env: Mapping[str, str] | None = None, state_dir: Path | None = None
+) -> CodexBinary:
+    """Find Codex and learn what it can do.
+
+    Args:
+        explicit: The path the user set (or a bare name to look up on PATH); nothing else is tried then.
+        env: The environment with the PATH to search, in which Codex is asked; the process's own by default.
+        state_dir: Where to remember the answers between processes; None remembers them in this process only.
+
+    Raises:
+        CodexNotFound: There is none, or what is there is not Codex or does not run.
+    """
+    env = os.environ if env is None else env
+    reasons: list[str] = []
+    for candidate in await anyio.to_thread.run_sync(_candidates, explicit, env):
+        try:
+            return await _learn(candidate, env, state_dir)
+        except _NotUsableError as error:
+            logger.warning("%s %s", candidate, error)
+            reasons.append(f"{candidate} {error}.")
+    if explicit is not None:
+        reasons = reasons or [f"There is no program {explicit} on PATH."]
+    else:
+        reasons = reasons or ["There is no codex on PATH, and the package openai-codex-cli-bin is not installed."]
+    raise CodexNotFound(f"{' '.join(reasons)} {INSTALL_ADVICE}")
+
+
+class _NotUsableError(Exception):
+    """Why a candidate is not the Codex to use, as the rest of a sentence that begins with its path."""
+
+
+# --- where it may be -------------------------------------------------------------------------------------------------
+
+
+def _candidates(explicit: Path | None, env: Mapping[str, str]) -> list[Path]:
+    if explicit is not None:
+        if explicit.name != str(explicit):
+            return [explicit]
+        named = _on_path(str(explicit), env)
+        return [] if named is None else [named]
+    return [path for path in (_on_path("codex", env), _in_wheel()) if path is not None]
+
+
+def _on_path(name: str, env: Mapping[str, str]) -> Path | None:
+    # Only absolute entries: with "." in PATH the repository one happens to stand in would choose the binary.
+    entries = [entry for entry in env.get("PATH", "").split(os.pathsep) if Path(entry).is_absolute()]
+    found = shutil.which(name, path=os.pathsep.join(entries))
+    return None if found is None else Path(found)
+
+
+def _in_wheel() -> Path | None:
+    try:
+        return Path(importlib.import_module("codex_cli_bin").bundled_codex_path())
+    except (ImportError, OSError):
+        return None
+
+
+def _program(found: Path) -> tuple[Path, bool]:
+    """What to run for a path that was found, and whether that is a launcher of which Codex is only the child."""
+    try:
+        real = found.resolve(strict=True)
+        if real.is_dir():
+            raise _NotUsableError("is a directory")
+    except (OSError, RuntimeError):
+        raise _NotUsableError("does not exist") from None
+    if not os.access(real, os.X_OK):
+        raise _NotUsableError("is not executable")
+    script = _codex_script(real)
+    if script is not None:
+        native = _native_program(script.parent.parent)
+        return (found, True) if native is None else (native, False)
+    # Version managers link every name to one program, which goes by the name it is called with.
+    is_codex = real.stem.startswith("codex") and not _is_script(real)
+    return (real, False) if is_codex else (found, True)
+
+
+def _is_script(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:  # executable, but not readable
+        return False
+
+
+def _codex_script(path: Path) -> Path | None:
+    """The `codex.js` of the npm package, when the path is it, or is a launcher that some package manager wrote for it."""
+    if path.name == "codex.js":
+        return path
+    if not _is_script(path) and path.suffix.lower() not in (".cmd", ".ps1"):
+        return None
+    with suppress(OSError):
+        text = path.read_bytes()[:65536].decode("utf-8", "replace")
+        for named in re.findall(r"[^\s\"'=]*[\\/]@openai[\\/]codex[\\/]bin[\\/]codex\.js", text):
+            relative = re.sub(r"^(?:\$basedir|%~?dp0%?)[\\/]?", "", named).replace("\\", "/")
+            script = path.parent / relative
+            if script.is_file():
+                return script.resolve()
+    return None
+
+
+def _native_program(package: Path) -> Path | None:
+    """The real program of the npm package: in the package of this platform, as Node would find it, or in its own."""
+    target = _target()
+    if target is None:
+        return None
+    triple, platform_package = target
+    places = [place / "node_modules" / "@openai" / platform_package for place in (package, *package.parents)]
+    name = "codex.exe" if os.name == "nt" else "codex"
+    for place in (*places, package):
+        for layout in ("bin", "codex"):  # newer packages, older packages
+            program = place / "vendor" / triple / layout / name
+            if os.access(program, os.X_OK):
+                return program.resolve()
+    return None
+
+
+def _target() -> tuple[str, str] | None:
+    """The platform as Rust and as npm call it."""
+    cpu = {"x86_64": ("x86_64", "x64"), "amd64": ("x86_64", "x64"), "aarch64": ("aarch64", "arm64")}
+    cpu["arm64"] = cpu["aarch64"]
+    system = {
+        "linux": ("unknown-linux-musl", "linux"),
+        "darwin": ("apple-darwin", "darwin"),
+        "windows": ("pc-windows-msvc", "win32"),
+    }
+    machine, kind = cpu.get(platform.machine().lower()), system.get(platform.system().lower())
+    if machine is None or kind is None:
+        return None
+    return f"{machine[0]}-{kind[0]}", f"codex-{kind[1]}-{machine[1]}"
+
+
+def _tools_beside(program: Path) -> Path | None:
+    for name in ("codex-path", "path"):  # newer packages, older packages
+        directory = program.parent.parent / name
+        if any((directory / tool).is_file() for tool in ("rg", "rg.exe")):
+            return directory
+    return None
+
+
+# --- what it can do --------------------------------------------------------------------------------------------------
+
+_VERSION_LINE: Final = re.compile(r"^codex(?:-cli)?[ \t]+(\S+)[ \t]*$", re.MULTILINE)
+_OPTION: Final = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][\w-]*)", re.MULTILINE)
+
+
+async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) -> CodexBinary:
+    program, is_launcher = await anyio.to_thread.run_sync(_program, found)
+    key = _Key.of(program)
+    if key in _KNOWN:
+        return _KNOWN[key]
+    # What a launcher starts may change without the launcher changing.
+    cache = None if state_dir is None or is_launcher else _Cache(state_dir / _CACHE_NAME)
+    binary = None if cache is None else await anyio.to_thread.run_sync(cache.read, key)
+    if binary is None:
+        binary = await _probe(program, env, is_launcher=is_launcher)
+        if cache is not None:
+            await anyio.to_thread.run_sync(cache.write, key, binary)
+    _KNOWN[key] = binary
+    return binary
+
+
+async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> CodexBinary:
+    helps: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="helmsman-probe-", ignore_cleanup_errors=True) as scratch:
+        # A launcher needs its own home to find what it launches; CODEX_HOME alone keeps Codex away from the user's.
+        home = {} if is_launcher else {"HOME": scratch, "USERPROFILE": scratch}
+        asked_env = {**env, **home, "CODEX_HOME": scratch, "NO_COLOR": "1"}
+
+        async def ask(command: str) -> None:
+            try:
+                helps[command] = await _answer([str(program), *command.split(), "--help"], asked_env, scratch)
+            except _NotUsableError as error:
+                logger.debug("%s %s --help: %s", program, command, error)
+                helps[command] = ""  # a command that is not there
+
+        # Nothing else is asked of a program that may not be Codex at all.
+        said = await _answer([str(program), "--version"], asked_env, scratch)
+        version = _VERSION_LINE.search(said)
+        if version is None:
+            raise _NotUsableError(f"is not Codex (--version printed {said.strip().partition(chr(10))[0][:100]!r})")
+        async with anyio.create_task_group() as tasks:
+            for command in ("", "exec", "exec resume", "app-server"):
+                tasks.start_soon(ask, command)
+
+    commands = set(re.findall(r"^ {2}([a-z][\w-]*) ", helps[""], re.MULTILINE))
+    if "exec" not in commands:
+        raise _NotUsableError("is not Codex (its help has no command exec)")
+    return CodexBinary(
+        path=program,
+        version=Version.parse(version[1]),
+        exec_flags=_options(helps["exec"]),
+        resume_flags=_options(helps["exec resume"]),
+        has_app_server="app-server" in commands,
+        can_listen_unix="app-server" in commands and "unix://" in helps["app-server"],
+        has_cloud="cloud" in commands,
+        has_mcp_server="mcp-server" in commands,
+        path_dir=_tools_beside(program),
+    )
+
+
+def _options(text: str) -> frozenset[str]:
+    return frozenset(name for pair in _OPTION.findall(text) for name in pair if name)
+
+
+async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
+    """What a program prints. It gets a bounded time, and whatever it started is gone afterwards."""
+    try:
+        with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
+            process = await anyio.open_process(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        raise _NotUsableError(f"cannot be run ({getattr(error, 'strerror', None) or error})") from error
+    output = bytearray()
+    try:
+        with anyio.move_on_after(_ANSWER_SECONDS):
+            assert process.stdout is not None
+            async for chunk in process.stdout:
+                output += chunk
+                if len(output) > _ANSWER_LIMIT:
+                    break
+            else:
+                await process.wait()
+        exit_code = process.returncode
+    finally:
+        with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError, PermissionError):
+                if sys.platform == "win32":
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            await process.aclose()
+    text = output.decode("utf-8", "replace")
+    if exit_code is None:
+        raise _NotUsableError(f"gave no complete answer to {argv[1]} within {_ANSWER_SECONDS:g} seconds")
+    if exit_code != 0:
+        raise _NotUsableError(
+            f"failed with exit code {exit_code} ({redact(text.strip()[-300:]) or 'it printed nothing'})"
+        )
+    return text
+
+
+# --- remembering -----------------------------------------------------------------------------------------------------
+
+_CACHE_NAME: Final = "codex-binaries.json"
+_CACHE_FORMAT: Final = 1
+"""To be raised whenever `CodexBinary` or the reading of the help changes."""
+
+_CACHE_ENTRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    path: str
+    size: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, program: Path) -> _Key:
+        try:
+            status = program.stat()
+        except OSError:
+            raise _NotUsableError("does not exist") from None
+        return cls(str(program), status.st_size, status.st_mtime_ns)
+
+
+_KNOWN: Final[dict[_Key, CodexBinary]] = {}
+
+
+class _Cache:
+    """A small JSON file of answers. A file that is damaged, foreign or not writable is as good as none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self, key: _Key) -> CodexBinary | None:
+        for entry in self._entries():
+            if entry["key"] == asdict(key):
+                return _from_json(entry["binary"], Path(key.path))
+        return None
+
+    def write(self, key: _Key, binary: CodexBinary) -> None:
+        others = [entry for entry in self._entries() if entry["key"].get("path") != key.path]
+        entries = [{"key": asdict(key), "binary": _to_json(binary)}, *others][:_CACHE_ENTRIES]
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._file, json.dumps({"format": _CACHE_FORMAT, "entries": entries}))
+        except OSError as error:
+            logger.debug("What this Codex can do is not remembered: %s", error)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        try:
+            content = json.loads(self._file.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return []
+        if not isinstance(content, dict) or content.get("format") != _CACHE_FORMAT:
+            return []
+        entries = content.get("entries")
+        return [
+            entry
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict) and isinstance(entry.get("key"), dict) and isinstance(entry.get("binary"), dict)
+        ]
+
+
+def _to_json(binary: CodexBinary) -> dict[str, Any]:
+    return {
+        "version": str(binary.version),
+        "exec_flags": sorted(binary.exec_flags),
+        "resume_flags": sorted(binary.resume_flags),
+        "has_app_server": binary.has_app_server,
+        "can_listen_unix": binary.can_listen_unix,
+        "has_cloud": binary.has_cloud,
+        "has_mcp_server": binary.has_mcp_server,
+    }
+
+
+def _from_json(data: Mapping[str, Any], program: Path) -> CodexBinary | None:
+    try:
+        return CodexBinary(
+            path=program,
+            version=Version.parse(data["version"]),
+            exec_flags=frozenset(data["exec_flags"]),
+            resume_flags=frozenset(data["resume_flags"]),
+            has_app_server=bool(data["has_app_server"]),
+            can_listen_unix=bool(data["can_listen_unix"]),
+            has_cloud=bool(data["has_cloud"]),
+            has_mcp_server=bool(data["has_mcp_server"]),
+            path_dir=_tools_beside(program),
+        )
+    except (KeyError, TypeError):
+        return None

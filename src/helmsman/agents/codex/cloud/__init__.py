@@ -1,0 +1,1 @@
+"""`codex cloud`, and what it prints as values."""

@@ -1,0 +1,467 @@
+"""The Codex cloud, through `codex cloud`: submit, follow, read and apply its tasks.
+
+Every call is one bounded process of the real client, with the user's own login, in a scratch directory (it leaves an
+`error.log` wherever it runs). What `codex cloud` cannot do is said, not faked: it cannot cancel, choose a model, list
+environments or show the agent's message. A prompt goes in over standard input, so nothing in it is read as an option.
+
+`apply` takes the diff and applies it itself (`helmsman.base.patches`): `codex cloud apply` runs in the user's tree, reports
+"0 files" for what it did and gives no report of a conflict.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.cloud import output as cloud_output
+from helmsman.agents.codex.cloud.values import (
+    CloudApplied,
+    CloudCannotCancel,
+    CloudEnvironment,
+    CloudEnvironments,
+    CloudListed,
+    CloudPage,
+    CloudResults,
+    CloudState,
+    CloudStatus,
+    CloudSubmitted,
+    DiffStat,
+)
+from helmsman.agents.codex.wire.process import codex_environment, open_child
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.git import current_branch
+from helmsman.base.patches import apply_patch, diff_digest
+from helmsman.errors import (
+    CloudEnvironmentMissing,
+    CloudError,
+    CloudNoDiff,
+    CloudSubmitUncertain,
+    CloudTaskNotFound,
+    CloudUnreachable,
+    CodexUnsupported,
+    InvalidInput,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from random import Random
+
+    from helmsman.agents.codex.binary import CodexBinary
+
+__all__ = [
+    "CloudApplied",
+    "CloudCannotCancel",
+    "CloudClient",
+    "CloudEnvironment",
+    "CloudEnvironments",
+    "CloudListed",
+    "CloudPage",
+    "CloudResults",
+    "CloudState",
+    "CloudStatus",
+    "CloudSubmitted",
+    "DiffStat",
+    "poll_delays",
+]
+
+MAX_ATTEMPTS: Final = 4
+"""As many attempts at a task as `codex cloud exec` takes."""
+
+PAGE_LIMIT: Final = 20
+"""As many tasks as `codex cloud list` gives at once."""
+
+_ANSWER_SECONDS: Final = 60.0
+_SUBMIT_SECONDS: Final = 180.0
+"""A submit carries the whole prompt up."""
+
+_OUTPUT_LIMIT: Final = 64 * 1024 * 1024
+_BASE_VARIABLE: Final = "CODEX_CLOUD_TASKS_BASE_URL"
+_DEFAULT_BASE: Final = "https://chatgpt.com/backend-api"
+_JITTER: Final = 0.2
+
+
+def poll_delays(random: Random) -> Iterator[float]:
+    """Seconds to wait before each next look at a task: 2, 5, 10, then 15 for ever, each ±20 %."""
+    for seconds in chain((2.0, 5.0, 10.0), repeat(15.0)):
+        yield seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    exit_code: int | None
+    stdout: str
+    stderr: str
+
+
+class CloudClient:
+    """Runs `codex cloud …`, one process a call. Nothing is kept open between calls, so several may run at once."""
+
+    def __init__(self, binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> None:
+        self._binary = binary
+        self._env = codex_environment(binary, codex_home, env)
+
+    # --- submit ------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        prompt: str,
+        *,
+        environment: str,
+        attempts: int = 1,
+        branch: str | None = None,
+        directory: Path | None = None,
+        model: str | None = None,
+    ) -> CloudSubmitted:
+        """Give the cloud a task.
+
+        Args:
+            prompt: What is to be done.
+            environment: The id of an environment, or its label where no other has the same.
+            attempts: How many times the cloud is to try, side by side (1 to 4).
+            branch: The branch to start from. Without it the branch that is checked out in `directory` is taken, and
+                without either the one that Codex supposes, `main`.
+            directory: The local repository that the task is about.
+            model: No `codex cloud` takes one, so anything but None is refused.
+
+        Raises:
+            CloudEnvironmentMissing: No environment is named, or the cloud does not know it.
+            CloudSubmitUncertain: It broke off when the task may have been taken already.
+            CloudError: Another failure; nothing was submitted.
+        """
+        if model is not None:
+            raise CodexUnsupported(
+                "No version of `codex cloud` takes a model: the cloud chooses. Leave the model out.",
+                feature="cloud_model",
+            )
+        if not prompt.strip():
+            raise InvalidInput("The prompt is empty. Say what Codex is to do.", parameter="prompt")
+        if not environment.strip():
+            raise CloudEnvironmentMissing(
+                "A cloud task needs an environment. Name one, or set default_environment under [cloud] in helmsman.toml."
+            )
+        if not 1 <= attempts <= MAX_ATTEMPTS:
+            raise InvalidInput(f"attempts is {attempts}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempts")
+        if branch is None and directory is not None:
+            branch = await anyio.to_thread.run_sync(current_branch, directory)
+        arguments = [_option("env", environment), _option("attempts", str(attempts))]
+        if branch is not None:
+            arguments.append(_option("branch", branch))
+        answer = await self._run("exec", *arguments, "-", prompt=prompt)
+        task = cloud_output.read_submitted(answer.stdout)
+        if task is None:
+            if answer.exit_code:
+                raise cloud_output.failure(answer.stderr, answer.exit_code)
+            raise cloud_output.unreadable("exec", answer.stdout)
+        return CloudSubmitted(external_id=task[0], url=task[1], branch=branch)
+
+    # --- follow ------------------------------------------------------------------------------------------------------
+
+    async def status(self, external_id: str) -> CloudStatus:
+        """How a task stands: what the task itself says, compared with the listing.
+
+        Raises:
+            CloudTaskNotFound: The cloud does not have it, or no longer.
+        """
+        task_id = _task_id(external_id)
+        listed, detail, note = await self._look(task_id)
+        if _contradict(listed, detail):  # unless the task moved on between the two looks: look once more
+            listed, detail, note = await self._look(task_id)
+        if detail is not None and not _contradict(listed, detail):
+            return self._status(task_id, detail, listed, note)
+        assert listed is not None
+        return self._disagreement(task_id, detail, listed)
+
+    async def _look(self, task_id: str) -> tuple[CloudListed | None, cloud_output.Detail | None, str | None]:
+        """What the listing and the task itself say, and a note where the listing cannot be had."""
+        listed, note = await self._in_listing(task_id)
+        detail = await self._detail(task_id)
+        if detail is None and listed is None:
+            raise CloudTaskNotFound(
+                f"The Codex cloud has no task {task_id}, or no longer. Look for it with `codex cloud list`.",
+                task_id=task_id,
+            )
+        return listed, detail, note
+
+    def _status(
+        self, task_id: str, detail: cloud_output.Detail, listed: CloudListed | None, note: str | None
+    ) -> CloudStatus:
+        status = cloud_output.state_of(detail.said)
+        if status == "unknown":
+            note = f"Codex says {detail.said}, a state that Helmsman does not know."
+        return CloudStatus(
+            external_id=task_id,
+            status=status,
+            said=detail.said,
+            title=detail.title,
+            url=self._url(task_id),
+            environment=detail.environment,
+            diff_stat=detail.diff_stat,
+            updated_at=None if listed is None else listed.updated_at,
+            note=note,
+        )
+
+    def _disagreement(self, task_id: str, detail: cloud_output.Detail | None, listed: CloudListed) -> CloudStatus:
+        itself = "is not there" if detail is None else f"says {detail.said}"
+        shown = detail or listed
+        return CloudStatus(
+            external_id=task_id,
+            status="unknown",
+            said=shown.said,
+            title=shown.title,
+            url=self._url(task_id),
+            environment=shown.environment,
+            diff_stat=shown.diff_stat,
+            updated_at=listed.updated_at,
+            note=f"The task itself {itself}, the listing says {listed.said}. Look at {self._url(task_id)}.",
+        )
+
+    async def _detail(self, task_id: str) -> cloud_output.Detail | None:
+        """What `codex cloud status` says; None when there is no such task."""
+        answer = await self._run("status", task_id)
+        # A task that is not ready exits with 1 too: what counts is whether it printed a status.
+        detail = cloud_output.read_detail(answer.stdout)
+        if detail is not None:
+            return detail
+        if not answer.exit_code:
+            raise cloud_output.unreadable("status", answer.stdout)
+        error = cloud_output.failure(answer.stderr, answer.exit_code)
+        if isinstance(error, CloudTaskNotFound):
+            return None
+        raise error
+
+    async def _in_listing(self, task_id: str) -> tuple[CloudListed | None, str | None]:
+        """The task in the newest page of the listing, and a note where the listing cannot be had."""
+        try:
+            page = await self.list()
+        except CloudError as error:
+            return None, f"The listing could not be read, so this is unconfirmed: {error.message}"
+        return next((task for task in page.tasks if task.external_id == task_id), None), None
+
+    async def list(
+        self, *, environment: str | None = None, limit: int = PAGE_LIMIT, cursor: str | None = None
+    ) -> CloudPage:
+        """One page of tasks, newest first."""
+        if not 1 <= limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit is {limit}. Choose 1 to {PAGE_LIMIT}.", parameter="limit")
+        arguments = ["--json", _option("limit", str(limit))]
+        if environment is not None:
+            arguments.append(_option("env", environment))
+        if cursor is not None:
+            arguments.append(_option("cursor", cursor))
+        answer = await self._run("list", *arguments)
+        if answer.exit_code:
+            raise cloud_output.failure(answer.stderr, answer.exit_code)
+        page = cloud_output.read_page(answer.stdout)
+        if page is None:
+            raise cloud_output.unreadable("list", answer.stdout)
+        return page
+
+    async def environments(
+        self, configured: Mapping[str, str] | None = None, *, default: str | None = None
+    ) -> CloudEnvironments:
+        """The environments one can name: those of the configuration, and those that recent tasks ran in.
+
+        `codex cloud` has no command for them, so an environment that is in neither place is missing here; the note says
+        so. `configured` maps the user's names to ids or labels, `default` is one of those names or an id or label.
+        """
+        known = [
+            CloudEnvironment(
+                name=name, reference=reference, source="configuration", is_default=default in (name, reference)
+            )
+            for name, reference in (configured or {}).items()
+        ]
+        note = "Codex cannot list environments; others may exist and can be named by id or label."
+        try:
+            page = await self.list()
+        except CloudError as error:
+            if not known:
+                raise
+            note = f"Only what is configured is shown, since the listing could not be read: {error.message}"
+            page = CloudPage(tasks=(), cursor=None)
+        named = {text for entry in known for text in (entry.name, entry.reference)}
+        labels = dict.fromkeys(task.environment for task in page.tasks if task.environment)
+        listed = [
+            CloudEnvironment(name=label, reference=label, source="listing", is_default=label == default)
+            for label in labels
+            if label not in named
+        ]
+        return CloudEnvironments(environments=(*known, *listed), note=note)
+
+    # --- read and apply ----------------------------------------------------------------------------------------------
+
+    async def diff(self, external_id: str, *, attempt: int = 1) -> str:
+        """The unified diff of an attempt.
+
+        Raises:
+            CloudNoDiff: There is none, or not yet.
+        """
+        if not 1 <= attempt <= MAX_ATTEMPTS:
+            raise InvalidInput(f"attempt is {attempt}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempt")
+        answer = await self._run("diff", _task_id(external_id), _option("attempt", str(attempt)))
+        if answer.exit_code:
+            raise cloud_output.failure(answer.stderr, answer.exit_code)
+        return answer.stdout
+
+    async def results(self, external_id: str, *, attempt: int = 1) -> CloudResults:
+        """What a task gave so far: its status, the diff of an attempt, and how many attempts have one."""
+        status = await self.status(external_id)
+        note = f"The agent's own message is only on {status.url}: `codex cloud` does not show it."
+        try:
+            diff = await self.diff(external_id, attempt=attempt)
+        except CloudNoDiff as error:
+            attempts = cloud_output.attempts_found(error)
+            why = {
+                "working": "The task is not finished, so there is no diff yet.",
+                "failed": "The task failed and left no diff.",
+            }.get(status.status, "The task changed no file.")
+            if attempts is not None:
+                why = f"There is no attempt {attempt}: {attempts} have a diff."
+            return CloudResults(
+                status=status, attempt=attempt, diff=None, diff_stat=None, attempts=attempts or 0, note=f"{why} {note}"
+            )
+        return CloudResults(
+            status=status,
+            attempt=attempt,
+            diff=diff,
+            diff_stat=cloud_output.diff_stat(diff),
+            attempts=await self._attempts(external_id, at_least=attempt),
+            note=note,
+        )
+
+    async def _attempts(self, external_id: str, *, at_least: int) -> int | None:
+        """How many attempts have a diff: asked for the last there can be, Codex says how many there are."""
+        if at_least == MAX_ATTEMPTS:
+            return MAX_ATTEMPTS
+        try:
+            await self.diff(external_id, attempt=MAX_ATTEMPTS)
+        except CloudNoDiff as error:
+            return cloud_output.attempts_found(error)
+        except CloudError:
+            return None
+        return MAX_ATTEMPTS
+
+    async def apply(
+        self,
+        external_id: str,
+        directory: Path,
+        *,
+        attempt: int = 1,
+        allow_dirty: bool = False,
+        state_dir: Path | None = None,
+        check: Callable[[bytes], None] | None = None,
+    ) -> CloudApplied:
+        """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.
+
+        `check` is given the very diff that is about to be applied; what it raises refuses it.
+
+        Raises:
+            CloudNoDiff: There is none, or not yet.
+            DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
+            ApplyConflict: The change does not fit; the tree is as it was.
+        """
+        task_id = _task_id(external_id)
+        diff = await self.diff(task_id, attempt=attempt)
+        patch = diff.encode("utf-8", "surrogateescape")
+        if check is not None:
+            check(patch)
+        bring = partial(apply_patch, directory, diff, allow_dirty=allow_dirty, state_dir=state_dir)
+        applied = await anyio.to_thread.run_sync(bring)
+        return CloudApplied(
+            external_id=task_id,
+            attempt=attempt,
+            repository=applied.repository,
+            files=applied.files,
+            digest=diff_digest(patch),
+            diff_stat=cloud_output.diff_stat(diff),
+            three_way=applied.three_way,
+        )
+
+    def cancel(self, external_id: str) -> CloudCannotCancel:
+        """The honest answer: `codex cloud` has no cancel, so nothing was stopped, and where a person can do it."""
+        task_id = _task_id(external_id)
+        url = self._url(task_id)
+        return CloudCannotCancel(
+            external_id=task_id,
+            url=url,
+            message=f"`codex cloud` cannot cancel a task, so {task_id} goes on. Open {url} and cancel it there.",
+        )
+
+    def _url(self, task_id: str) -> str:
+        base = self._env.get(_BASE_VARIABLE) or _DEFAULT_BASE
+        return f"{base.rstrip('/').removesuffix('/backend-api')}/codex/tasks/{task_id}"
+
+    # --- the process -------------------------------------------------------------------------------------------------
+
+    async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> _Answer:
+        """Run `codex cloud <command>` to its end; a prompt goes in over standard input."""
+        if not self._binary.has_cloud:
+            raise CodexUnsupported(
+                f"Codex {self._binary.version} has no `codex cloud` (in use: {self._binary.path}). Install a newer Codex, "
+                "or name one with CODEX_CLI_PATH.",
+                feature="cloud",
+                version=str(self._binary.version),
+            )
+        seconds = _ANSWER_SECONDS if prompt is None else _SUBMIT_SECONDS
+        argv: list[str | Path] = [self._binary.path, "cloud", command, *arguments]
+        with tempfile.TemporaryDirectory(prefix="helmsman-cloud-", ignore_cleanup_errors=True) as scratch:
+            async with (
+                background_tasks() as tasks,
+                open_child(tasks, argv, env=self._env, cwd=Path(scratch)) as child,
+            ):
+                output = bytearray()
+                with anyio.move_on_after(seconds) as limit:
+                    # A child that has seen enough may close its input before it has read everything.
+                    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        await child.stdin.send((prompt or "").encode("utf-8", "replace"))
+                    await child.stdin.aclose()
+                    async for chunk in child.stdout:
+                        output += chunk
+                        if len(output) > _OUTPUT_LIMIT:
+                            raise CloudError(
+                                f"`codex cloud {command}` printed more than {_OUTPUT_LIMIT} bytes. Look at the task on "
+                                "its web page."
+                            )
+                    await child.wait()
+                    await child.stderr_ended()
+                if limit.cancelled_caught:
+                    raise _too_slow(command, seconds)
+                return _Answer(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
+
+
+def _too_slow(command: str, seconds: float) -> CloudError:
+    if command == "exec":
+        return CloudSubmitUncertain(
+            f"`codex cloud exec` did not answer within {seconds:g} seconds, so the task may exist or not. Look at "
+            "`codex cloud list` before you submit it again."
+        )
+    return CloudUnreachable(f"`codex cloud {command}` did not answer within {seconds:g} seconds. Try again later.")
+
+
+def _contradict(listed: CloudListed | None, detail: cloud_output.Detail | None) -> bool:
+    """Whether the two say different things. A task that is not in the newest page of the listing is only old."""
+    return detail is None or (listed is not None and listed.said != detail.said)
+
+
+def _task_id(given: str) -> str:
+    task_id = cloud_output.read_task_id(given)
+    if task_id is None:
+        raise InvalidInput(
+            f"{given[:100]!r} is not the id of a cloud task. Use an id as task_e_…, or the address of its page.",
+            parameter="task_id",
+        )
+    return task_id
+
+
+def _option(name: str, value: str) -> str:
+    """`--name=value`: in one word, a value that begins with `-` stays a value."""
+    if any(character < " " for character in value):
+        raise InvalidInput(f"{name} is {value!r}. Remove the control characters.", parameter=name)
+    return f"--{name}={value}"

@@ -1,0 +1,1 @@
+"""Engines that outlive the processes that use them."""

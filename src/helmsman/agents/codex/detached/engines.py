@@ -1,0 +1,383 @@
+"""Engines that outlive the process that wanted them: found again, shared, started when there is none.
+
+`open_detached` gives an engine for the length of a block, as `open_app_server` does, but leaving the block only lets go of
+it: its turns run on, an open question stays open, and the next process that asks for the same Codex (same binary, same
+CODEX_HOME, same environment as far as Codex cares) gets the same engine. Who starts, records and ends it is its keeper
+(`detached.keeper`). An engine of another Codex than the installed one gets no new work and ends when what runs
+in it has ended; until then `open_recorded` reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.detached.records import (
+    ENGINES,
+    BinaryIdentity,
+    EngineRecord,
+    digest_of,
+    engine_directories,
+    forget,
+    make_engine_directory,
+    mark_draining,
+    private_directory,
+    read_record,
+    socket_path,
+    try_attach,
+)
+from helmsman.agents.codex.engine.app_server_engine import open_app_server
+from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.wire.process import KILL, TERMINATED_GRACE, codex_environment
+from helmsman.agents.codex.wire.transports import open_unix
+from helmsman.base.file_lock import file_lock
+from helmsman.base.processes import descendants, kill
+from helmsman.errors import EngineError, EngineLost, EngineStartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+    from helmsman.base.processes import Process
+
+log = logging.getLogger(__name__)
+
+IDLE: Final = 15 * 60.0
+"""How long an engine waits for somebody to come back when nothing runs in it."""
+
+START_TIMEOUT: Final = 60.0
+"""How long the keeper may take to say whether Codex came up: more than it gives Codex itself."""
+
+LOCK_TIMEOUT: Final = 120.0
+"""How long we wait for another process that is starting or replacing an engine."""
+
+STOP_TIMEOUT: Final = 20.0
+"""How long a keeper may take to end its engine: it interrupts, terminates and kills, each within bounds."""
+
+KILLED_GRACE: Final = 5.0
+"""How long the system may take to clear away a process that was killed."""
+
+ATTACH_TIMEOUT: Final = 10.0
+_POLL: Final = 0.02
+
+
+def can_detach(binary: CodexBinary) -> bool:
+    """Whether engines of this Codex can outlive us."""
+    return os.name == "posix" and bool(sys.executable) and binary.can(Feature.UNIX_SOCKET)
+
+
+def why_bound(binary: CodexBinary) -> str | None:
+    """What it means that they cannot, in a sentence for the status; None when they can."""
+    if can_detach(binary):
+        return None
+    cause = (
+        f"Codex {binary.version} cannot listen on a Unix socket ({Feature.UNIX_SOCKET.versions} can)"
+        if os.name == "posix"
+        else "On this system engines cannot outlive their process"
+    )
+    return f"{cause}: running turns and open questions end with this Helmsman process; sessions continue from disk."
+
+
+@asynccontextmanager
+async def open_detached(
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    state_dir: Path,
+    env: Mapping[str, str] | None = None,
+    idle: float = IDLE,
+    options: Callable[[], Awaitable[Sequence[str]]] | None = None,
+    allowed_roots: Sequence[Path] = (),
+) -> AsyncIterator[AppServerEngine]:
+    """The engine of this Codex and home, for the length of the block: one that is there, else a new one.
+
+    `options` is asked for more options for `codex app-server` when a new one is started.
+
+    Raises:
+        CodexUnsupported: This Codex cannot (ask `can_detach` before).
+        EngineStartFailed: Codex did not come up. No process is left behind.
+    """
+    binary.require(Feature.UNIX_SOCKET)
+    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle)
+    async with AsyncExitStack() as stack:
+        async with _one_at_a_time(wanted.engines):
+            engine = await _attach_to_one(stack, wanted, allowed_roots)
+            if engine is None:
+                engine = await _start(stack, wanted, await options() if options is not None else (), allowed_roots)
+        yield engine
+
+
+@asynccontextmanager
+async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()) -> AsyncIterator[AppServerEngine]:
+    """One certain engine, for the length of the block, also one that takes no new work any more.
+
+    Raises:
+        EngineLost: It has ended, or is about to.
+        EngineStartFailed: It listens but does not answer.
+    """
+    async with _attached(record):
+        engine = open_app_server(
+            _binary_of(record),
+            codex_home=Path(record.codex_home),
+            connect=lambda _tasks: open_unix(record.socket),
+            engine_id=record.id,
+            allowed_roots=allowed_roots,
+        )
+        async with engine as opened:
+            yield opened
+
+
+def stop_engine(record: EngineRecord) -> None:
+    """End an engine and all that runs in it. Blocks for a bounded time; afterwards no process is left."""
+    _end(record.keeper, STOP_TIMEOUT)
+    if record.is_running:  # its keeper was killed, or hangs
+        started = descendants(record.codex.pid)
+        _end(record.codex, TERMINATED_GRACE)
+        kill(started)
+    forget(record.directory, record.socket)
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """The engine that is asked for."""
+
+    state_dir: Path
+    binary: CodexBinary
+    identity: BinaryIdentity
+    codex_home: str
+    env: Mapping[str, str]
+    env_digest: str
+    idle: float
+
+    @property
+    def engines(self) -> Path:
+        return self.state_dir / ENGINES
+
+    def fits(self, record: EngineRecord) -> bool:
+        return (
+            record.codex_home == self.codex_home
+            and record.binary == self.identity
+            and record.env_digest == self.env_digest
+            and not record.is_draining
+        )
+
+
+def _wanted(
+    binary: CodexBinary, codex_home: Path, state_dir: Path, env: Mapping[str, str] | None, idle: float
+) -> _Wanted:
+    try:
+        private_directory(state_dir / ENGINES)
+        identity = BinaryIdentity.of(binary)
+    except OSError as error:
+        raise EngineStartFailed(
+            f"There is no place for an engine: {error}. Set HELMSMAN_STATE_DIR to a directory of your own, or "
+            "HELMSMAN_DETACH=0 to do without."
+        ) from error
+    environment = codex_environment(binary, codex_home, env)
+    return _Wanted(
+        state_dir=state_dir.resolve(),
+        binary=binary,
+        identity=identity,
+        codex_home=str(codex_home.resolve()),
+        env=environment,
+        env_digest=digest_of(environment),
+        idle=idle,
+    )
+
+
+async def _attach_to_one(
+    stack: AsyncExitStack, wanted: _Wanted, allowed_roots: Sequence[Path]
+) -> AppServerEngine | None:
+    for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
+        try:
+            return await stack.enter_async_context(open_recorded(record, allowed_roots))
+        except EngineError as error:
+            log.warning("engine %s is of no use and is replaced: %s", record.id, error)
+            await anyio.to_thread.run_sync(stop_engine, record)
+    return None
+
+
+def _tidy_up(wanted: _Wanted) -> list[EngineRecord]:
+    """The engines that fit. What ended without clearing up is cleared up; those of another Codex are drained."""
+    fitting: list[EngineRecord] = []
+    for directory in engine_directories(wanted.state_dir):
+        record = read_record(directory)
+        if record is None:
+            forget(directory)  # a start that came to nothing: whoever starts holds the lock we hold
+        elif not record.is_kept:
+            stop_engine(record)
+        elif wanted.fits(record):
+            fitting.append(record)
+        elif record.codex_home == wanted.codex_home and record.binary != wanted.identity and not record.is_draining:
+            drain_engine(record)
+    return fitting
+
+
+def drain_engine(record: EngineRecord) -> None:
+    """Give an engine no new work; it ends when nobody is attached and what runs in it has ended."""
+    from helmsman.agents.codex.detached.keeper import WAKE
+
+    mark_draining(record)
+    _signal(record.keeper, WAKE)
+
+
+@asynccontextmanager
+async def _attached(record: EngineRecord) -> AsyncIterator[None]:
+    """Keep its keeper from ending it. A keeper that is only looking gives way within moments."""
+    deadline = anyio.current_time() + ATTACH_TIMEOUT
+    while True:
+        with try_attach(record) as attached:
+            if attached:
+                yield
+                return
+        if not record.is_kept or anyio.current_time() > deadline:
+            raise EngineLost(f"Engine {record.id} has ended. Open another; sessions continue from disk.")
+        await anyio.sleep(_POLL)
+
+
+@asynccontextmanager
+async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
+    """Among all processes, one looks for an engine or starts one: two at once would start two."""
+    deadline = anyio.current_time() + LOCK_TIMEOUT
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(file_lock(engines / "start.lock", timeout=0))
+                break
+            except TimeoutError:
+                if anyio.current_time() > deadline:
+                    raise EngineStartFailed(
+                        f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman engines`."
+                    ) from None
+            await anyio.sleep(_POLL)
+        yield
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+async def _start(
+    stack: AsyncExitStack, wanted: _Wanted, options: Sequence[str], allowed_roots: Sequence[Path]
+) -> AppServerEngine:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            record = await _start_keeper(wanted, options)
+            return await stack.enter_async_context(open_recorded(record, allowed_roots))
+        except EngineLost as error:
+            if attempt == START_ATTEMPTS or not is_start_race(error):
+                raise start_failed(error) from error
+        await anyio.sleep(START_RACE_PAUSE * attempt)
+    raise AssertionError("unreachable")
+
+
+async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord:
+    """Have a keeper start Codex, and wait until Codex listens.
+
+    Raises:
+        EngineLost: It did not come up. Details: `exit_code`, `stderr`.
+    """
+    directory = wanted.engines / secrets.token_hex(4)
+    socket = socket_path(directory)
+    try:
+        make_engine_directory(directory)
+        private_directory(socket.parent)
+    except OSError as error:
+        raise _did_not_start(f"There is no place for its socket: {error}") from error
+    order = {
+        "directory": str(directory),
+        "socket": str(socket),
+        "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}", *options],
+        "env": dict(wanted.env),
+        "binary": asdict(wanted.identity),
+        "codex_home": wanted.codex_home,
+        "env_digest": wanted.env_digest,
+        "idle": wanted.idle,
+    }
+    said = b""
+    with anyio.move_on_after(START_TIMEOUT):
+        # Not from the current directory (-P), where a repository could put a module of any name.
+        process = await anyio.run_process(
+            [sys.executable, "-P", "-m", "helmsman.agents.codex.detached.keeper"],
+            input=json.dumps(order).encode(),
+            stderr=subprocess.PIPE,
+            cwd=directory,
+            check=False,
+            start_new_session=True,
+        )
+        said = process.stdout or process.stderr
+    record = read_record(directory)
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        answer = {"stderr": said.decode("utf-8", "replace")}
+    if answer.get("ready") is True and record is not None:
+        return record
+    if record is not None:
+        await anyio.to_thread.run_sync(stop_engine, record)
+    forget(directory, socket)
+    code = answer.get("exit_code")
+    raise _did_not_start(
+        "It did not listen in time" if code is None else f"It exited ({code})", code, answer.get("stderr")
+    )
+
+
+def _did_not_start(reason: str, exit_code: object = None, stderr: object = None) -> EngineLost:
+    return EngineLost(f"{reason}. Run `helmsman doctor` to find out why.", exit_code=exit_code, stderr=stderr)
+
+
+def _binary_of(record: EngineRecord) -> CodexBinary:
+    """The Codex of an engine as far as its connection needs it; the file itself may have been replaced."""
+    return CodexBinary(
+        path=Path(record.binary.path),
+        version=Version.parse(record.binary.version),
+        exec_flags=frozenset(),
+        resume_flags=frozenset(),
+        has_app_server=True,
+        can_listen_unix=True,
+        has_cloud=False,
+        has_mcp_server=False,
+        path_dir=None,
+    )
+
+
+# --- processes that are not our children -----------------------------------------------------------------------------
+
+
+def _end(process: Process, grace: float) -> None:
+    _signal(process, signal.SIGTERM)
+    if not _gone_within(process, grace):
+        _signal(process, KILL)
+        _gone_within(process, KILLED_GRACE)
+
+
+def _signal(process: Process, number: int) -> None:
+    if process.is_alive():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, number)
+
+
+def _gone_within(process: Process, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while process.is_alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True

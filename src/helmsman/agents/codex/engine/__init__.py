@@ -1,0 +1,1 @@
+"""The default engine: one app-server that carries many sessions."""

@@ -1,0 +1,551 @@
+"""The default engine: one long-lived `codex app-server` that carries many sessions.
+
+What it adds to the bare methods of `wire.app_server`: each event reaches its session in order (`routing`); a
+request of Codex becomes a question and is answered exactly once (`approvals`); work never runs under a wider policy than
+was asked for, and never makes the user's Codex trust a repository (`access`); an interrupt has really stopped everything
+when it returns; and when Codex dies, every waiter and every session is told at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.agents.codex.access.configuration import Configuration
+from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.access.plan import Access, plan_access
+from helmsman.agents.codex.access.policies import refuse_wider
+from helmsman.agents.codex.engine.app_server_extras import AppServerExtras
+from helmsman.agents.codex.engine.approvals import thread_of
+from helmsman.agents.codex.engine.goals import goal_held
+from helmsman.agents.codex.engine.open_questions import OpenQuestions
+from helmsman.agents.codex.engine.opening import (
+    as_opened,
+    refuse_what_only_opening_takes,
+    remark_on_ignored,
+    thread_settings,
+)
+from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents.codex.engine.spare_thread import SpareThread
+from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
+from helmsman.agents.codex.engine.thread_state import ThreadState
+from helmsman.agents.codex.engine.turn_kinds import begin, turn_policy
+from helmsman.agents.codex.features import Feature
+from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
+from helmsman.agents.codex.normalise.turns import turn_as_events
+from helmsman.agents.codex.wire.app_server import AppServer, Thread
+from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Transport
+from helmsman.agents.codex.wire.process import KILL, codex_environment
+from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
+from helmsman.agents.protocol import EngineName, PastTurn
+from helmsman.base.concurrency import background_tasks
+from helmsman.errors import (
+    EngineLost,
+    EngineProtocolError,
+    EngineRefused,
+    EngineTimeout,
+    HelmsmanError,
+    InvalidInput,
+    SessionBusy,
+    SessionIdle,
+)
+from helmsman.model.answered_by import TURN_ENDED
+from helmsman.model.events import (
+    Event,
+    Failure,
+    FileChange,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    McpToolCall,
+    RateLimitsReported,
+    TurnEnded,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.wire.app_server import ServerInfo
+    from helmsman.agents.protocol import Opened
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.questions import Choice, Question
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_TIMEOUT: Final = 10.0
+"""How long a turn may take to stop; Codex was seen to need some milliseconds."""
+
+_INTERRUPT_AGAIN: Final = 0.05
+
+
+class AppServerEngine:
+    """See `helmsman.agents.protocol.Engine`. Made by `open_app_server` only."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        transport: Transport,
+        binary: CodexBinary,
+        codex_home: Path,
+        engine_id: str | None = None,
+        confinement: Confinement = NO_ROOTS,
+    ) -> None:
+        self._tasks = tasks
+        self._confinement = confinement
+        self._id = engine_id
+        self._binary = binary
+        self._codex_home = codex_home
+        self._router = EventRouter()
+        self._peer = Peer(
+            transport,
+            on_notification=self._on_notification,
+            on_request=self._on_request,
+            on_close=self._on_close,
+            join=join_pieces,
+        )
+        self._api = AppServer(self._peer, binary)
+        self._configuration = Configuration(self._api, codex_home)
+        self._spare = SpareThread(tasks, self._api, binary, self._configuration)
+        self._threads: dict[str, ThreadState] = {}
+        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
+        self._rate_limits: RateLimitsReported | None = None
+        self._info: ServerInfo | None = None
+        self._gone = anyio.Event()
+        self._leaving = False
+        self._held: dict[str, list[Callable[[], object]]] = {}
+        """What Codex said of a session that is being adopted: it comes after what happened before."""
+
+    @property
+    def id(self) -> str | None:
+        """The name of an engine that goes on without us (`codex.detached`); None of one that ends with us."""
+        return self._id
+
+    @property
+    def name(self) -> EngineName:
+        return "app-server"
+
+    @property
+    def api(self) -> AppServer:
+        """The bare methods, for what needs no more than one request."""
+        return self._api
+
+    @property
+    def binary(self) -> CodexBinary:
+        return self._binary
+
+    @property
+    def info(self) -> ServerInfo | None:
+        """What Codex said of itself in the handshake."""
+        return self._info
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        """Why this engine is of no use any more, or None."""
+        return self._peer.closed
+
+    async def until_lost(self) -> None:
+        await self._gone.wait()
+
+    @property
+    def rate_limits(self) -> RateLimitsReported | None:
+        """The account's limits as last reported."""
+        return self._rate_limits
+
+    @property
+    def extras(self) -> AppServerExtras:
+        """What Codex can do beyond running turns."""
+        return AppServerExtras(self)
+
+    async def shake_hands(self) -> None:
+        self._tasks.start_soon(self._peer.run)
+        self._info = await self._api.initialize()
+        self._tasks.start_soon(self._api.watch, self._is_busy)
+
+    def _is_busy(self) -> bool:
+        return any(state.turn_id for state in self._threads.values())
+
+    def leave(self) -> None:
+        """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
+        self._leaving = self._id is not None
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        if self._peer.closed is not None:
+            raise self._peer.closed.again()
+        self._router.attach(session_id, sink)
+
+    def detach(self, session_id: str) -> None:
+        self._router.detach(session_id)
+
+    def forget(self, session_id: str) -> None:
+        """Codex has unloaded a session: what is known of it here holds no more."""
+        self._threads.pop(session_id, None)
+        self._router.detach(session_id)
+
+    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
+        if options.cwd is None:
+            raise InvalidInput("A session needs a working directory. Name one that exists.")
+        access = await self._plan(options, resuming=False)
+        thread = await self._spare.open(thread_settings(options, access))
+        return await self._opened(thread, options, access, turn)
+
+    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+        access = await self._plan(options, resuming=True)
+        known = session_id in self._threads
+        if not known and self._id is not None and session_id in await self._api.loaded_threads():
+            known = True
+            access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
+        async with (
+            nullcontext() if known else goal_held(self._api, self._binary, session_id, then_resumed=turn is not None)
+        ):
+            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+            return await self._opened(thread, options, access, turn, compare=not known)
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
+        return tuple(thread.id for thread in await self._loaded() if thread.is_active and thread.parent_id is None)
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        """Take over a session that another process began in this engine.
+
+        The sink gets its newest turn as far as it has come, with every question that is still open, and then what happens
+        next. The policy in force stays until the next turn, which sends that of `options`.
+        """
+        access = await self._plan(options, resuming=True)
+        family = [session_id]
+        loaded = await self._loaded()
+        for parent in family:
+            family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
+        for child in family[1:]:
+            self._router.adopt(child, session_id)
+        opened, *_ = [await self._join(thread_id, options, access) for thread_id in family]
+        return opened
+
+    async def _loaded(self) -> list[Thread]:
+        threads: list[Thread] = []
+        for thread_id in await self._api.loaded_threads():
+            try:
+                threads.append(await self._api.read_thread(thread_id))
+            except EngineRefused:  # of a thread whose first turn has only just begun, Codex has nothing to read yet
+                threads.append(Thread(id=thread_id, is_active=True))
+        return threads
+
+    async def _join(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
+        self._held[thread_id] = []
+        try:
+            thread = await self._api.join_thread(thread_id, thread_settings(options, access))
+            state = self._state(thread_id)
+            state.opened(thread, options, access)
+            for turn in thread.turns:
+                for event in turn_as_events(thread_id, turn):
+                    self._take(event)
+        finally:
+            for call in self._held.pop(thread_id):
+                call()
+        return replace(as_opened(thread, access, state.turn_id), sandbox=thread.sandbox)
+
+    async def fork(
+        self,
+        session_id: str,
+        options: SessionOptions,
+        turn: TurnInput | None = None,
+        *,
+        last_turn_id: str | None = None,
+    ) -> Opened:
+        access = await self._plan(options, resuming=True)
+        thread = await self._api.fork_thread(session_id, thread_settings(options, access), last_turn_id=last_turn_id)
+        return await self._opened(thread, options, access, turn)
+
+    async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
+        return await plan_access(
+            self._configuration,
+            self._binary,
+            self._codex_home,
+            options,
+            resuming=resuming,
+            detached=self._id is not None,
+            confinement=self._confinement,
+        )
+
+    async def _opened(
+        self,
+        thread: Thread,
+        options: SessionOptions,
+        access: Access,
+        turn: TurnInput | None,
+        *,
+        compare: bool = True,
+    ) -> Opened:
+        if compare:  # a thread that was loaded already keeps its policy until the next turn, which sends ours
+            refuse_wider(
+                asked_sandbox=access.thread_sandbox,
+                sandbox=thread.sandbox,
+                asked_approval=access.approval_policy,
+                approval=thread.approval_policy,
+            )
+        state = self._state(thread.id)
+        state.opened(thread, options, access)
+        if turn is None:
+            turn_id = await self._running_turn(thread)
+        else:
+            model = None if compare else options.model
+            turn_id = await self._begin_turn(thread.id, access, turn, model=model)
+        return as_opened(thread, access, turn_id)
+
+    async def _running_turn(self, thread: Thread) -> str | None:
+        if not thread.is_active:
+            return None
+        found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
+        state = self._state(thread.id)
+        if found is not None and found != state.ended_turn_id:
+            state.began(found)
+        return state.turn_id
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        turns = (await self._api.read_thread(session_id, with_turns=True)).turns
+        return tuple(
+            PastTurn(
+                id=str(turn.get("id", "")),
+                status=str(turn.get("status", "")),
+                items=tuple(app_server_item(item) for item in turn.get("items") or () if isinstance(item, dict)),
+            )
+            for turn in turns
+        )
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
+        state = self._state(session_id)
+        model: str | None = None
+        if state.access is None or state.options != options:
+            if state.options is not None:
+                refuse_what_only_opening_takes(state.options, options)
+            state.access = await self._plan(options, resuming=True)
+            state.options = options
+            model = options.model
+        return await self._begin_turn(session_id, state.access, turn, model=model)
+
+    async def _begin_turn(self, thread_id: str, access: Access, turn: TurnInput, *, model: str | None = None) -> str:
+        state = self._state(thread_id)
+        if state.turn_id is not None:
+            raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
+        roots = None
+        if self._confinement and turn.review is None:
+            state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
+            roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
+        self.hold_to_roots(thread_id)
+        state.ended_turn_id = None
+        state.reviewing = turn.review is not None
+        turn_id = await begin(
+            self._api, self._binary, thread_id, turn, access, state.mode, model=model, workspace_roots=roots
+        )
+        if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
+            state.options = None
+        if turn.review is not None:
+            self._router.deliver(TurnStarted(session_id=thread_id, turn_id=turn_id))
+        state.answered_for(turn_id)
+        return turn_id
+
+    def hold_to_roots(self, session_id: str) -> None:
+        """Make sure that what is about to run in a loaded session can write only inside the allowed roots.
+
+        Raises:
+            InvalidInput: It could write elsewhere.
+        """
+        state = self._state(session_id)
+        self._confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
+
+    async def steer(self, session_id: str, text: str) -> None:
+        turn_id = self._state(session_id).turn_id
+        if turn_id is None:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        self.hold_to_roots(session_id)
+        await self._api.steer_turn(session_id, turn_id, text)
+
+    async def interrupt(self, session_id: str) -> None:
+        threads = [session_id, *self._router.children(session_id)]
+        with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
+            for thread_id in threads:
+                await self._interrupt_thread(thread_id)
+        if limit.cancelled_caught:
+            await self._api.check()
+            for thread_id in threads:
+                await self._notice_end(thread_id)
+        await self._stop_commands(threads)
+        if limit.cancelled_caught and self._state(session_id).turn_id is not None:
+            raise EngineTimeout(
+                f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
+            )
+
+    async def _interrupt_thread(self, thread_id: str) -> None:
+        """Ask until the turn has ended: a turn that has only just been answered for cannot be interrupted yet."""
+        state = self._state(thread_id)
+        while (turn_id := state.turn_id) is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._ask_to_stop, thread_id, turn_id, tasks.cancel_scope)
+                await state.idle.wait()  # the end counts, not the answer: older Codex may give none
+                tasks.cancel_scope.cancel()
+            if self._peer.closed is not None:
+                raise self._peer.closed.again()
+
+    async def _notice_end(self, thread_id: str) -> None:
+        """Codex knows whether a turn is running, also where it did not tell of its end."""
+        turn_id = self._state(thread_id).turn_id if self._binary.can(Feature.THREAD_STATUS) else None
+        with suppress(EngineRefused, EngineProtocolError):
+            if turn_id is not None and not (await self._api.read_thread(thread_id)).is_active:
+                self._take(TurnEnded(session_id=thread_id, turn_id=turn_id, outcome="interrupted"))
+
+    async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
+        try:
+            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
+        except HelmsmanError as error:
+            log.debug("turn/interrupt of %s: %s", thread_id, error)
+            await anyio.sleep(_INTERRUPT_AGAIN)
+            waiting.cancel()
+
+    async def _stop_commands(self, threads: list[str]) -> None:
+        """An interrupted turn leaves its commands running, as background terminals."""
+        if not self._binary.can(Feature.BACKGROUND_TERMINALS):
+            return
+        for thread_id in threads:
+            try:
+                await self._api.stop_background_terminals(thread_id)
+            except EngineLost:
+                raise
+            except HelmsmanError as error:
+                log.warning("could not stop the background commands of session %s: %s", thread_id, error)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        await self._questions.answer(question, choices)
+
+    def _on_request(self, request: IncomingRequest) -> bool:
+        held = self._held.get(thread_of(request) or "")
+        if held is not None:
+            held.append(partial(self._questions.take_or_refuse, request))
+            return True
+        return self._questions.take(request)
+
+    # --- what Codex says ---------------------------------------------------------------------------------------------
+
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        held = self._held.get(str(params.get("threadId")))
+        if held is not None:
+            held.append(partial(self._on_notification, method, params))
+            return
+        if method == "serverRequest/resolved":
+            self._questions.resolved(params)
+            return
+        if method == "thread/settings/updated":
+            self._state(str(params.get("threadId"))).changed(params)
+        event = from_app_server(method, params)
+        if event is None:
+            return
+        if isinstance(event, RateLimitsReported):
+            self._rate_limits = event.over(self._rate_limits)
+            return
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
+        self._track(event)
+        if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
+            return  # the reviewer's turn inside the review: an interrupt has to name it, and nobody else knows it
+        self._router.deliver(event)
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case TurnStarted(turn_id=str(turn_id)):
+                self._state(event.session_id).began(turn_id)
+            case TurnEnded():
+                self._turn_ended(event)
+            case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+                if isinstance(item, FileChange | McpToolCall):
+                    items = self._state(event.session_id).asked_about
+                    if isinstance(event, ItemEnded):
+                        items.pop(item.id, None)
+                    else:
+                        items[item.id] = item
+                for child in sub_agents(item):
+                    self._router.adopt(child, event.session_id)
+            case _:
+                pass
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        state = self._state(event.session_id)
+        state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
+        state.asked_about.clear()
+        state.idle.set()
+        self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
+        self._spare.turn_ended(self._is_busy)
+
+    def _state(self, thread_id: str) -> ThreadState:
+        state = self._threads.get(thread_id)
+        if state is None:
+            state = self._threads[thread_id] = ThreadState()
+        return state
+
+    def _on_close(self, reason: HelmsmanError) -> None:
+        self._gone.set()
+        self._questions.clear()
+        for state in self._threads.values():
+            state.idle.set()
+        if not self._leaving:
+            self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
+
+
+@asynccontextmanager
+async def open_app_server(
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
+    engine_id: str | None = None,
+    allowed_roots: Sequence[Path] = (),
+) -> AsyncIterator[AppServerEngine]:
+    """An engine for the length of the block: a child process with these options, or whatever `connect` reaches.
+
+    One with an `engine_id` goes on without us: at the end of the block we only let go of it.
+
+    Raises:
+        EngineStartFailed: Codex did not come up. No process is left behind.
+    """
+    if connect is None:
+        binary.require(Feature.APP_SERVER, doing="run the app-server engine")
+        child_env = codex_environment(binary, codex_home, env)
+
+        def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
+            return open_stdio(tasks, [binary.path, "app-server", *options], env=child_env)
+
+    for attempt in range(1, START_ATTEMPTS + 1):
+        async with background_tasks() as tasks, connect(tasks) as transport:
+            confinement = Confinement(tuple(allowed_roots))
+            engine = AppServerEngine(tasks, transport, binary, codex_home, engine_id, confinement)
+            try:
+                await engine.shake_hands()
+            except (EngineLost, EngineTimeout) as error:
+                if attempt == START_ATTEMPTS or not is_start_race(error):
+                    raise start_failed(error) from error
+            else:
+                try:
+                    yield engine
+                finally:
+                    engine.leave()
+                    if engine.api.hangs and isinstance(transport, StdioTransport):
+                        transport.child.signal(KILL)  # it hears nothing, and holds the locks of its sessions
+                return
+        await anyio.sleep(START_RACE_PAUSE * attempt)

@@ -1,0 +1,103 @@
+"""Brings each event to the sink of its session, in order, whatever comes first.
+
+Codex may speak of a thread before Helmsman has read the answer that names it, and of sub-agents before it says whose
+they are. Such events wait here, within bounds, until somebody attaches to the thread or a parent adopts it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from helmsman.model.events import EngineGone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.model.events import Event, Failure
+
+log = logging.getLogger(__name__)
+
+EARLY_EVENTS_PER_SESSION: Final = 1000
+EARLY_SESSIONS: Final = 1000
+
+
+class EventRouter:
+    """One per engine. All methods are synchronous and called from the event loop."""
+
+    def __init__(self) -> None:
+        self._sinks: dict[str, Callable[[Event], None]] = {}
+        self._early: dict[str, deque[Event]] = {}
+        self._parents: dict[str, str] = {}
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        """Deliver the session's events to `sink`, first those that came before."""
+        self._sinks[session_id] = sink
+        for event in self._early.pop(session_id, ()):
+            self._call(sink, event)
+
+    def detach(self, session_id: str) -> None:
+        self._sinks.pop(session_id, None)
+        for child in self.children(session_id):
+            del self._parents[child]
+
+    def is_attached(self, session_id: str) -> bool:
+        return session_id in self._sinks
+
+    def owner(self, thread_id: str) -> str | None:
+        """The session that a thread's events go to: itself, or the one whose sub-agent it is."""
+        if thread_id in self._sinks:
+            return thread_id
+        parent = self._parents.get(thread_id)
+        return parent if parent in self._sinks else None
+
+    def parent(self, thread_id: str) -> str | None:
+        """The session whose sub-agent a thread is, whether or not somebody listens to it."""
+        return self._parents.get(thread_id)
+
+    def children(self, session_id: str) -> list[str]:
+        """The threads of the session's sub-agents, as far as they are known."""
+        return [child for child, parent in self._parents.items() if parent == session_id]
+
+    def adopt(self, thread_id: str, parent_thread_id: str) -> None:
+        """From now on the events of a sub-agent's thread go to the session that started it."""
+        session_id = self._parents.get(parent_thread_id, parent_thread_id)
+        if thread_id == session_id or thread_id in self._sinks or self._parents.get(thread_id) == session_id:
+            return
+        self._parents[thread_id] = session_id
+        for event in self._early.pop(thread_id, ()):
+            self.deliver(event)
+
+    def deliver(self, event: Event) -> None:
+        sink = self._sinks.get(event.session_id)
+        if sink is None and (parent := self._parents.get(event.session_id)) is not None:
+            event = replace(event, session_id=parent, agent_id=event.session_id)
+            sink = self._sinks.get(parent)
+        if sink is None:
+            self._keep(event)
+        else:
+            self._call(sink, event)
+
+    def engine_gone(self, failure: Failure) -> None:
+        """Tell every session that its engine is no more, and forget them all."""
+        sinks, self._sinks = self._sinks, {}
+        self._early.clear()
+        self._parents.clear()
+        for session_id, sink in sinks.items():
+            self._call(sink, EngineGone(session_id=session_id, failure=failure))
+
+    def _keep(self, event: Event) -> None:
+        waiting = self._early.get(event.session_id)
+        if waiting is None:
+            if len(self._early) >= EARLY_SESSIONS:
+                self._early.pop(next(iter(self._early)))
+            waiting = self._early[event.session_id] = deque(maxlen=EARLY_EVENTS_PER_SESSION)
+        waiting.append(event)
+
+    def _call(self, sink: Callable[[Event], None], event: Event) -> None:
+        try:
+            sink(event)
+        except Exception:  # one session's trouble must not stop the reader that serves them all
+            log.exception("a sink failed on %s of session %s", type(event).__name__, event.session_id)

@@ -1,0 +1,1 @@
+"""The fallback engine: `codex exec`, one process a turn."""

@@ -1,0 +1,244 @@
+"""The command line of one turn of `codex exec`, from what the caller asked for.
+
+Everything a caller can choose is checked here, before a process exists. Values go in as `--option=value`, so that none
+can be taken for an option, and all options stand before `resume`: its own are fewer, and differ from version to version.
+Texts without a natural limit (instructions, a schema) go in files; the prompt goes over standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement
+from helmsman.agents.codex.access.plan import confined_sandbox
+from helmsman.agents.codex.access.policies import WORKSPACE_KEYS
+from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
+from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.repositories import repository_root
+from helmsman.errors import CodexUnsupported, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.model.options import SessionOptions, TurnInput
+
+_MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
+"""Linux takes no longer argument."""
+
+_INSTRUCTIONS_NEED_TRUST: Final = Version(0, 146, 0)
+"""From about here on Codex reads the AGENTS.md of a repository only if it is not marked as untrusted."""
+
+_WRITABLE_BY_CONFIG: Final = ("sandbox_mode", "default_permissions")
+_POLICY_KEYS: Final = frozenset({*_WRITABLE_BY_CONFIG, "sandbox_workspace_write"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecCommand:
+    """What to run after the name of the program, and what to tell the caller about it."""
+
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def exec_command(
+    binary: CodexBinary,
+    codex_home: Path,
+    options: SessionOptions,
+    turn: TurnInput,
+    *,
+    directory: Path,
+    scratch: Path,
+    session_id: str | None = None,
+    confinement: Confinement = NO_ROOTS,
+) -> ExecCommand:
+    """The command for a turn in a new session, or in the one with `session_id`. Writes files into `scratch`.
+
+    Raises:
+        InvalidInput: The options make no sense, or ask for what `codex exec` cannot do.
+        CodexUnsupported: This Codex lacks an option that is needed.
+    """
+    _check(options, turn, directory)
+    refuse_rules_nobody_trusts(binary, options, directory)
+    profile = profile_config(binary, codex_home, options.profile)
+    config = check_config(options.config)
+    if confinement:
+        options, config = _confined(confinement, codex_home, options, profile, config, directory)
+    _refuse_asking(config.get("approval_policy"))
+    trust, notes = _trust(binary, codex_home, options, profile | config, directory, resuming=session_id is not None)
+    if trust:
+        projects = config.get("projects")
+        config["projects"] = trust | (projects if isinstance(projects, dict) else {})
+    if turn.effort is not None:
+        config["model_reasoning_effort"] = turn.effort
+    if options.developer_instructions is not None:
+        config["developer_instructions"] = options.developer_instructions
+    if options.base_instructions is not None:
+        config["model_instructions_file"] = _file(scratch / "instructions.md", options.base_instructions)
+
+    arguments = [f"--image={_image(path, scratch / str(number))}" for number, path in enumerate(turn.images)]
+    arguments += ["--json", f"--cd={directory}"]
+    if options.sandbox is not None:
+        arguments.append(f"--sandbox={options.sandbox}")
+    if options.model is not None:
+        arguments.append(f"--model={options.model}")
+    if options.profile is not None:
+        arguments.append(f"--profile={options.profile}")
+    arguments += [f"--add-dir={root}" for root in options.writable_roots]
+    arguments += [f"--config={key}={_toml(value)}" for key, value in config.items()]
+    if options.skip_git_repo_check:
+        arguments.append("--skip-git-repo-check")
+    if turn.output_schema is not None:
+        arguments.append(f"--output-schema={_file(scratch / 'schema.json', _schema(turn.output_schema))}")
+    _check_arguments(binary, arguments)
+    if session_id is not None and session_id.startswith("-"):
+        raise InvalidInput(f"{session_id!r} is not the id of a session. List the sessions to see which there are.")
+    resume = () if session_id is None else ("resume", session_id)
+    return ExecCommand(arguments=("exec", *arguments, *resume, "-"), notes=notes)
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
+    if turn.review is not None or turn.plan:
+        wanted = "plan first" if turn.plan else "give its findings of a review"
+        raise CodexUnsupported(f"`codex exec` cannot {wanted}. Use the engine app-server.")
+    if not turn.text.strip():
+        raise InvalidInput("The prompt is empty. Say what is to be done.")
+    if not directory.is_dir():
+        raise InvalidInput(f"The working directory {directory} is not a directory. Name one that exists.")
+    for image in turn.images:
+        if not image.is_file():
+            raise InvalidInput(f"There is no image {image}. Name a file that exists.")
+    if options.writable_roots and options.sandbox not in (None, "workspace-write"):
+        raise InvalidInput(
+            "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
+        )
+    _refuse_asking(options.approval_policy)
+
+
+def _refuse_asking(approval_policy: Any) -> None:
+    if approval_policy not in (None, "never"):
+        raise InvalidInput(
+            f"`codex exec` cannot ask anybody, so the approval policy {approval_policy} cannot be kept. Use the engine "
+            "app-server, or the policy never."
+        )
+
+
+def _check_arguments(binary: CodexBinary, arguments: list[str]) -> None:
+    for argument in arguments:
+        option = argument.partition("=")[0]
+        if option not in binary.exec_flags:
+            raise CodexUnsupported(
+                f"`codex exec` of Codex {binary.version} has no option {option}, which this needs. Leave out what asks "
+                "for it, or use the engine app-server."
+            )
+        if "\0" in argument:
+            raise InvalidInput(f"The value for {option} contains a NUL character. Remove it.")
+        if len(argument.encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT_BYTES:
+            raise InvalidInput(f"The value for {option} is too long for a command line. Use the engine app-server.")
+
+
+# --- allowed roots ---------------------------------------------------------------------------------------------------
+
+
+def _confined(
+    confinement: Confinement,
+    codex_home: Path,
+    options: SessionOptions,
+    profile: Mapping[str, Any],
+    config: Mapping[str, Any],
+    directory: Path,
+) -> tuple[SessionOptions, dict[str, Any]]:
+    """Options and configuration that leave nothing to Codex's own: exec reports no policy, so all of it is said."""
+    given = merge_config(profile, config)
+    mode, said = confined_sandbox(confinement, codex_home, options, given, _configuration(codex_home), directory)
+    rest = {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
+    for wire, key in ({"writableRoots": "writable_roots"} | WORKSPACE_KEYS).items():
+        if wire in said:
+            rest[f"sandbox_workspace_write.{key}"] = said[wire]
+    return replace(options, sandbox=mode, writable_roots=()), rest
+
+
+# --- trust -----------------------------------------------------------------------------------------------------------
+
+
+def _trust(
+    binary: CodexBinary,
+    codex_home: Path,
+    options: SessionOptions,
+    given: Mapping[str, Any],
+    directory: Path,
+    *,
+    resuming: bool,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What to say about the repository's trust, so that Codex neither marks it as trusted for good nor loads its files.
+
+    exec has no sandbox of its own for a turn, as the app-server has, so the repository has to be called untrusted while
+    Codex may write to it. An answer that the user gave for this repository stands.
+    """
+    directory = directory.resolve()
+    root = repository_root(directory) or directory
+    places = (str(directory), str(root))  # Codex looks at both
+    if options.trust_repository:
+        return {place: {"trust_level": "trusted"} for place in places}, ()
+    if resuming or options.sandbox == "read-only" or not binary.can(Feature.TRUST_ON_START):
+        return {}, ()
+    configured = _configuration(codex_home)
+    may_write = options.sandbox is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
+    projects = configured.get("projects")
+    if not may_write or (isinstance(projects, dict) and not projects.keys().isdisjoint(places)):
+        return {}, ()
+    notes: tuple[str, ...] = ()
+    if binary.version >= _INSTRUCTIONS_NEED_TRUST and (root / "AGENTS.md").exists():
+        notes = (
+            f"{root} is not trusted, so this Codex does not read its AGENTS.md in `codex exec`. Trust the repository, "
+            "or use the engine app-server.",
+        )
+    return {place: {"trust_level": "untrusted"} for place in places}, notes
+
+
+def _configuration(codex_home: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # Codex itself will say what is wrong with it
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def _schema(schema: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The output schema cannot be written as JSON: {error}. Give a JSON schema.") from error
+
+
+def _file(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _image(path: Path, copy: Path) -> Path:
+    """Codex splits the value of --image at commas, so a file with one in its name is given a plain one."""
+    if "," not in str(path):
+        return path.absolute()
+    return shutil.copyfile(path, copy.with_suffix(path.suffix))
+
+
+def _toml(value: Any) -> str:
+    """A checked configuration value in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # Otherwise JSON is TOML, but for surrogate pairs, which TOML does not know, and for DEL, which it wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

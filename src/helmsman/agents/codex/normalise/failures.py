@@ -1,0 +1,107 @@
+"""Why a turn failed, or why Codex tries again, as stable codes.
+
+The app-server names the cause in `codexErrorInfo` (a string, or an object with one key). exec gives only a sentence,
+from which the same codes are read as far as the wording of real versions allows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text, snake_case, text
+from helmsman.base.redaction import redact
+from helmsman.model.events import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.model.events import NoticeKind
+
+OTHER: Final = "other"
+
+_RETRYABLE: Final = frozenset(
+    {
+        "flex_unavailable",
+        "http_connection_failed",
+        "internal_server_error",
+        "model_cap",
+        "policy_capacity_unavailable",
+        "rate_limit_exceeded",
+        "response_stream_connection_failed",
+        "response_stream_disconnected",
+        "response_too_many_failed_attempts",
+        "server_overloaded",
+    }
+)
+_RATE_LIMITS: Final = frozenset({"model_cap", "rate_limit_exceeded", "usage_limit_exceeded"})
+_TOO_MANY_REQUESTS: Final = 429
+_NEEDS_LOGIN: Final = frozenset({401, 403})
+"""Codex retries these, but nobody else's retry helps until a person has logged in."""
+
+_STREAM_LOST: Final = "stream disconnected"
+_UNREACHABLE: Final = ("waiting for network", "error sending request")
+
+_SENTENCES: Final = (
+    ("hit your usage limit", "usage_limit_exceeded"),
+    ("Quota exceeded", "usage_limit_exceeded"),
+    ("exceeded retry limit", "response_too_many_failed_attempts"),
+    ("experiencing high demand", "internal_server_error"),
+    ("unexpected status", "http_connection_failed"),
+    ("ran out of room in the model's context window", "context_window_exceeded"),
+    ("rate limit exceeded", "rate_limit_exceeded"),
+)
+_STATUS_FOLLOWS: Final = ("last status: ", "unexpected status ")
+
+
+def turn_failure(error: Any) -> Failure:
+    """The `error` of a failed turn of the app-server."""
+    fields = mapping(error)
+    code, http_status = _error_info(fields.get("codexErrorInfo"))
+    return _failure(code, _message(fields), http_status)
+
+
+def failure_from_sentence(message: str) -> Failure:
+    """The failure that exec describes in a sentence."""
+    code = next((code for fragment, code in _SENTENCES if fragment in message), OTHER)
+    return _failure(code, message, _status_in(message))
+
+
+def _failure(code: str, message: str, http_status: int | None) -> Failure:
+    retryable = (code in _RETRYABLE or (code == OTHER and _STREAM_LOST in message)) and http_status not in _NEEDS_LOGIN
+    return Failure(
+        code=code,
+        message=redact(message) or "Codex ended the turn as failed and did not say why.",
+        retryable=retryable,
+        http_status=http_status,
+    )
+
+
+def notice_kind(failure: Failure) -> NoticeKind:
+    """What sort of wait a failed attempt means, when Codex says that it tries again."""
+    if any(fragment in failure.message for fragment in _UNREACHABLE):
+        return "network"
+    if failure.code in _RATE_LIMITS or failure.http_status == _TOO_MANY_REQUESTS:
+        return "rate_limit"
+    return "retry"
+
+
+def _message(fields: Mapping[str, Any]) -> str:
+    """The message of an app-server error, with its details in brackets where they add something."""
+    message, details = text(fields.get("message")), optional_text(fields.get("additionalDetails"))
+    return f"{message} ({details})" if details and details not in message else message
+
+
+def _error_info(info: Any) -> tuple[str, int | None]:
+    if isinstance(info, str):
+        return snake_case(info) or OTHER, None
+    for name, details in mapping(info).items():
+        return snake_case(text(name)) or OTHER, integer(mapping(details).get("httpStatusCode"))
+    return OTHER, None
+
+
+def _status_in(message: str) -> int | None:
+    for words in _STATUS_FOLLOWS:
+        status = message.partition(words)[2][:3]
+        if len(status) == 3 and status.isascii() and status.isdigit():
+            return int(status)
+    return None

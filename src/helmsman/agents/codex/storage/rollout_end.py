@@ -1,0 +1,301 @@
+"""What became of the turns of a session, from the end of its rollout file.
+
+Codex records the end of a turn in the session's file, whoever was listening: this is how one learns what a turn came to
+after its Helmsman has died. Files grow to hundreds of megabytes and the turn in question is nearly always the last, so
+the file is read backwards, a block at a time, and only as far as needed.
+
+How a turn is recorded depends on the version:
+
+- since 0.145: `task_started` and `task_complete` or `turn_aborted`, with the turn's id; a failure has its `error`;
+- 0.115 to 0.130: the same, but a failure looks like a completion, without a last message;
+- 0.93: no ids, no beginnings and no ends but `turn_aborted`; a turn begins with its `user_message`, and one that ends in a
+  message of the agent is complete.
+
+Up to 0.145 turns that were taken back stay in the file, and a line after them says how many (`thread_rolled_back`). Since
+0.155 the file of a fork, or of a session that was taken back, begins where it parted, and counts its tokens on from there.
+
+Nothing in a file raises: a line that is damaged, half written or unknown is passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+
+from helmsman.agents.codex.normalise.failures import turn_failure
+from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text
+from helmsman.agents.codex.storage.rollout_head import parse_line, readable
+from helmsman.agents.codex.storage.rollouts import read_rollout
+from helmsman.model.events import Failure, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_BLOCK: Final = 64 * 1024
+_KIND: Final = re.compile(
+    rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?'
+    rb'"type":"(?P<type>\w{1,40})","payload":\{"type":"(?P<payload>\w{1,40})"'
+)
+"""The kind of a line, as every version writes it, without reading all of what may be a megabyte of output."""
+
+_BEGINS: Final = frozenset({"task_started", "turn_started"})
+_COMPLETES: Final = frozenset({"task_complete", "turn_complete"})
+_ABORTS: Final = "turn_aborted"
+_TAKEN_BACK: Final = "thread_rolled_back"
+_NO_REASON: Final = (
+    "The turn ended without an answer, and Codex did not record why. Send the session a message to go on."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutTurn:
+    """A turn as its file has it. `open` is one whose end is not recorded. 0.93 records no `turn_id`.
+
+    `forgotten` is one that the session was taken back from.
+    """
+
+    turn_id: str | None
+    outcome: Literal["completed", "failed", "interrupted", "open"]
+    message: str | None = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    last_written_at: datetime | None = None
+    forgotten: bool = False
+
+
+def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None) -> RolloutTurn | None:
+    """A turn of the session in this file; None if the file does not tell of it, or cannot be read.
+
+    Args:
+        path: The rollout file.
+        turn_id: Which turn. Where it is None, or the file names no turns (0.93), `since` decides.
+        since: The first turn that began then or later; None means the last turn that the session still has.
+    """
+    found: RolloutTurn | None = None
+    for turn in turns_of(path):
+        if turn_id is not None and turn.turn_id is not None:
+            if turn.turn_id == turn_id:
+                return turn
+            continue
+        if since is None:
+            if turn.forgotten:
+                continue
+            return turn
+        if turn.began_at is None or turn.began_at < since:
+            break
+        found = turn
+    return found
+
+
+def turns_of(path: Path) -> Iterator[RolloutTurn]:
+    """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
+    try:
+        with open_to_the_end(path) as file:
+            yield from _turns(lines_from_end(file))
+    except OSError:
+        return
+
+
+def open_to_the_end(path: Path) -> BinaryIO:
+    """A rollout file for `lines_from_end`. One that is compressed has no end to go to before all of it is unpacked."""
+    if path.suffix != ".zst":
+        return path.open("rb")
+    return io.BytesIO(read_rollout(str(path), lambda file: file.read()) or b"")
+
+
+def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, last first. What comes after the last line feed is a line still being written: it counts if
+    it is complete.
+    """
+    position = file.seek(0, os.SEEK_END)
+    pieces: list[bytes] = []  # of the line that begins before what was read so far, last first
+    while position > 0:
+        size = min(_BLOCK, position)
+        position -= size
+        file.seek(position)
+        first, *lines = file.read(size).split(b"\n")
+        if lines:
+            pieces.append(lines.pop())
+            yield b"".join(reversed(pieces))
+            yield from reversed(lines)
+            pieces = []
+        pieces.append(first)
+    yield b"".join(reversed(pieces))
+
+
+# --- from lines to turns ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What is known of a turn while its lines are read, from its end to its beginning."""
+
+    end: Mapping[str, Any] | None = None
+    ended_at: datetime | None = None
+    last_written_at: datetime | None = None
+    spent: Usage | None = None
+    """What the session had spent at the end of the turn."""
+    message: str | None = None
+    ends_in_message: bool | None = None
+    model: str | None = None
+    names_no_turn: bool = False
+
+
+def _turns(lines: Iterator[bytes]) -> Iterator[RolloutTurn]:
+    reader = _Reader()
+    for line in lines:
+        yield from reader.take(line)
+    yield from reader.finish()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Takes lines from the last to the first. A turn is given out once the spending before it is known too."""
+
+    stretch: _Stretch = field(default_factory=_Stretch)
+    waiting: list[tuple[RolloutTurn, Usage | None]] = field(default_factory=list)
+    """Turns that lack only what the session had spent before them, with what it had spent after them."""
+    is_last: bool = True
+    taken_back: int = 0
+    """How many of the turns that are still to come were forgotten."""
+    spent_before: Usage = field(default_factory=Usage)
+    """What had been spent before the first count: nothing, but in a fork what its parent had."""
+
+    def take(self, line: bytes) -> Iterator[RolloutTurn]:
+        kind = _KIND.match(line)
+        if kind is not None and (kind["type"] == b"response_item" or kind["payload"] == b"item_completed"):
+            self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
+            return
+        entry = parse_line(line)
+        if entry is None:
+            return
+        payload, time = mapping(entry.get("payload")), _time(entry.get("timestamp"))
+        self.stretch.last_written_at = self.stretch.last_written_at or time
+        if entry.get("type") == "turn_context":
+            self.stretch.model = self.stretch.model or readable(payload.get("model"))
+            self.stretch.names_no_turn = "turn_id" not in payload
+        elif entry.get("type") == "event_msg":
+            yield from self._take_event(payload, time)
+
+    def _pass_over(self, time: bytes, *, is_work: bool) -> None:
+        stretch = self.stretch
+        stretch.last_written_at = stretch.last_written_at or _time(time.decode("ascii", "replace"))
+        if is_work and stretch.ends_in_message is None:
+            stretch.ends_in_message = False  # a tool call or its output, and no message after it
+
+    def finish(self) -> Iterator[RolloutTurn]:
+        yield from self._know_spent_before(self.spent_before)
+
+    def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RolloutTurn]:
+        kind = payload.get("type")
+        if kind == "token_count":
+            info = mapping(payload.get("info"))
+            spent = _usage(info.get("total_token_usage"))
+            if spent is not None:
+                last = _usage(info.get("last_token_usage"))
+                self.spent_before = Usage() if last is None else _difference(spent, last)
+                yield from self._know_spent_before(spent)
+                self.stretch.spent = self.stretch.spent or spent
+        elif kind == "agent_message":
+            if self.stretch.ends_in_message is None:
+                self.stretch.ends_in_message, self.stretch.message = True, readable(payload.get("message"))
+        elif kind == _TAKEN_BACK:
+            self.taken_back += max(0, integer(payload.get("num_turns")) or 0)
+        elif kind == _ABORTS or kind in _COMPLETES:
+            self.stretch = _Stretch(end=payload, ended_at=time, last_written_at=time)
+        elif kind in _BEGINS:
+            yield from self._turn_begins(readable(payload.get("turn_id")), time)
+        elif kind == "user_message" and self.stretch.names_no_turn:
+            yield from self._turn_begins(None, time)
+
+    def _turn_begins(self, turn_id: str | None, time: datetime | None) -> Iterator[RolloutTurn]:
+        stretch, self.stretch = self.stretch, _Stretch()
+        end = stretch.end
+        if end is not None and readable(end.get("turn_id")) not in (turn_id, None):
+            end = None  # two processes wrote at once: this is the end of the other's turn
+        turn = replace(
+            _outcome(stretch, end, is_last=self.is_last),
+            turn_id=turn_id,
+            model=stretch.model,
+            began_at=time,
+            ended_at=None if end is None else stretch.ended_at,
+            last_written_at=stretch.last_written_at,
+            forgotten=self.taken_back > 0,
+        )
+        self.is_last = False
+        self.taken_back = max(0, self.taken_back - 1)
+        if stretch.spent is None and not self.waiting:
+            yield turn
+        else:
+            self.waiting.append((turn, stretch.spent))
+
+    def _know_spent_before(self, spent: Usage) -> Iterator[RolloutTurn]:
+        for turn, after in self.waiting:
+            yield turn if after is None else replace(turn, usage=_difference(after, spent))
+        self.waiting = []
+
+
+def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool) -> RolloutTurn:
+    if end is not None and end.get("type") == _ABORTS:
+        return RolloutTurn(turn_id=None, outcome="interrupted")
+    if end is not None:
+        return _completion(stretch, end)
+    if stretch.names_no_turn and stretch.ends_in_message:
+        return RolloutTurn(turn_id=None, outcome="completed", message=stretch.message)
+    if is_last:
+        return RolloutTurn(turn_id=None, outcome="open")
+    if stretch.names_no_turn:
+        return RolloutTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RolloutTurn(turn_id=None, outcome="interrupted")  # another turn began: this one has not gone on
+
+
+def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RolloutTurn:
+    message, error = optional_text(end.get("last_agent_message")), end.get("error")
+    if isinstance(error, dict):
+        return RolloutTurn(turn_id=None, outcome="failed", error=_failure(error))
+    if message is None and "started_at" not in end and not stretch.ends_in_message:
+        return RolloutTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RolloutTurn(turn_id=None, outcome="completed", message=message)
+
+
+def _failure(error: Mapping[str, Any]) -> Failure:
+    """Files spell in snake case what the app-server spells in camel case."""
+    info = error.get("codex_error_info")
+    if isinstance(info, dict):
+        info = {name: {"httpStatusCode": mapping(about).get("http_status_code")} for name, about in info.items()}
+    return turn_failure({"message": error.get("message"), "codexErrorInfo": info})
+
+
+def _usage(counts: object) -> Usage | None:
+    if not isinstance(counts, dict):
+        return None
+    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
+    return Usage(*(max(0, integer(counts.get(name)) or 0) for name in names))
+
+
+def _difference(after: Usage, before: Usage) -> Usage:
+    """What was spent between two counts; all of the second, if counting began anew."""
+    if after.input_tokens < before.input_tokens or after.output_tokens < before.output_tokens:
+        return after
+    return Usage(
+        after.input_tokens - before.input_tokens,
+        max(0, after.cached_input_tokens - before.cached_input_tokens),
+        after.output_tokens - before.output_tokens,
+        max(0, after.reasoning_output_tokens - before.reasoning_output_tokens),
+    )
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

@@ -1,0 +1,451 @@
+"""The sessions Codex has on disk, whoever made them: the terminal, an IDE, `codex exec`, an app-server.
+
+Codex keeps each session as a file that only grows (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`; it is moved to
+`archived_sessions/` when archived and may be compressed when old). All a listing shows stands at its beginning. So only
+that head is read, only of the files a page needs, and never again once it is complete. The order comes from the file
+system: last change, newest first. Whatever cannot be read or understood is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import stat
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
+
+from helmsman.agents.codex.storage.rollout_head import parse_line, read_head, readable
+from helmsman.agents.protocol import SessionInfo
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from helmsman.agents.codex.storage.rollout_head import Head
+
+Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
+_ResultT = TypeVar("_ResultT")
+
+SESSIONS: Final = "sessions"
+ARCHIVED: Final = "archived_sessions"
+NAMES: Final = "session_index.jsonl"
+
+_MAX_DEPTH: Final = 8
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_ROLLOUT_NAME: Final = re.compile(
+    rf"rollout-.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"  # with a second id: it goes on in this file
+)
+_CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
+
+
+class RolloutIndex:
+    """What is on disk under one CODEX_HOME. May be used from several threads; calls block, briefly."""
+
+    def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
+        """`open_file` opens a rollout for reading; a test counts with it what is read."""
+        self._home = codex_home
+        self._open = open_file or _open_rollout
+        self._lock = threading.Lock()
+        self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
+        self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
+        self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
+        self._names = _Names(codex_home / NAMES)
+
+    def list(
+        self,
+        *,
+        directory: str | Path | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        include_archived: bool = False,
+        include_subagents: bool = False,
+    ) -> Page:
+        """One page of sessions, the one that last changed first, and the cursor of the next page if there is one.
+
+        A session that changes between two pages moves to the front, where the next listing shows it; no other is lost
+        or shown twice.
+
+        Args:
+            directory: Only sessions that were started in this directory.
+            query: Only sessions with these words in their name, first prompt, directory or id.
+            limit: How many at most.
+            cursor: Where the page before ended.
+            include_archived: Also those that were archived.
+            include_subagents: Also those that an agent started for a part of its work.
+
+        Raises:
+            InvalidInput: The limit or the cursor makes no sense.
+        """
+        if limit < 1:
+            raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
+        after = _read_cursor(cursor)
+        matches = _Filter(directory, query)
+        rows: list[tuple[_File, SessionInfo]] = []
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
+            names = self._names.read()
+            for file in sorted(files.values(), key=_order, reverse=True):
+                if after is not None and _order(file) >= after:
+                    continue
+                head = self._head(file)
+                if head is None or (head.is_subagent and not include_subagents):
+                    continue
+                info = self._info(file, head, files, names)
+                if matches(info):
+                    rows.append((file, info))
+                    if len(rows) > limit:
+                        break
+        page = [info for _, info in rows[:limit]]
+        return page, (_write_cursor(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        """One session by its id, archived or not; None if it is not on disk."""
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED)
+            file = files.get(session_id)
+            head = None if file is None else self._head(file)
+            return None if file is None or head is None else self._info(file, head, files, self._names.read())
+
+    def _files(self, *roots: str) -> dict[str, _File]:
+        """The file of each session, by id.
+
+        A session may be there twice while Codex moves or unpacks it. One that was taken back to an earlier turn goes on in
+        a new file, and how it began is told by the one before.
+        """
+        scanned = {root: self._trees[root].scan() for root in roots}
+        generations = tuple(self._trees[root].generation for root in roots)
+        if (last := self._found.get(roots)) is not None and last[0] == generations:
+            return last[1]
+        files: dict[str, _File] = {}
+        for root in roots:
+            found = {file.path: file for file in scanned[root]}
+            known = self._heads[root]
+            self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
+            for file in found.values():
+                file.earlier = None
+                session_id = file.session_id or self._id_inside(file)
+                other = files.get(session_id) if session_id else None
+                if session_id and (other is None or _preference(file) > _preference(other)):
+                    files[session_id], file.earlier = file, other
+                elif other is not None:
+                    other.earlier, file.earlier = file, other.earlier
+        self._found[roots] = (generations, files)
+        return files
+
+    def _id_inside(self, file: _File) -> str | None:
+        head = self._head(file)
+        if head is None or head.session_id is None:
+            return None
+        file.session_id = head.session_id
+        return file.session_id
+
+    def _head(self, file: _File) -> Head | None:
+        known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
+        known = known_heads.get(file.path)
+        if known is not None and known.inode == file.inode and (known.complete or known.seen == file.seen):
+            return known.head
+        try:
+            with self._open(Path(file.path)) as opened:
+                head, complete = read_head(opened)
+        except _read_errors():
+            return None
+        known_heads[file.path] = _KnownHead(file.inode, file.seen, head, complete)
+        return head
+
+    def _info(self, file: _File, head: Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
+        session_id = file.session_id or ""
+        return SessionInfo(
+            session_id=session_id,
+            updated_at=_from_ns(file.changed_ns),
+            created_at=head.created_at,
+            directory=head.directory,
+            name=names.get(session_id) or None,
+            first_prompt=head.first_prompt
+            or self._of_earlier(file, lambda earlier: earlier.first_prompt)
+            or self._inherited_prompt(head, files),
+            model=head.model or self._of_earlier(file, lambda earlier: earlier.model),
+            source=head.source,
+            originator=head.originator,
+            engine_version=head.engine_version,
+            parent_id=head.parent_id,
+            archived=file.archived,
+            path=Path(file.path),
+        )
+
+    def _of_earlier(self, file: _File, what: Callable[[Head], str | None]) -> str | None:
+        """What an earlier file of the same session says."""
+        earlier = file.earlier
+        while earlier is not None:
+            head = self._head(earlier)
+            if head is not None and (said := what(head)):
+                return said
+            earlier = earlier.earlier
+        return None
+
+    def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
+        """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
+        seen: set[str] = set()
+        while head.forked_from is not None and head.forked_from not in seen:
+            seen.add(head.forked_from)
+            parent = files.get(head.forked_from)
+            parent_head = None if parent is None else self._head(parent)
+            if parent_head is None or parent_head.first_prompt:
+                return None if parent_head is None else parent_head.first_prompt
+            head = parent_head
+        return None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _File:
+    """`session_id` is None until the head is read, for a file whose name does not have it."""
+
+    path: str
+    session_id: str | None
+    archived: bool
+    compressed: bool
+    inode: int
+    size: int
+    changed_ns: int
+    earlier: _File | None = None
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        return (self.size, self.changed_ns)
+
+
+def _order(file: _File) -> tuple[int, str]:
+    return (file.changed_ns, file.session_id or "")
+
+
+def _preference(file: _File) -> tuple[bool, bool, int]:
+    return (not file.archived, not file.compressed, file.changed_ns)
+
+
+class _Tree:
+    """The rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not.
+
+    A file that is as it was keeps its `_File`: with thousands of them, all else would cost more than looking at them.
+    """
+
+    def __init__(self, root: Path, *, archived: bool) -> None:
+        self._root = str(root)
+        self._archived = archived
+        self._files: dict[str, dict[str, _File]] = {}
+        self.generation = 0
+        """Another one whenever a file has come, gone or changed."""
+
+    def scan(self) -> Iterator[_File]:
+        """Look at all of them; those of the last call hold no more."""
+        before, self._files = self._files, {}
+        pending: list[tuple[str, int]] = [(self._root, 0)]
+        visited: set[tuple[int, int]] = set()
+        changed = False
+        while pending:
+            directory, depth = pending.pop()
+            known = before.pop(directory, {})
+            try:
+                status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
+                if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
+                    continue
+                visited.add((status.st_dev, status.st_ino))
+                found, below = self._look_into(directory, known)
+            except OSError:
+                continue
+            pending += [(f"{directory}{os.sep}{name}", depth + 1) for name in below]
+            changed = (
+                changed or len(found) != len(known) or any(known.get(name) is not file for name, file in found.items())
+            )
+            if found:
+                self._files[directory] = found
+        if changed or any(before.values()):
+            self.generation += 1
+        return (file for files in self._files.values() for file in files.values())
+
+    def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str]]:
+        """The rollout files in a directory by name, and the names of the directories in it."""
+        files: dict[str, _File] = {}
+        below: list[str] = []
+        # By its descriptor the system need not walk the whole path again for each file.
+        opened = os.open(directory, os.O_RDONLY) if os.scandir in os.supports_fd else None
+        try:
+            with os.scandir(directory if opened is None else opened) as entries:
+                for entry in entries:
+                    name = entry.name
+                    try:
+                        file = known.get(name)
+                        if file is None and not _ROLLOUT_NAME.fullmatch(name):
+                            if entry.is_dir():
+                                below.append(name)
+                            continue
+                        status = entry.stat()
+                    except OSError:
+                        continue
+                    if (
+                        file is not None
+                        and file.changed_ns == status.st_mtime_ns
+                        and file.size == status.st_size
+                        and file.inode == status.st_ino
+                    ):
+                        files[name] = file
+                    elif stat.S_ISREG(status.st_mode):
+                        files[name] = _file(f"{directory}{os.sep}{name}", name, status, archived=self._archived)
+        finally:
+            if opened is not None:
+                os.close(opened)
+        return files, below
+
+
+def _file(path: str, name: str, status: os.stat_result, *, archived: bool) -> _File:
+    parts = _ROLLOUT_NAME.fullmatch(name)
+    assert parts is not None
+    return _File(
+        path=path,
+        session_id=parts["id"],
+        archived=archived,
+        compressed=parts["compressed"] is not None,
+        inode=status.st_ino,
+        size=status.st_size,
+        changed_ns=status.st_mtime_ns,
+    )
+
+
+def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
+    """Every rollout file under a CODEX_HOME, archived ones too: its path, its size, and when it changed in nanoseconds.
+
+    A session may be there twice while Codex moves or unpacks it.
+    """
+    for root in (SESSIONS, ARCHIVED):
+        for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
+            yield file.path, file.size, file.changed_ns
+
+
+def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
+    """What `read` makes of a rollout file, unpacked if it is compressed; None if it cannot be read."""
+    try:
+        with _open_rollout(Path(path)) as file:
+            return read(file)
+    except _read_errors():
+        return None
+
+
+def _open_rollout(path: Path) -> BinaryIO:
+    if path.suffix == ".zst":
+        return cast("BinaryIO", importlib.import_module(_ZSTD).open(path, "rb"))
+    return path.open("rb", buffering=64 * 1024)
+
+
+_ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """What reading may raise. The errors of the decompressor are known only once it was needed."""
+    zstd = sys.modules.get(_ZSTD)
+    return (OSError, EOFError) if zstd is None else (OSError, EOFError, zstd.ZstdError)
+
+
+def _from_ns(nanoseconds: int) -> datetime:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:  # a file system may claim any time
+        return datetime.max.replace(tzinfo=UTC) if nanoseconds > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+# --- cursors and filters ---------------------------------------------------------------------------------------------
+
+
+def _write_cursor(file: _File) -> str:
+    """Time of change and id: together they are different for every row, however many changed in one moment."""
+    return f"{file.changed_ns}:{file.session_id}"
+
+
+def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
+    return int(found[1]), found[2]
+
+
+class _Filter:
+    def __init__(self, directory: str | Path | None, query: str | None) -> None:
+        self._directory = None if directory is None else str(directory)
+        self._resolved: dict[str, Path | None] = {}
+        self._words = (query or "").casefold().split()
+
+    def __call__(self, info: SessionInfo) -> bool:
+        return self._in_directory(info.directory) and self._has_words(info)
+
+    def _in_directory(self, directory: str | None) -> bool:
+        if self._directory is None or directory == self._directory:
+            return True
+        if directory is None:
+            return False
+        wanted = self._resolve(self._directory)
+        return wanted is not None and wanted == self._resolve(directory)
+
+    def _resolve(self, directory: str) -> Path | None:
+        if directory not in self._resolved:
+            try:
+                self._resolved[directory] = Path(directory).resolve()
+            except (OSError, ValueError, RuntimeError):
+                self._resolved[directory] = None
+        return self._resolved[directory]
+
+    def _has_words(self, info: SessionInfo) -> bool:
+        if not self._words:
+            return True
+        texts = (info.name, info.first_prompt, info.directory, info.session_id)
+        text = "\n".join(text for text in texts if text).casefold()
+        return all(word in text for word in self._words)
+
+
+# --- what is known of them -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownHead:
+    """A head as it was read; None for a file that does not begin as a session does (yet)."""
+
+    inode: int
+    seen: tuple[int, int]
+    head: Head | None
+    complete: bool
+
+
+class _Names:
+    """The names people gave to sessions: a file of lines of which the last about a session counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._names: dict[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        try:
+            status = self._path.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen != self._seen and stat.S_ISREG(status.st_mode):
+                with self._path.open("rb") as file:
+                    self._names = dict(_named(file))
+                self._seen = seen
+        except OSError:
+            self._seen, self._names = None, {}
+        return self._names
+
+
+def _named(lines: BinaryIO) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        entry = parse_line(line) or {}
+        session_id = readable(entry.get("id"))
+        if session_id is not None:
+            yield session_id, readable(entry.get("thread_name")) or ""

@@ -1,0 +1,110 @@
+"""What all sessions on disk have spent, known at once the second time.
+
+To read the rollout files of years takes seconds; whether one has changed is seen from its size and its time. So what was
+read is kept in a small file in the state directory, and only what is new or has grown is read again. The file may be
+lost, damaged or written by two processes at once: it only saves time, and whatever of it makes no sense is read anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.codex.storage.rollout_usage import SessionSpending, TurnSpending, read_spending
+from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
+from helmsman.base.files import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+CACHE_NAME: Final = "usage-{home}.json"
+_VERSION: Final = 2
+
+
+class SpendingIndex:
+    """The spending of every session under one CODEX_HOME. May be used from several threads; calls block."""
+
+    def __init__(self, codex_home: Path, state_dir: Path) -> None:
+        self._home = codex_home
+        which = hashlib.sha256(os.fsencode(codex_home)).hexdigest()[:12]
+        self._cache = state_dir / CACHE_NAME.format(home=which)
+        self._known: dict[str, _Known] | None = None
+        self._lock = threading.Lock()
+
+    def sessions(self) -> list[SessionSpending]:
+        """What every session has spent, in the order in which they were begun. What cannot be read is left out."""
+        with self._lock:
+            known = self._known if self._known is not None else _read_cache(self._cache)
+            current: dict[str, _Known] = {}
+            news = False
+            for path, size, changed in rollout_files(self._home):
+                entry = known.get(path)
+                if entry is None or (entry.size, entry.changed) != (size, changed):
+                    news = True
+                    entry = _Known(size, changed, read_rollout(path, read_spending))
+                current[path] = entry
+            if news or current.keys() != known.keys():
+                _write_cache(self._cache, current)
+            self._known = current
+        # The name of a file begins with the time of its session, wherever the file lies.
+        in_order = sorted(current.items(), key=lambda item: os.path.basename(item[0]))  # noqa: PTH119 - thousands
+        return [entry.spending for _, entry in in_order if entry.spending is not None]
+
+
+class _Known:
+    """What was read of a file when it had this size and this time of change; None of what is no session."""
+
+    __slots__ = ("changed", "size", "spending")
+
+    def __init__(self, size: int, changed: int, spending: SessionSpending | None) -> None:
+        self.size = size
+        self.changed = changed
+        self.spending = spending
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def _read_cache(path: Path) -> dict[str, _Known]:
+    try:
+        seal, _, content = path.read_bytes().partition(b"\n")
+    except OSError:
+        return {}
+    if seal != _seal(content):
+        return {}  # damaged, half written, or of another version
+    return {file: _entry(*row) for file, row in json.loads(content).items()}
+
+
+def _seal(content: bytes) -> bytes:
+    return b"helmsman usage %d %08x" % (_VERSION, zlib.crc32(content))
+
+
+def _entry(size: int, changed: int, session: list[Any] | None) -> _Known:
+    if session is None:
+        return _Known(size, changed, None)
+    session_id, directory, created_at, parent_id, forked_from, turns = session
+    spent = tuple(map(TurnSpending._make, turns))
+    return _Known(size, changed, SessionSpending(session_id, directory, created_at, parent_id, forked_from, spent))
+
+
+def _write_cache(path: Path, known: Mapping[str, _Known]) -> None:
+    files = {file: [entry.size, entry.changed, _row(entry.spending)] for file, entry in known.items()}
+    content = json.dumps(files, separators=(",", ":")).encode(
+        "ascii"
+    )  # a name that is no text is escaped, and comes back
+    with contextlib.suppress(OSError):  # a full disk is no reason not to answer
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, _seal(content) + b"\n" + content)
+
+
+def _row(session: SessionSpending | None) -> list[Any] | None:
+    if session is None:
+        return None
+    about = [session.session_id, session.directory, session.created_at, session.parent_id, session.forked_from]
+    return [*about, session.turns]

@@ -1,0 +1,557 @@
+"""The methods of `codex app-server` that Helmsman uses: one function a method, typed in and out.
+
+Everything here is one request and its answer. Whatever spans several of them (starting without trusting the repository,
+interrupting for good, asking questions) is the engine's (`helmsman.agents.codex.engine.app_server_engine`). Answers are read
+tolerantly: unknown fields pass, missing ones become None, so that a newer Codex does not break an older Helmsman.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.agents.codex.access.confinement import read_policy
+from helmsman.agents.codex.access.policies import approval_name, sandbox_name
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
+from helmsman.agents.protocol import Account, Goal, Model
+from helmsman.errors import (
+    CodexUnsupported,
+    EngineLost,
+    EngineProtocolError,
+    EngineRefused,
+    EngineTimeout,
+    InvalidInput,
+    SessionIdle,
+    SessionLocked,
+    SessionNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.agents.codex.access.confinement import Policy
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.wire.jsonrpc import Peer
+    from helmsman.agents.codex.wire.mcp_servers import McpServer
+    from helmsman.model.options import TurnInput
+
+CLIENT_NAME: Final = "helmsman"
+
+HANDSHAKE_TIMEOUT: Final = 30.0
+
+OPEN_TIMEOUT: Final = 120.0
+"""Opening a thread may wait for a login shell and for MCP servers; a hundred at once were seen to take half a minute."""
+
+ANSWER_TIMEOUT: Final = 20.0
+"""How long Codex may take to answer what needs no work; one that does not hangs. It was seen to need milliseconds."""
+
+HEARTBEAT: Final = 30.0
+"""How often it is asked for a sign of life while a turn runs: an engine that hangs tells nobody."""
+
+_UNWANTED_NOTIFICATIONS: Final = (
+    "item/fileChange/outputDelta",
+    "rawResponseItem/completed",
+    "mcpServer/startupStatus/ready",
+)
+_FACTS: Final = ("path", "modelProvider", "approvalsReviewer", "activePermissionProfile", "reasoningEffort")
+"""What an answer says of a thread that only those want who tell it on."""
+_NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
+_USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    user_agent: str
+    version: Version
+    codex_home: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSettings:
+    """How a thread is to be opened; what is None is not sent."""
+
+    cwd: Path | None = None
+    model: str | None = None
+    sandbox: str | None = None
+    approval_policy: str | None = None
+    config: Mapping[str, Any] | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+
+    def as_params(self) -> dict[str, Any]:
+        return {
+            "cwd": None if self.cwd is None else str(self.cwd),
+            "model": self.model,
+            "sandbox": self.sandbox,
+            "approvalPolicy": self.approval_policy,
+            "config": self.config or None,
+            "baseInstructions": self.base_instructions,
+            "developerInstructions": self.developer_instructions,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A thread as an answer describes it; policies only in answers to start, resume and fork."""
+
+    id: str
+    cwd: str | None = None
+    path: str | None = None
+    model: str | None = None
+    effort: str | None = None
+    mode: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    policy: Policy | None = None
+    name: str | None = None
+    preview: str | None = None
+    source: str | None = None
+    parent_id: str | None = None
+    is_active: bool = False
+    running_turn: str | None = None
+    turns: tuple[Mapping[str, Any], ...] = ()
+    facts: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationLayer:
+    """Where a part of the configuration comes from; `file` only where that is one."""
+
+    kind: str
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationAnswer:
+    """The keys of config.toml as they hold, and their sources where Codex told them."""
+
+    config: Mapping[str, Any]
+    layers: tuple[ConfigurationLayer, ...] | None
+
+
+class AppServer:
+    """A typed view of one connection."""
+
+    def __init__(self, peer: Peer, binary: CodexBinary) -> None:
+        self._peer = peer
+        self._binary = binary
+        self.hangs = False
+        """Codex runs, but answered nothing any more, and was given up."""
+
+    async def _call(self, method: str, *, timeout: float | None = None, **params: Any) -> dict[str, Any]:
+        sent = {key: value for key, value in params.items() if value is not None}
+        try:
+            answer = (
+                await self._peer.request(method, sent)
+                if timeout is None
+                else await self._peer.request(method, sent, timeout=timeout)
+            )
+        except EngineRefused as refused:
+            raise _explain(refused, params.get("threadId")) from refused
+        except EngineTimeout:
+            if method != "initialize":
+                await self.check()
+            raise
+        return answer if isinstance(answer, dict) else {}
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    async def initialize(self) -> ServerInfo:
+        """Shake hands. Must come first, and once."""
+        answer = await self._call(
+            "initialize",
+            timeout=HANDSHAKE_TIMEOUT,
+            clientInfo={"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
+            capabilities={"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
+        )
+        self._peer.notify("initialized")
+        agent = str(answer.get("userAgent", ""))
+        found = _USER_AGENT_VERSION.search(agent)
+        version = Version.parse(found.group(1)) if found else self._binary.version
+        return ServerInfo(user_agent=agent, version=version, codex_home=_text(answer.get("codexHome")))
+
+    async def check(self) -> None:
+        """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.
+
+        Raises:
+            EngineLost: It does not, or is gone.
+        """
+        try:
+            await self._peer.request("thread/loaded/list", timeout=ANSWER_TIMEOUT)
+        except EngineRefused:
+            return  # an answer too
+        except EngineTimeout as error:
+            self.hangs = True
+            self._peer.give_up(
+                EngineLost(
+                    f"The Codex engine hangs: it answered nothing for {ANSWER_TIMEOUT:g} s and was given up. Send the next "
+                    "message to start another; sessions continue from disk."
+                )
+            )
+            raise (self._peer.closed or error).again() from error
+
+    async def watch(self, is_busy: Callable[[], bool]) -> None:
+        """Notice an engine that hangs, for as long as this task runs."""
+        while self._peer.closed is None:
+            await anyio.sleep(HEARTBEAT)
+            if is_busy():
+                with suppress(EngineLost):  # everyone has been told
+                    await self.check()
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    async def start_thread(self, settings: ThreadSettings) -> Thread:
+        answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
+        return _opened_thread("thread/start", answer)
+
+    async def resume_thread(self, thread_id: str, settings: ThreadSettings, *, with_turns: bool = False) -> Thread:
+        answer = await self._call(
+            "thread/resume",
+            timeout=OPEN_TIMEOUT,
+            threadId=thread_id,
+            excludeTurns=None if with_turns else True,
+            **settings.as_params(),
+        )
+        return _opened_thread("thread/resume", answer)
+
+    async def join_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
+        """Resume a thread together with its newest turn, running or ended, as far as it has come."""
+        try:
+            answer = await self._call(
+                "thread/resume",
+                timeout=OPEN_TIMEOUT,
+                threadId=thread_id,
+                excludeTurns=True,
+                initialTurnsPage=_NEWEST_TURN,
+                **settings.as_params(),
+            )
+        except EngineRefused as refused:
+            if "list_turns" not in str(refused.details.get("rpc_message")):
+                raise
+            return await self.resume_thread(thread_id, settings)  # its first turn has only just begun
+        page: Any = answer.get("initialTurnsPage")
+        if not isinstance(page, dict):  # Codex before 0.145
+            page = await self._call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
+        thread = answer.get("thread")
+        fields = thread if isinstance(thread, dict) else {}
+        return _opened_thread("thread/resume", {**answer, "thread": {**fields, "turns": page.get("data")}})
+
+    async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
+        """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
+        if last_turn_id is not None:
+            self._binary.require(Feature.FORK_AT_TURN, doing="fork from an earlier turn")
+        answer = await self._call(
+            "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
+        )
+        return _opened_thread("thread/fork", answer)
+
+    async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
+        answer = await self._call("thread/read", threadId=thread_id, includeTurns=with_turns)
+        return _opened_thread("thread/read", answer)
+
+    async def loaded_threads(self) -> tuple[str, ...]:
+        answer = await self._call("thread/loaded/list")
+        return _texts(answer.get("data"))
+
+    async def archive_thread(self, thread_id: str) -> None:
+        await self._call("thread/archive", threadId=thread_id)
+
+    async def unarchive_thread(self, thread_id: str) -> None:
+        self._binary.require(Feature.UNARCHIVE, doing="bring back an archived session")
+        await self._call("thread/unarchive", threadId=thread_id)
+
+    async def name_thread(self, thread_id: str, name: str) -> None:
+        await self._call("thread/name/set", threadId=thread_id, name=name)
+
+    async def roll_back_thread(self, thread_id: str, turns: int) -> None:
+        """Forget the last turns of a loaded, idle thread."""
+        self._binary.require(Feature.ROLLBACK, doing="forget the last turns of a session")
+        await self._call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=thread_id, numTurns=turns)
+
+    async def revert_thread(self, thread_id: str, before_turn_id: str) -> None:
+        """Forget a turn of a loaded, idle thread, and all that came after it."""
+        self._binary.require(Feature.REVERT, doing="go back to an earlier turn of a session")
+        await self._call("thread/revert", timeout=OPEN_TIMEOUT, threadId=thread_id, beforeTurnId=before_turn_id)
+
+    async def goal(self, thread_id: str) -> Goal | None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        return _goal(await self._call("thread/goal/get", threadId=thread_id))
+
+    async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
+        return _goal(answer)
+
+    async def set_goal_status(self, thread_id: str, status: Literal["active", "paused"]) -> None:
+        await self._call("thread/goal/set", threadId=thread_id, status=status)
+
+    async def clear_goal(self, thread_id: str) -> None:
+        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
+        await self._call("thread/goal/clear", threadId=thread_id)
+
+    def check_compacting(self) -> None:
+        self._binary.require(Feature.COMPACT, doing="compact a session")
+
+    async def compact_thread(self, thread_id: str) -> None:
+        """Begin to compact; it runs as a turn with a `context_compaction` item."""
+        self.check_compacting()
+        await self._call("thread/compact/start", threadId=thread_id)
+
+    async def unsubscribe(self, thread_id: str) -> None:
+        """Let go of a thread: no more notifications, and Codex unloads it after a while."""
+        self._binary.require(Feature.UNSUBSCRIBE, doing="let go of a session")
+        await self._call("thread/unsubscribe", threadId=thread_id)
+
+    async def stop_background_terminals(self, thread_id: str) -> None:
+        """Kill the commands that earlier turns left running."""
+        self._binary.require(Feature.BACKGROUND_TERMINALS, doing="stop background commands")
+        await self._call("thread/backgroundTerminals/clean", threadId=thread_id)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def start_turn(
+        self,
+        thread_id: str,
+        turn: TurnInput,
+        *,
+        sandbox_policy: Mapping[str, Any] | None = None,
+        approval_policy: str | None = None,
+        model: str | None = None,
+        mode: Mapping[str, Any] | None = None,
+        workspace_roots: Sequence[str] | None = None,
+    ) -> str:
+        """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
+        answer = await self._call(
+            "turn/start",
+            threadId=thread_id,
+            input=_user_input(turn.text, turn.images),
+            effort=turn.effort,
+            outputSchema=turn.output_schema,
+            sandboxPolicy=sandbox_policy,
+            approvalPolicy=approval_policy,
+            model=model,
+            collaborationMode=mode,
+            runtimeWorkspaceRoots=workspace_roots,
+        )
+        return _turn_id("turn/start", answer)
+
+    async def steer_turn(self, thread_id: str, turn_id: str, text: str) -> None:
+        self._binary.require(Feature.STEER, doing="steer a running turn")
+        await self._call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=_user_input(text, ()))
+
+    async def interrupt_turn(self, thread_id: str, turn_id: str, *, timeout: float) -> None:
+        """Ask a turn to stop. The answer says only that the request was heard (Codex up to 0.115 may give none)."""
+        await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
+
+    async def start_review(self, thread_id: str, target: Mapping[str, Any]) -> str:
+        """Begin Codex's own review in a loaded, idle thread; its turn's id.
+
+        Codex up to 0.145 can also deliver it into a thread of its own, but then without findings one could read.
+        """
+        answer = await self._call("review/start", threadId=thread_id, target=target)
+        return _turn_id("review/start", answer)
+
+    # --- about Codex itself ------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        answer = await self._call("model/list")
+        rows = answer.get("data")
+        return tuple(_model(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+
+    async def account(self) -> Account:
+        answer = await self._call("account/read")
+        account = answer.get("account")
+        fields = account if isinstance(account, dict) else {}
+        return Account(
+            kind=_text(fields.get("type")),
+            email=_text(fields.get("email")),
+            plan=_text(fields.get("planType")),
+            requires_login=answer.get("requiresOpenaiAuth") is True,
+        )
+
+    async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
+        """The MCP servers Codex is configured with. It starts each to find out how it is."""
+        return read_mcp_servers(await self._call("mcpServerStatus/list", timeout=timeout))
+
+    async def rate_limits(self) -> Mapping[str, Any]:
+        """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
+        return await self._call("account/rateLimits/read")
+
+    async def read_configuration(self, cwd: Path | None = None) -> ConfigurationAnswer:
+        """Codex's effective configuration for a directory, and where it comes from."""
+        answer = await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd))
+        config, layers = answer.get("config"), answer.get("layers")
+        return ConfigurationAnswer(
+            config=config if isinstance(config, dict) else {},
+            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) else None,
+        )
+
+    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
+        """Codex's effective configuration for a directory: the keys of config.toml."""
+        return (await self.read_configuration(cwd)).config
+
+
+# --- reading answers -------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _layer(layer: Any) -> ConfigurationLayer:
+    name = layer.get("name") if isinstance(layer, dict) else None
+    fields = name if isinstance(name, dict) else {}
+    folder = _text(fields.get("dotCodexFolder"))
+    return ConfigurationLayer(
+        str(fields.get("type")), f"{folder}/config.toml" if folder is not None else _text(fields.get("file"))
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+
+
+def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    return items + [{"type": "localImage", "path": str(image)} for image in images]
+
+
+def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
+    turn = answer.get("turn")
+    turn_id = turn.get("id") if isinstance(turn, dict) else None
+    if not isinstance(turn_id, str):
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no turn. Update Helmsman: this Codex is too new for it."
+        )
+    return turn_id
+
+
+def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
+    raw = answer.get("thread")
+    thread = _thread({**raw, **_settings(answer)}) if isinstance(raw, dict) else None
+    if thread is None:
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no thread. Update Helmsman: this Codex is too new for it."
+        )
+    return thread
+
+
+def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
+    known = ("model", "collaborationMode", "cwd", "approvalPolicy", "sandbox", "runtimeWorkspaceRoots", *_FACTS)
+    return {key: answer[key] for key in known if key in answer}
+
+
+def _thread(raw: Mapping[str, Any]) -> Thread | None:
+    thread_id = _text(raw.get("id"))
+    if thread_id is None:
+        return None
+    source = raw.get("source")
+    status = raw.get("status")
+    mode = raw.get("collaborationMode")
+    turns = raw.get("turns")
+    known_turns = tuple(turn for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else ()
+    running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
+    return Thread(
+        id=thread_id,
+        cwd=_text(raw.get("cwd")),
+        path=_text(raw.get("path")),
+        model=_text(raw.get("model")),
+        effort=_text(raw.get("reasoningEffort")),
+        mode=_text(mode.get("mode")) if isinstance(mode, dict) else None,
+        approval_policy=approval_name(raw.get("approvalPolicy")),
+        sandbox=sandbox_name(raw.get("sandbox")),
+        policy=read_policy(raw),
+        name=_text(raw.get("name")),
+        preview=_text(raw.get("preview")),
+        source=next(iter(source), None) if isinstance(source, dict) else _text(source),
+        parent_id=_parent_id(source),
+        is_active=isinstance(status, dict) and status.get("type") == "active",
+        running_turn=_text(next(running, None)),
+        turns=known_turns,
+        facts={name: raw[name] for name in _FACTS if raw.get(name) is not None},
+    )
+
+
+def _parent_id(source: Any) -> str | None:
+    """The thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    for key in ("subAgent", "thread_spawn"):
+        source = source.get(key) if isinstance(source, dict) else None
+    return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
+
+
+def _goal(answer: Mapping[str, Any]) -> Goal | None:
+    raw = answer.get("goal")
+    if not isinstance(raw, dict):
+        return None
+    return Goal(
+        objective=str(raw.get("objective") or ""),
+        status=str(raw.get("status") or ""),
+        tokens_used=_number(raw.get("tokensUsed")),
+        token_budget=_number(raw.get("tokenBudget")),
+        seconds_used=_number(raw.get("timeUsedSeconds")),
+    )
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _model(raw: Mapping[str, Any]) -> Model:
+    efforts = raw.get("supportedReasoningEfforts")
+    return Model(
+        id=str(raw.get("id") or raw.get("model") or ""),
+        name=str(raw.get("displayName") or raw.get("id") or ""),
+        description=_text(raw.get("description")),
+        is_default=raw.get("isDefault") is True,
+        efforts=_texts([one.get("reasoningEffort") for one in efforts if isinstance(one, dict)])
+        if isinstance(efforts, list)
+        else (),
+        default_effort=_text(raw.get("defaultReasoningEffort")),
+    )
+
+
+def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
+    """A refusal that a caller can act on, where Codex's text allows to tell."""
+    text = str(refused.details.get("rpc_message", ""))
+    data = refused.details.get("rpc_data")
+    if isinstance(data, dict) and data.get("input_error_code") == "input_too_large":
+        return InvalidInput(
+            f"The prompt has {data.get('actual_chars')} characters and Codex takes at most {data.get('max_chars')}. "
+            "Shorten it, or put the material into a file and name the file."
+        )
+    if "already has an active writer" in text:
+        return SessionLocked(
+            f"Session {thread_id} is open in another Codex process, perhaps the background daemon of a terminal session "
+            "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
+        )
+    if "no active turn to steer" in text:  # it has just ended
+        return SessionIdle(f"No turn is running in session {thread_id} any more. Send it as a new message instead.")
+    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
+        return EngineLost("This Codex engine is ending and takes no new work. Try again: another one takes its place.")
+    if "is archived" in text:
+        return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
+    if any(
+        mark in text for mark in ("no rollout found", "thread not found", "invalid thread id", "invalid session id")
+    ):
+        return SessionNotFound(
+            f"Codex has no session {thread_id}. List the sessions to see which there are; one that never ran a turn "
+            "cannot be resumed."
+        )
+    if "goals feature is disabled" in text:
+        return CodexUnsupported(
+            "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
+            "or use Codex 0.145.0 and newer, where it is on."
+        )
+    method = refused.details.get("method")
+    if f"unknown variant `{method}`" in text:
+        return CodexUnsupported(
+            f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version."
+        )
+    return refused

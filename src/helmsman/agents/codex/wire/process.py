@@ -1,0 +1,165 @@
+"""A child process that is always owned and always reaped.
+
+`open_child` starts a program in a session of its own (so that a Ctrl-C in the terminal reaches Helmsman only, and so
+that the whole group can be signalled), drains its standard error into a bounded tail, and on the way out ends it in
+order: close standard input and wait, terminate the group and wait, kill the group. Each wait is bounded, and the ending
+is shielded from cancellation: whoever leaves the block, for whatever reason, leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+
+from helmsman.base.redaction import redact
+from helmsman.errors import EngineStartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.codex.binary import CodexBinary
+
+STDIN_CLOSED_GRACE: Final = 5.0
+"""How long a child may take to finish by itself once its input is closed: Codex then stops its commands and saves."""
+
+TERMINATED_GRACE: Final = 2.0
+"""How long a child may take after SIGTERM before it is killed."""
+
+STDERR_TAIL_BYTES: Final = 32 * 1024
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Child:
+    """A running program. Made by `open_child` only."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+        self._stderr = bytearray()
+        self._stderr_ended = anyio.Event()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative when a signal ended it."""
+        return self._process.returncode
+
+    @property
+    def stdout(self) -> anyio.abc.ByteReceiveStream:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def stdin(self) -> anyio.abc.ByteSendStream:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what it wrote to standard error, without colours and secrets. For people, never for decisions."""
+        return redact(_ANSI.sub("", self._stderr.decode("utf-8", "replace")).strip())
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole process group; nothing happens when it is gone."""
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.send_signal(number)
+            else:
+                # A group lives as long as any member, so this also reaches children a dead leader left behind.
+                os.killpg(self._process.pid, number)
+
+    async def drain_stderr(self) -> None:
+        """Keep the end of standard error. A child whose pipe nobody empties would stop at 64 KiB."""
+        assert self._process.stderr is not None
+        try:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                async for chunk in self._process.stderr:
+                    self._stderr += chunk
+                    if len(self._stderr) > 2 * STDERR_TAIL_BYTES:
+                        del self._stderr[:-STDERR_TAIL_BYTES]
+        finally:
+            self._stderr_ended.set()
+
+    async def stderr_ended(self) -> None:
+        """Wait until all it wrote to standard error is read. The caller bounds the wait: its own children may go on."""
+        await self._stderr_ended.wait()
+
+    async def _exited_within(self, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
+            await self._process.wait()
+            return True
+        return False
+
+    async def end(self) -> None:
+        """End it in order (see the module); returns when it is reaped."""
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.stdin.aclose()
+        if not await self._exited_within(STDIN_CLOSED_GRACE):
+            self.signal(signal.SIGTERM)
+            if not await self._exited_within(TERMINATED_GRACE):
+                self.signal(KILL)
+                await self._process.wait()
+        self.signal(KILL)  # what the leader left in its group
+
+
+KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
+
+
+@asynccontextmanager
+async def open_child(
+    tasks: TaskGroup, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> AsyncIterator[Child]:
+    """Run a program for the length of the block; `tasks` must outlive it and drains its standard error.
+
+    Raises:
+        EngineStartFailed: The program cannot be run at all.
+    """
+    with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
+        try:
+            process = await anyio.open_process(
+                [os.fspath(part) for part in argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise EngineStartFailed(
+                f"Cannot run {os.fspath(argv[0])}: {error}. Check the path and that it is executable."
+            ) from error
+    child = Child(process)
+    try:
+        tasks.start_soon(child.drain_stderr)
+        yield child
+    finally:
+        with anyio.CancelScope(shield=True):
+            await child.end()
+            await process.aclose()
+
+
+def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
+    merged = dict(os.environ if env is None else env)
+    if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
+        merged["CODEX_HOME"] = str(codex_home)
+    if binary.path_dir is not None:
+        merged["PATH"] = os.pathsep.join(filter(None, (str(binary.path_dir), merged.get("PATH"))))
+    return merged

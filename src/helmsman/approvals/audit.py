@@ -1,0 +1,158 @@
+"""The audit log: every decision about a question, with who made it and why.
+
+One line of JSON a decision in `audit.jsonl` of the state directory, for the user alone to read, secrets redacted:
+
+    {"time": "2026-01-31T12:00:00.000Z", "session": "…", "question": "q_1", "type": "command_approval",
+     "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "door": "dashboard",
+     "reason": "not today"}
+
+`by` says who decided (`helmsman.model.answered_by`): `person`, `agent: <client>`, `command line`, `program`, `handler`,
+`rule: <the rule>`, `deadline`, `turn ended`, `trouble`; `door` says through which door they did.
+
+Several processes append to the same file, each line with one write, so that lines never mix. A file that has grown too
+large becomes `audit.jsonl.1`, and so on; the oldest is dropped. A decision is never held up by its record: what cannot be
+written is logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.file_lock import file_lock
+from helmsman.base.redaction import redact_value
+from helmsman.errors import HelmsmanError
+from helmsman.settings import ensure_state_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.questions import Question, QuestionType
+
+log = logging.getLogger(__name__)
+
+AUDIT_NAME: Final = "audit.jsonl"
+_MAX_BYTES: Final = 10 * 1024 * 1024
+_FILES_KEPT: Final = 5
+_MAX_TEXT: Final = 4000
+"""How much of one text is kept; a command can be a megabyte long."""
+_MAX_ENTRIES: Final = 100
+"""How many entries of one list are kept."""
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+_SUBJECTS: Final[dict[QuestionType, tuple[str, ...]]] = {
+    "command_approval": ("command", "additionalPermissions", "networkContext"),
+    "patch_approval": ("paths", "grantRoot"),
+    "permission_approval": ("permissions",),
+    "mcp_elicitation": ("server", "tool", "url"),
+    "user_input": (),
+}
+"""What of a question's details says what it is about."""
+
+
+class AuditLog:
+    """Appends to the audit log of a state directory."""
+
+    def __init__(self, state_dir: Path, *, max_bytes: int = _MAX_BYTES, files_kept: int = _FILES_KEPT) -> None:
+        self.state_dir = state_dir
+        self._max_bytes = max_bytes
+        self._files_kept = files_kept
+
+    @property
+    def path(self) -> Path:
+        return self.state_dir / AUDIT_NAME
+
+    def record(self, question: Question, *, decision: str, by: AnsweredBy, reason: str | None = None) -> None:
+        """Write down what became of a question. Never raises.
+
+        Args:
+            question: What was asked.
+            decision: The answer that was given: `approve`, `deny`, …
+            by: Who gave it.
+            reason: Why, if anyone said so.
+        """
+        try:
+            entry = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "session": question.session_id,
+                "agent": question.agent_id,
+                "question": question.id,
+                "type": question.type,
+                "what": _what(question),
+                "directory": question.details.get("directory"),
+                "decision": decision,
+                "by": str(by),
+                "door": by.through,
+                "reason": reason,
+            }
+            shown = {key: _shortened(redact_value(value)) for key, value in entry.items() if value is not None}
+            # Plain ASCII: what a hostile command holds cannot rearrange a terminal that shows the log.
+            self._append((json.dumps(shown) + "\n").encode("ascii"))
+        except (OSError, HelmsmanError) as error:
+            log.warning("the audit log %s cannot be written: %s", self.path, error)
+        except Exception:
+            log.exception("a decision could not be written to the audit log")
+
+    def _append(self, line: bytes) -> None:
+        ensure_state_dir(self.state_dir)
+        self._rotate_if_full()
+        descriptor = os.open(self.path, _OPEN_FLAGS, 0o600)
+        try:
+            if _ends_in_mid_line(descriptor):  # somebody's disk was full, or somebody was killed
+                line = b"\n" + line
+            written = os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+        if written < len(line):
+            log.warning("the audit log %s was cut short: only %s of %s bytes written", self.path, written, len(line))
+
+    def _rotate_if_full(self) -> None:
+        if not self._is_full():
+            return
+        with suppress(TimeoutError), file_lock(self.state_dir / "audit.lock", timeout=0):
+            if not self._is_full():
+                return  # another process was faster
+            for number in range(self._files_kept - 1, 0, -1):
+                older = self._numbered(number)
+                if older.exists():
+                    older.replace(self._numbered(number + 1))
+            self.path.replace(self._numbered(1))
+            self._numbered(self._files_kept).unlink(missing_ok=True)
+
+    def _is_full(self) -> bool:
+        try:
+            return self.path.stat().st_size >= self._max_bytes
+        except FileNotFoundError:
+            return False
+
+    def _numbered(self, number: int) -> Path:
+        return self.state_dir / f"{AUDIT_NAME}.{number}"
+
+
+def _what(question: Question) -> dict[str, Any]:
+    """What the question is about, in a few words. No answers: they may be secrets."""
+    details = question.details
+    what = {key: details[key] for key in _SUBJECTS[question.type] if details.get(key) is not None}
+    return what or {"questions": [prompt.text for prompt in question.prompts]}
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else value[:_MAX_TEXT] + "…"
+    if isinstance(value, dict):
+        return {str(key): _shortened(item) for key, item in list(value.items())[:_MAX_ENTRIES]}
+    if isinstance(value, list | tuple):
+        return [_shortened(item) for item in value[:_MAX_ENTRIES]]
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _ends_in_mid_line(descriptor: int) -> bool:
+    if os.lseek(descriptor, 0, os.SEEK_END) == 0:
+        return False
+    os.lseek(descriptor, -1, os.SEEK_END)
+    return os.read(descriptor, 1) != b"\n"

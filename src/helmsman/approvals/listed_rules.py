@@ -1,0 +1,98 @@
+"""Rules as people look at them: where each stands, whether it counts, and whether it decides less than it did.
+
+`helmsman.approvals.rule_book` lists them; the command line, the doctor and the dashboard show them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.approvals.rules_file import rule_as_toml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.approvals.policy import Rule
+
+_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rules[ \t]*\]\]", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRule:
+    """A rule and where it stands: it is number `number` of the file `path`, and begins in its line `line`, if that is known.
+
+    `permanent` is one that an answer made ("always"): it can be removed, all others stand in a file that somebody wrote.
+    `ignored` says why a rule does not count here. `decides_less` is one that answered more before rules had `outside`;
+    `restore` is what it would need for that: lines to add to it, or, where `restore_elsewhere`, a whole rule for the
+    user's own file, because a project may not allow it.
+    """
+
+    rule: Rule
+    path: Path
+    number: int
+    line: int | None
+    permanent: bool = False
+    ignored: str | None = None
+    decides_less: bool = False
+    restore: str | None = None
+    restore_elsewhere: bool = False
+
+    @property
+    def id(self) -> str:
+        """Names this rule as long as it reads the same: after a change of the file it never means another."""
+        return hashlib.sha256(f"{self.path}\0{self.toml}".encode(errors="surrogatepass")).hexdigest()[:8]
+
+    @property
+    def toml(self) -> str:
+        """The rule as one would write it."""
+        return rule_as_toml(self.rule)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What programs are told of it."""
+        return {
+            "id": self.id,
+            "effect": self.rule.effect,
+            "description": self.rule.describe(),
+            "toml": self.toml,
+            "outside": self.rule.outside,
+            "file": str(self.path),
+            "number": self.number,
+            "line": self.line,
+            "removable": self.permanent,
+            "ignored": self.ignored,
+            "decidesLess": self.decides_less,
+            "restore": self.restore,
+            "restoreInOwnFile": self.restore_elsewhere,
+        }
+
+
+def lines_to_restore(rule: Rule) -> str:
+    """What a rule without `outside` needs to answer again all that it answered before there was such a thing."""
+    return "outside = true" + ("\nprefix = true" if rule.command is not None else "")
+
+
+def lines_of_rules(text: str, count: int) -> list[int | None]:
+    """In which line each of a file's rules begins; None where one cannot tell."""
+    lines = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
+    return [*lines] if len(lines) == count else [None] * count
+
+
+def without_rule(text: str, number: int) -> str | None:
+    """A file's text without one of its rules; None where that cannot be done without touching anything else."""
+    starts = [header.start() for header in _HEADER.finditer(text)]
+    before = tomllib.loads(text)
+    rules = before.get("rules", [])
+    if len(starts) != len(rules) or not 1 <= number <= len(rules):
+        return None
+    ends = [*starts[1:], len(text)]
+    shorter = text[: starts[number - 1]] + text[ends[number - 1] :]
+    try:
+        after = tomllib.loads(shorter)
+    except tomllib.TOMLDecodeError:
+        return None
+    rest = [rule for at, rule in enumerate(rules, start=1) if at != number]
+    return shorter if {**before, "rules": rest} == {"rules": [], **after} else None

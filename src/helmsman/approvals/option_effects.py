@@ -1,0 +1,444 @@
+"""Whether a command does what a rule's words say, however the command spells it.
+
+The words of the rule and of the command are read in the same way: which subcommand they name, which effects their options
+have, and which other words are left. The rule is met when its effects are among those of the command. For the programs
+of `option_table` that is a matter of what options do; for all others, of how options may be spelled.
+
+There are three answers. `yes` and `no` are for what is understood. Where a command has something in it that could be the
+missing effect (an option nobody knows, a word that a shell computes, a file of options) the answer is `perhaps`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.approvals.command_words import program_name
+from helmsman.approvals.option_table import (
+    GIT_COMMANDS,
+    GROUPS,
+    HARMLESS_GIT_SETTINGS,
+    PROGRAMS,
+    RESOURCES,
+    SUBCOMMANDS,
+    SUBCOMMANDS_OF_NPM,
+    VARIABLES,
+    WITH_SUBCOMMANDS,
+    Grammar,
+    grammar_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from helmsman.approvals.option_table import Option
+
+Answer = Literal["yes", "perhaps", "no"]
+
+COMPUTED: Final = "\x00"
+"""Stands in a command's words for something that only a shell knows: any number of words, or a piece of one."""
+
+_ALIASES_FOLLOWED: Final = 3
+_OWN_PROGRAM: Final = re.compile(r"(git|mkfs)[-.](.+)")
+_VERSION: Final = re.compile(r"(pip|python)[\d.]+")
+_PACKAGE: Final = re.compile(r"(@[^@]+|[^@=<>!~\[;]+)")
+_OPENS: Final = re.compile("[+=][rwxXst]*[wugo]")
+"""A mode in letters that may be any number."""
+_ABSTRACT_REFS: Final = frozenset(["HEAD", "@"])
+
+
+@lru_cache(maxsize=1024)
+def canonical_name(word: str) -> tuple[str, ...]:
+    """The program's own name, and the words that were a part of it: `git push` for `/usr/lib/git-core/git-push`."""
+    name = program_name(word)
+    if COMPUTED in name:
+        return (COMPUTED,)
+    if match := _VERSION.fullmatch(name):
+        name = match[1]
+    if match := _OWN_PROGRAM.fullmatch(name):
+        return (match[1], *(["-t"] if match[1] == "mkfs" else []), match[2])
+    return PROGRAMS.get(name, (name,))
+
+
+def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
+    """The same command under the program's own name."""
+    return (*canonical_name(words[0]), *words[1:])
+
+
+def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Answer:
+    """Whether the command is one that the rule's words mean; both begin with a `canonical_program`."""
+    if command[0] == COMPUTED:
+        return "perhaps"
+    if rule[0] != command[0]:
+        return "no"
+    wanted, given = _read_rule(rule), _read(command)
+    begin = VARIABLES.get(command[0], command[0].upper() + "_")
+    given.unclear |= any(name.startswith(begin) for name in variables)
+    return _compare_readings(wanted, given)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What words say. `rest` are the words that no grammar is known for; `any_subcommand`: it may stand for any."""
+
+    program: str
+    subcommand: str = ""
+    any_subcommand: bool = False
+    grammar: Grammar | None = None
+    effects: dict[str, set[str | None]] = field(default_factory=dict[str, "set[str | None]"])
+    possible: set[str] = field(default_factory=set[str])
+    operands: list[str] = field(default_factory=list[str])
+    rest: list[str] = field(default_factory=list[str])
+    unclear: bool = False
+    aliases: dict[str, list[str]] = field(default_factory=dict[str, "list[str]"])
+
+    def add(self, option: Option, value: str | None) -> None:
+        for name, fixed in option.effects:
+            self.effects.setdefault(name, set()).add(value if name == option.name and fixed is None else fixed)
+        self.possible.update(option.possible)
+        self.unclear |= option.opaque or (value is not None and COMPUTED in value)
+
+
+@lru_cache(maxsize=256)
+def _read_rule(words: tuple[str, ...]) -> _Reading:
+    return _read(words)
+
+
+def _read(words: Sequence[str]) -> _Reading:
+    reading = _Reading(words[0])
+    rest = list(words[1:])
+    if words[0] in WITH_SUBCOMMANDS:
+        rest = _read_subcommand(reading, rest)
+    name = f"{reading.program} {reading.subcommand}" if reading.subcommand else reading.program
+    reading.grammar = grammar_of(name) if reading.subcommand or words[0] not in WITH_SUBCOMMANDS else Grammar()
+    if reading.grammar is None:
+        reading.rest = rest
+    else:
+        if name == "tar" and rest and rest[0][:1] not in ("-", ""):
+            rest[0] = f"-{rest[0]}"  # tar xzf
+        _read_options(reading, reading.grammar, rest)
+    if reading.grammar is not None and reading.grammar.operands == "refspecs":
+        _read_refspecs(reading, reading.grammar)
+    return reading
+
+
+def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
+    """Find the subcommand and what it is short for; the words after it are left."""
+    program = reading.program
+    for _ in range(_ALIASES_FOLLOWED):
+        words = _read_options(reading, grammar_of(program) or Grammar(), words, only_before_operands=True)
+        if not words:
+            return []
+        name = words[0] if program != "npm" else _npm_command(words[0])
+        if COMPUTED in name:
+            reading.any_subcommand = True
+            return words[1:]
+        if program == "git" and name not in GIT_COMMANDS and name.lower() in reading.aliases:
+            words = [*reading.aliases.pop(name.lower()), *words[1:]]
+            continue
+        if f"{program} {name}" in GROUPS and len(words) > 1:
+            inner = _read_options(
+                reading, grammar_of(f"{program} {name}") or Grammar(), words[1:], only_before_operands=True
+            )
+            if inner and f"{program} {name} {inner[0]}" in SUBCOMMANDS:
+                words = [*SUBCOMMANDS[f"{program} {name} {inner[0]}"], *inner[1:]]
+                name = words[0]
+            if inner and grammar_of(f"{program} {name} {inner[0]}"):
+                reading.subcommand = f"{name} {inner[0]}"
+                return inner[1:]
+        if f"{program} {name}" in SUBCOMMANDS:
+            words = [*SUBCOMMANDS[f"{program} {name}"], *words[1:]]
+            continue
+        reading.subcommand = name
+        if program == "git" and name not in GIT_COMMANDS:  # somebody's alias, perhaps
+            reading.any_subcommand = True
+        return words[1:]
+    reading.any_subcommand = True
+    return words
+
+
+def _npm_command(word: str) -> str:
+    """npm takes camelCase, and the beginning of a name."""
+    name = re.sub("[A-Z]", lambda letter: "-" + letter[0].lower(), word)
+    if name in SUBCOMMANDS_OF_NPM or COMPUTED in name:
+        return name
+    meant = {full for full in SUBCOMMANDS_OF_NPM if full.startswith(name)}
+    return meant.pop() if len(meant) == 1 else name
+
+
+def _read_options(
+    reading: _Reading, grammar: Grammar, words: list[str], *, only_before_operands: bool = False
+) -> list[str]:
+    """Read options, and other words as operands; with `only_before_operands` up to the first of those."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--" and not only_before_operands:
+            reading.operands += words[at:]
+            reading.unclear |= any(COMPUTED in other for other in words[at:])
+            return []
+        if word[:1] == "-" and len(word) > 1:
+            at += _read_option(reading, grammar, word, words[at] if at < len(words) else None)
+            continue
+        if only_before_operands:
+            return words[at - 1 :]
+        reading.operands.append(word)
+        reading.unclear |= COMPUTED in word
+        if grammar.stops and COMPUTED not in word:
+            reading.operands += words[at:]
+            return []
+    return []
+
+
+def _read_option(reading: _Reading, grammar: Grammar, word: str, following: str | None) -> int:
+    """Read one word of options; how many words after it were used."""
+    if COMPUTED in word:
+        reading.unclear = True
+    name, equals, attached = word.partition("=")
+    bundled = word[1] != "-" and not (grammar.one_dash and _named(grammar, name))
+    if bundled and (not grammar.one_dash or all(f"-{letter}" in grammar.options for letter in name[1:])):
+        return _read_bundle(reading, grammar, word[1:], following)
+    meant = _named(grammar, name)
+    if len(meant) == 1:
+        return _take(reading, grammar, meant[0], attached if equals else None, following)
+    if not meant and _negates(grammar, name):
+        return 0
+    reading.unclear = True
+    reading.effects.setdefault(name.lstrip("-"), set()).add(attached if equals else None)  # a rule may name it, too
+    for option in meant:
+        reading.possible |= {effect for effect, _ in option.effects}
+    may_have_value = not equals and following is not None and following[:1] != "-"
+    reading.any_subcommand |= may_have_value and reading.grammar is None  # which word is the subcommand then?
+    return int(may_have_value and grammar.stops)
+
+
+def _read_bundle(reading: _Reading, grammar: Grammar, letters: str, following: str | None) -> int:
+    for at, letter in enumerate(letters):
+        option = grammar.options.get(f"-{letter}")
+        if option is None:
+            reading.unclear = True
+            reading.effects.setdefault(letter, set()).add(None)
+        elif option.value:
+            rest = letters[at + 1 :]
+            if reading.program == "tar" and rest and option.value == "=":  # `xfz`: the value is the next word
+                reading.add(option, following)
+                continue
+            if option.value == "?":
+                reading.possible |= _effects_of(reading, grammar, f"-{rest}")
+            return _take(reading, grammar, option, rest.removeprefix("=") or None, following)
+        else:
+            reading.add(option, None)
+    return 0
+
+
+def _take(reading: _Reading, grammar: Grammar, option: Option, attached: str | None, following: str | None) -> int:
+    takes_next = option.value == "=" and attached is None and following is not None
+    value = following if takes_next else attached
+    reading.add(option, value)
+    if takes_next and value is not None:  # which options take a value is not the same in all versions of a program
+        reading.possible |= _effects_of(reading, grammar, value)
+    if reading.program == "git" and option.name == "c":
+        _read_setting(reading, value or "")
+    return int(takes_next)
+
+
+def _effects_of(reading: _Reading, grammar: Grammar, word: str) -> set[str]:
+    """What a word would do if it was one of options."""
+    other = _Reading(reading.program, grammar=grammar)
+    if word[:1] == "-" and len(word) > 1:
+        _read_option(other, grammar, word, None)
+    return {*other.effects, *other.possible}
+
+
+def _read_setting(reading: _Reading, setting: str) -> None:
+    key, _, value = setting.partition("=")
+    section, _, name = key.partition(".")
+    if section.lower() == "alias" and value[:1] not in ("!", "") and COMPUTED not in value:
+        reading.aliases[name.lower()] = value.replace('"', "").replace("'", "").split()
+    elif section.lower() not in HARMLESS_GIT_SETTINGS:
+        reading.unclear = True
+
+
+def _named(grammar: Grammar, name: str) -> list[Option]:
+    """The options that a word may name: itself, or all that begin with it."""
+    bare = name.lstrip("-")
+    for spelling in [f"--{bare}", f"-{bare}"] if grammar.one_dash else [name]:
+        if spelling in grammar.options:
+            return [grammar.options[spelling]]
+    if len(bare) < 2 and grammar.one_dash:
+        return []
+    found = {
+        id(option): option
+        for spelling, option in grammar.options.items()
+        if spelling.startswith("--" if not grammar.one_dash else "-") and spelling.lstrip("-").startswith(bare)
+    }
+    return list(found.values()) if bare else []
+
+
+def _negates(grammar: Grammar, name: str) -> bool:
+    return name.startswith("--no-") and bool(_named(grammar, f"--{name[5:]}"))
+
+
+def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
+    """`+main` is a forced update and `:main` a deletion; what counts is which branch changes there."""
+    refspecs = reading.operands if "repo" in reading.effects else reading.operands[1:]
+    for refspec in refspecs:
+        if refspec.startswith("+"):
+            reading.add(grammar.options["--force"], None)
+        if refspec.startswith((":", "+:")) and refspec not in (":", "+:"):
+            reading.add(grammar.options["--delete"], None)
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _compare_readings(rule: _Reading, command: _Reading) -> Answer:
+    if rule.subcommand not in ("", command.subcommand):
+        return "perhaps" if command.any_subcommand else "no"
+    missing = [(name, value) for name, values in rule.effects.items() for value in values]
+    missing = [(name, value) for name, value in missing if not _has(command, name, value)]
+    if missing and not command.unclear and not all(name in command.possible for name, _ in missing):
+        return "no"
+    others = _compare_others(rule, command)
+    return "perhaps" if missing and others == "yes" else others
+
+
+def _has(command: _Reading, name: str, value: str | None) -> bool:
+    values = command.effects.get(name, set())
+    return bool(values) if value is None else any(other is not None and _is_same(value, other) for other in values)
+
+
+def _compare_others(rule: _Reading, command: _Reading) -> Answer:
+    """The words that are no options."""
+    if rule.grammar is None or command.grammar is None:
+        if rule.subcommand == "" and rule.program in WITH_SUBCOMMANDS:
+            return "yes"
+        answer = compare_spelling(rule.rest, command.rest)
+        return "perhaps" if answer == "no" and command.unclear else answer
+    kind = command.grammar.operands
+    if command.grammar.stops:
+        pairs = list(zip(rule.operands, command.operands, strict=False))
+        found = len(pairs) == len(rule.operands) and all(_is_operand(kind, *pair) for pair in pairs)
+        missing = [] if found else rule.operands
+    else:
+        missing = [
+            word for word in rule.operands if not any(_is_operand(kind, word, other) for other in command.operands)
+        ]
+    if not missing:
+        return "yes"
+    if command.unclear or (kind == "refspecs" and _may_push(rule.operands, command)):
+        return "perhaps"
+    if kind == "modes" and any(_OPENS.search(other) for other in command.operands[:1]):
+        return "perhaps"
+    leads_up = any(".." in other.split("/") for other in command.operands)
+    return "perhaps" if leads_up and any(word.startswith(("/", "~")) for word in missing) else "no"
+
+
+def _may_push(wanted: Sequence[str], command: _Reading) -> bool:
+    """Whether a push of what it does not name may be a push of these."""
+    remote, refspecs = command.operands[:1], command.operands[1:]
+    if remote and "/" not in remote[0] and ":" not in remote[0] and remote[0] != wanted[0]:
+        return False
+    names_all = "all" in command.effects or any(
+        "*" in refspec or _branch(refspec) in _ABSTRACT_REFS for refspec in refspecs
+    )
+    other_remote = bool(remote) and remote[0] != wanted[0]
+    return names_all or not refspecs or (other_remote and {*map(_branch, wanted[1:])} <= {*map(_branch, refspecs)})
+
+
+def _is_operand(kind: str, word: str, other: str) -> bool:
+    """Whether the rule's word is what the command's word names, among other things perhaps."""
+    if _is_same(word, other):
+        return True
+    match kind:
+        case "refspecs":
+            return _branch(word) == _branch(other)
+        case "modes":
+            return word.isdigit() and word.lstrip("0") == other.lstrip("0")
+        case "hosts":
+            return "@" not in word and word == other.removeprefix("ssh://").rpartition("@")[2].partition(":")[0]
+        case "packages":
+            match = _PACKAGE.match(other)
+            return match is not None and _package(word) == _package(match[1])
+        case "images":
+            return ":" not in word and word == other.partition(":")[0]
+        case "resources":
+            return _resource(word) in (_resource(other), *map(_resource, re.split("[/,]", other)))
+        case _:
+            return False
+
+
+def _is_same(word: str, other: str) -> bool:
+    return (
+        word == other
+        or word.casefold() == other.casefold()
+        or ("/" in word + other and posixpath.normpath(word) == posixpath.normpath(other).replace("//", "/"))
+    )
+
+
+def _branch(refspec: str) -> str:
+    return refspec.removeprefix("+").rpartition(":")[2].removeprefix("refs/heads/").removeprefix("heads/")
+
+
+def _package(word: str) -> str:
+    return re.sub("[-_.]+", "-", word).casefold()
+
+
+def _resource(word: str) -> str:
+    return RESOURCES.get(word.casefold(), (word.casefold(),))[0]
+
+
+# --- programs whose options nobody knows -------------------------------------------------------------------------------
+
+
+def compare_spelling(expected: Sequence[str], given: Sequence[str]) -> Answer:
+    """Whether the arguments are there: options anywhere, the others in order with nothing but options between them."""
+    worst: Answer = "yes" if _in_order([word for word in expected if word[:1] != "-"], given) else "no"
+    if worst == "no" and any(COMPUTED in word for word in given):
+        worst = "perhaps"
+    for option in expected:
+        if option[:1] != "-" or worst == "no" or _has_option(option, given):
+            continue
+        worst = "perhaps" if any(_may_be(option, word) for word in given) else "no"
+    return worst
+
+
+def _in_order(expected: Sequence[str], given: Sequence[str]) -> bool:
+    at = 0
+    for word in expected:
+        while at < len(given) and given[at] != word and given[at].startswith("-"):
+            at += 1
+            if at < len(given) and given[at] != word and not given[at].startswith("-"):
+                at += 1  # perhaps the option's value
+        if at >= len(given) or given[at] != word:
+            return False
+        at += 1
+    return True
+
+
+def _has_option(option: str, given: Sequence[str]) -> bool:
+    if any(word == option or word.startswith(option + "=") for word in given):
+        return True
+    if option.startswith("--"):
+        return False
+    letters = {letter for word in given if word[:1] == "-" and word[:2] != "--" for letter in word[1:]}
+    return set(option[1:]) <= letters  # -rf is also -fr, and -r -f
+
+
+def _may_be(option: str, word: str) -> bool:
+    """Whether the word may be another spelling of the option: shortened, or its letter, or in a file."""
+    if COMPUTED in word or (word.startswith("@") and "/" not in word):
+        return True
+    if word[:1] != "-" or word in ("-", "--"):
+        return False
+    if option.startswith("--") != word.startswith("--"):
+        return True
+    long, short = sorted([option.partition("=")[0], word.partition("=")[0]], key=len, reverse=True)
+    return option.startswith("--") and long.startswith(short)

@@ -1,0 +1,402 @@
+"""Rules that answer questions before anyone is asked.
+
+`decide` takes a question and the rules that hold for its session and says `allow`, `deny` or `ask`. A deny beats an
+ask, an ask beats an allow, and what no rule speaks of is asked.
+
+What an allow rule may answer depends on what a yes lets happen. A plain one answers what cannot leave: a command proved to
+stay in the sandbox, a patch of ordinary files inside the writable roots. There the sandbox is what protects, so the first
+words of a command are enough. A rule with `outside` also answers what leaves, and nothing protects there but the rule: it
+covers exactly its words, unless it says `prefix`. No list of harmless programs or options is kept: there is none.
+
+The two directions are read with opposite care. An allow rule covers only what is certain: each simple command of a
+compound one, in each directory it may run in, by its parsed words. A deny or ask rule matches whatever might be meant
+by it: behind `sudo` or `xargs`, under another path, with options in between, and in a command that nobody fully
+understands. What slips through a deny rule is still not allowed by anything; a person is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from helmsman.approvals.loose_matching import may_run, possible_commands, runs_literally
+from helmsman.approvals.shell_words import SimpleCommand, parse_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from helmsman.approvals.option_effects import Answer
+    from helmsman.model.questions import Question, QuestionType, Sandbox
+
+Effect = Literal["allow", "deny", "ask"]
+
+_PROTECTED_NAMES: Final = frozenset([".git", ".codex", ".agents", "helmsman.toml"])
+"""What tells git, Codex and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
+_MAX_DIRECTORIES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule. What is None does not matter to it; all that is given must fit.
+
+    `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
+    server and one of its tools (or None for all of them). `directory` must contain the place where the question arises,
+    or be it, if the rule does not hold `below`. `reason` is told to whoever asked, `origin` says where the rule comes from.
+
+    For allow rules only: `outside` answers what may leave the sandbox too, and then `command` are all words of a simple
+    command, the first ones only with `prefix`; `paths` are files that a patch may change, `env` variables that may be set
+    before a command. For deny rules only: `exact` means the words as they are written, not all that
+    does the same.
+    """
+
+    effect: Effect
+    command: tuple[str, ...] | None = None
+    text: str | None = None
+    mcp: tuple[str, str | None] | None = None
+    paths: tuple[str, ...] | None = None
+    directory: Path | None = None
+    below: bool = True
+    type: QuestionType | None = None
+    env: tuple[str, ...] = ()
+    outside: bool = False
+    prefix: bool = False
+    exact: bool = False
+    reason: str | None = None
+    origin: str = ""
+
+    def describe(self) -> str:
+        """The rule in a line, for the audit log and for people."""
+        if self.command is not None:
+            what = " ".join(self.command) + (" …" if self.prefix else "")
+        elif self.text is not None:
+            what = self.text
+        elif self.mcp is not None:
+            what = f"MCP {self.mcp[0]} {self.mcp[1] or '(all tools)'}"
+        elif self.paths is not None:
+            what = f"changes to {', '.join(self.paths)}"
+        else:
+            what = self.type or "everything"
+        where = " outside the sandbox" if self.outside else ""
+        if self.directory is not None:
+            where += f" in {self.directory}" + ("" if self.below else " itself")
+        return f"{self.effect} {what}{where}" + (f" ({self.origin})" if self.origin else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """The rules that hold for a session. `allow_workspace_patches` lets Codex change the files it may write to.
+
+    `problem` says that some rules could not be read, and that those which allow were therefore left out.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    allow_workspace_patches: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Where a session works: its directory, its sandbox, and where else it may write."""
+
+    directory: Path | None = None
+    sandbox: str | None = None
+    writable_roots: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to be done with a question, by which rule (the first, where several allow it together), and why."""
+
+    effect: Effect
+    rule: Rule | None
+    reason: str
+
+
+def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Ruling:
+    """Answer a question from rules alone. Reads the file system (symbolic links), changes nothing, never raises."""
+    subject = _Subject(question, workspace)
+    narrowing = [rule for rule in rules.rules if rule.effect != "allow"]
+    answers = [(rule, subject.is_meant_by(rule)) for rule in narrowing]
+    for effect in ("deny", "ask"):
+        for rule, answer in answers:
+            if rule.effect == effect and answer == "yes":
+                return Ruling(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
+    for rule, answer in answers:
+        if answer == "perhaps":
+            return Ruling("ask", rule, f"Nobody can tell whether this is what a rule speaks of: {rule.describe()}.")
+    decision = _decide_by_allowing(subject, rules)
+    if decision.effect == "ask" and rules.problem is not None:
+        return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
+    return decision
+
+
+def _decide_by_allowing(subject: _Subject, rules: RuleSet) -> Ruling:
+    allowing = [rule for rule in rules.rules if rule.effect == "allow" and rule.type in (None, subject.type)]
+    match subject.type:
+        case "command_approval":
+            return _decide_command(subject, allowing)
+        case "patch_approval":
+            return _decide_patch(subject, allowing, switch=rules.allow_workspace_patches)
+        case "mcp_elicitation":
+            return _decide_tool(subject, allowing)
+        case "permission_approval" | "user_input":
+            return Ruling("ask", None, "Only a person can answer this.")
+
+
+# --- what a question is about ----------------------------------------------------------------------------------------
+
+
+class _Subject:
+    """A question's details, read once and without trust in their shape."""
+
+    def __init__(self, question: Question, workspace: Workspace) -> None:
+        details = question.details
+        self.type = question.type
+        self.text = _text(details.get("command")) if question.type == "command_approval" else None
+        self.commands = parse_command(self.text) if self.text is not None else None
+        self.possible = possible_commands(self.text, self.commands) if self.text is not None else []
+        self.asks_for_more = bool(details.get("additionalPermissions") or details.get("networkContext"))
+        self.directory = place_of(question, workspace)
+        self.grants_root = bool(details.get("grantRoot"))
+        self.paths = changed_paths(question)
+        self.stays_inside = sandbox_of(question, workspace) == "inside"
+        self.server = _text(details.get("server"))
+        self.tool = _text(details.get("tool"))
+        self.is_tool_call = (
+            details.get("approvalKind") == "mcp_tool_call"
+            and details.get("mode") != "url"
+            and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
+        )
+
+    def is_meant_by(self, rule: Rule) -> Answer:
+        """Whether a deny or ask rule speaks of this."""
+        if rule.type not in (None, self.type):
+            return "no"
+        answer: Answer = "yes"
+        if rule.command is not None or rule.text is not None:
+            if self.text is None or (rule.text is not None and rule.text != self.text):
+                return "no"
+            if rule.command is not None:
+                answer = self._may_run(rule, rule.command)
+        if rule.mcp is not None:
+            server, tool = rule.mcp
+            if self.type != "mcp_elicitation" or self.server not in (None, server):
+                return "no"
+            if tool is not None and self.tool not in (None, tool):
+                return "no"
+        return answer if rule.directory is None or self._may_be_inside(rule, rule.directory) else "no"
+
+    def _may_run(self, rule: Rule, command: tuple[str, ...]) -> Answer:
+        if rule.exact:
+            return "yes" if runs_literally(command, self.possible) else "no"
+        return may_run(command, self.possible)
+
+    def _may_be_inside(self, rule: Rule, directory: Path) -> bool:
+        places: Iterable[str] | None = self.paths
+        if self.type != "patch_approval":
+            places = directories_after(self.directory, self.commands or ())
+        elif places is not None and not rule.below:
+            places = [os.path.dirname(path) for path in places]  # noqa: PTH120 - they are texts
+        return places is None or any(_inside(place, directory, rule.below, ignore_case=True) for place in places)
+
+
+def place_of(question: Question, workspace: Workspace) -> str | None:
+    """The directory in which a question arose: the one it names, else the session's; None when that is no good path."""
+    return _absolute(question.details.get("directory", workspace.directory))
+
+
+def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
+    """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
+    if question.type == "patch_approval":
+        paths = changed_paths(question)
+        if paths is None or question.details.get("grantRoot") or workspace.sandbox != "workspace-write":
+            return "outside"
+        roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
+        return "inside" if _are_ordinary_files(paths, roots) else "outside"
+    said = question.details.get("sandbox") if question.type == "command_approval" else None
+    return said if said in ("inside", "inside-then-outside") else "outside"
+
+
+def changed_paths(question: Question) -> tuple[str, ...] | None:
+    """The files that a patch changes, links resolved; None when the question does not tell all of them."""
+    paths = question.details.get("paths")
+    if isinstance(files := question.details.get("files"), dict):  # the legacy form
+        paths = list(files)
+        for change in files.values():
+            update = change.get("update") if isinstance(change, dict) else None
+            moved = update.get("move_path") if isinstance(update, dict) else None
+            paths += [moved] if moved else []
+    if question.type != "patch_approval" or not isinstance(paths, list | tuple) or not paths:
+        return None
+    known = [_absolute(path) for path in paths]
+    return tuple(_resolved(path) for path in known if path is not None) if None not in known else None
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
+    if subject.text is None:
+        return Ruling("ask", None, "The question does not say which command it is about.")
+    if subject.asks_for_more:
+        return Ruling("ask", None, "The command asks for permissions of its own, which no rule covers.")
+    start = directories_after(subject.directory, ())
+    whole = [rule for rule in rules if rule.text == subject.text and _holds_in(rule, start)]
+    for rule in whole:
+        if subject.stays_inside or rule.outside:
+            return _allowed_by(rule)
+    if subject.commands is None and whole:
+        return _only_inside(whole[0])
+    if subject.commands is None:
+        return Ruling("ask", None, "The command is not fully understood, so no rule can allow it.")
+    used: list[Rule] = []
+    for number, command in enumerate(subject.commands):
+        if cd_target(command) is not None:
+            continue  # changes nothing by itself; where it leads counts for the commands after it
+        places = directories_after(subject.directory, subject.commands[:number])
+        holding = [rule for rule in rules if _holds_in(rule, places)]
+        covering = next((rule for rule in holding if _covers(rule, command, inside=subject.stays_inside)), None)
+        if covering is None:
+            inside = (rule for rule in holding if not rule.outside and _covers(rule, command, inside=True))
+            if (only_inside := next(iter((*whole, *inside)), None)) is not None:
+                return _only_inside(only_inside)
+            return Ruling("ask", None, f"No rule allows this part of the command: {shlex.join(command.words)}")
+        used.append(covering)
+    if not used:
+        return Ruling("ask", None, "No rule allows it.")
+    described = "; ".join(dict.fromkeys(rule.describe() for rule in used))
+    return Ruling("allow", used[0], f"Rules allow every part of it: {described}.")
+
+
+def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
+    if rule.command is None or not (inside or rule.outside):
+        return False
+    if rule.outside and not rule.prefix:
+        return command == SimpleCommand(rule.command)
+    return (
+        command.words[: len(rule.command)] == rule.command and not command.writes and set(command.env) <= set(rule.env)
+    )
+
+
+def _allowed_by(rule: Rule) -> Ruling:
+    return Ruling("allow", rule, f"A rule allows it: {rule.describe()}.")
+
+
+def _only_inside(rule: Rule) -> Ruling:
+    return Ruling(
+        "ask",
+        None,
+        f"A yes may let it leave the sandbox, and this rule has no `outside = true`: {rule.describe()}.",
+    )
+
+
+def cd_target(command: SimpleCommand) -> str | None:
+    """Where a plain `cd somewhere` leads, or None when the command is anything else."""
+    words = command.words
+    plain = command == SimpleCommand(words) and len(words) == 2 and words[0] == "cd"
+    return words[1] if plain and words[1][:1] not in ("-", "") else None
+
+
+def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> list[str] | None:
+    """Every directory one may be in after these commands: each `cd` may have worked or not. None is anywhere."""
+    if start is None:
+        return None
+    places = [start]
+    for command in commands:
+        if command.words[0] != "cd":
+            continue
+        target = cd_target(command)
+        if target is None or len(places) > _MAX_DIRECTORIES:
+            return None
+        reached = [os.path.join(place, target) for place in places]  # noqa: PTH118 - Path drops the dots in it
+        # A shell takes `link/..` back to where it came from, a program to where the link leads.
+        places = list(dict.fromkeys([*places, *reached, *map(os.path.normpath, reached)]))
+    return places
+
+
+# --- patches and tools -----------------------------------------------------------------------------------------------
+
+
+def _decide_patch(subject: _Subject, rules: Sequence[Rule], *, switch: bool) -> Ruling:
+    if subject.paths is None or subject.grants_root:
+        return Ruling("ask", None, "The question does not say which files would change, so no rule can allow it.")
+    only_inside: Rule | None = None
+    for rule in rules:
+        if not _covers_files(rule, subject.paths):
+            continue
+        if subject.stays_inside or rule.outside:
+            return _allowed_by(rule)
+        only_inside = only_inside or rule
+    if switch and subject.stays_inside:
+        return Ruling("allow", None, "allow_workspace_patches is on, and all files are where Codex may write.")
+    if only_inside is not None:
+        return _only_inside(only_inside)
+    return Ruling("ask", None, "No rule allows changes to all of these files.")
+
+
+def _covers_files(rule: Rule, paths: Sequence[str]) -> bool:
+    if rule.paths is not None:
+        return set(paths) <= set(rule.paths)
+    if rule.type != "patch_approval" or rule.directory is None or not _are_ordinary_files(paths, [rule.directory]):
+        return False
+    return rule.below or all(_inside(str(Path(path).parent), rule.directory, below=False) for path in paths)
+
+
+def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
+    """Whether each of the files is inside one of the directories and not protected there."""
+    return all(any(_is_ordinary_file(Path(path), Path(_resolved(str(root)))) for root in roots) for path in paths)
+
+
+def _is_ordinary_file(path: Path, root: Path) -> bool:
+    if not path.is_relative_to(root) or path == root:
+        return False
+    return not any(part.casefold() in _PROTECTED_NAMES for part in path.relative_to(root).parts)
+
+
+def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
+    if not subject.is_tool_call or subject.server is None:
+        return Ruling("ask", None, "An MCP server asks for input, which only a person can give.")
+    only_inside: Rule | None = None
+    for rule in rules:
+        if rule.mcp is None or rule.mcp[0] != subject.server or rule.mcp[1] not in (None, subject.tool):
+            continue
+        if not _holds_in(rule, directories_after(subject.directory, ())):
+            continue
+        if rule.outside:  # an MCP server runs in no sandbox of Codex's
+            return _allowed_by(rule)
+        only_inside = only_inside or rule
+    return Ruling("ask", None, "No rule allows this tool.") if only_inside is None else _only_inside(only_inside)
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def _holds_in(rule: Rule, places: Sequence[str] | None) -> bool:
+    directory = rule.directory
+    return directory is None or (places is not None and all(_inside(place, directory, rule.below) for place in places))
+
+
+def _inside(place: str, directory: Path, below: bool, *, ignore_case: bool = False) -> bool:
+    inner, outer = _resolved(place), _resolved(str(directory))
+    if ignore_case:
+        inner, outer = inner.casefold(), outer.casefold()
+    return Path(inner).is_relative_to(outer) if below else inner == outer
+
+
+def _resolved(path: str) -> str:
+    """The path with all links followed, as far as it exists."""
+    return os.path.realpath(path)
+
+
+def _absolute(path: object) -> str | None:
+    text = str(path) if isinstance(path, str | Path) else ""
+    if not text.isprintable():  # no file system call can be trusted to take it
+        return None
+    return text if os.path.isabs(text) else None  # noqa: PTH117 - it is text from outside
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

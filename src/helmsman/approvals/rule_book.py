@@ -1,0 +1,298 @@
+"""Whose rules hold where: the user's own, those given for good at a prompt, and those of the project worked in.
+
+A project's `helmsman.toml` comes with the repository and may therefore only narrow: its deny and ask rules count, its
+allow rules and switches only when the user's own file lists the directory it lies in under `trusted_projects`, and then
+only inside that directory, and only for what stays in the sandbox. Codex can write to a project's file: rules that must
+hold belong into one's own.
+
+Rules given at a prompt are kept in `rules.toml` of the state directory, in the same format (`approvals.rules_file`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, lines_to_restore, without_rule
+from helmsman.approvals.policy import RuleSet, Workspace, decide
+from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
+from helmsman.approvals.shell_words import innermost_script
+from helmsman.base.file_lock import file_lock
+from helmsman.base.repositories import repository_root
+from helmsman.errors import InvalidInput, InvalidSetting
+from helmsman.model.questions import Question
+from helmsman.settings import CONFIG_NAME, ensure_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from helmsman.approvals.policy import Rule, Ruling
+    from helmsman.settings import ConfigFile
+
+log = logging.getLogger(__name__)
+
+_FILE_LIMIT: Final = 1024 * 1024
+_FILES_REMEMBERED: Final = 256
+_LOCK_SECONDS: Final = 10.0
+_UNTRUSTED: Final = "It allows something, and this project is not among your trusted_projects."
+_SWITCHED_OFF: Final = "Nothing is allowed by rule while a file of rules cannot be read."
+
+
+class RuleBook:
+    """All rules there are. Files are read again when they have changed."""
+
+    def __init__(self, files: Sequence[ConfigFile], state_dir: Path) -> None:
+        """`files` are those of the settings; of these the user's own counts, projects' are found where work is done."""
+        self._user_files = [file.path for file in files if file.trusted]
+        self._state_dir = state_dir
+        self._read: dict[Path, tuple[tuple[int, ...], RulesContent]] = {}
+
+    @property
+    def permanent_path(self) -> Path:
+        """Where rules given at a prompt are kept."""
+        return self._state_dir / "rules.toml"
+
+    def rules_for(self, directory: Path | None) -> RuleSet:
+        """The rules for a session that works in `directory`. Never raises.
+
+        A file that cannot be read may hold rules that deny. So while there is one nothing is allowed by rule; the deny
+        and ask rules of the other files hold all the same.
+        """
+        contents, problem = self._contents(directory)
+        if problem is not None:
+            log.warning("people are asked about everything that is not denied: %s", problem)
+            contents = [_narrowing_part(content) for content in contents]
+        return RuleSet(
+            rules=tuple(rule for content in contents for rule in content.rules),
+            allow_workspace_patches=any(content.allow_workspace_patches for content in contents),
+            problem=problem.message if problem is not None else None,
+        )
+
+    def check(self, directory: Path | None) -> None:
+        """Read the same files to find out whether they are as they should be.
+
+        Raises:
+            InvalidSetting: One is not; the message says which and why.
+        """
+        _, problem = self._contents(directory)
+        if problem is not None:
+            raise problem
+
+    def listed(self, directory: Path | None) -> list[ListedRule]:
+        """Every rule that concerns work in `directory`, in the order of the files, with those that do not count there.
+
+        Rules of a file that cannot be read are missing: `check` says which file that is.
+        """
+        files, problem = self._files(directory)
+        listed: list[ListedRule] = []
+        for file in files:
+            lines = lines_of_rules(_text(file.path), len(file.content.rules))
+            for number, rule in enumerate(file.content.rules, start=1):
+                ignored = None
+                if rule.effect == "allow" and (problem is not None or not file.may_allow):
+                    ignored = _UNTRUSTED if not file.may_allow else _SWITCHED_OFF
+                decides_less = ignored is not _UNTRUSTED and number in file.content.decide_less
+                elsewhere = file.project is not None
+                restore = rule_as_toml(_restored(rule)) if elsewhere else lines_to_restore(rule)
+                listed.append(
+                    ListedRule(
+                        rule=rule,
+                        path=file.path,
+                        number=number,
+                        line=lines[number - 1],
+                        permanent=file.path == self.permanent_path,
+                        ignored=ignored,
+                        decides_less=decides_less,
+                        restore=restore if decides_less else None,
+                        restore_elsewhere=decides_less and elsewhere,
+                    )
+                )
+        return listed
+
+    def explain(self, command: str, directory: Path, *, inside: bool = False) -> Ruling:
+        """What rules would do with a command that Codex wants to run in `directory`, and which rule decides.
+
+        Args:
+            command: As one would type it, or as Codex shows it.
+            directory: Where it would run.
+            inside: Whether it is proved to stay in the sandbox.
+        """
+        rules = self.rules_for(directory)
+        # A rule with `text` has the shell around the command that Codex shows, which a person would not type.
+        meant = (rule.text for rule in rules.rules if rule.text is not None and innermost_script(rule.text) == command)
+        decisions = [
+            decide(_question(text, directory, inside=inside), rules, Workspace(directory=directory))
+            for text in dict.fromkeys([command, *meant])
+        ]
+        return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
+
+    def add(self, rule: Rule) -> None:
+        """Keep a rule for good, for all processes.
+
+        Raises:
+            InvalidSetting: It cannot be saved.
+        """
+        path = self.permanent_path
+
+        def added(text: str) -> str:
+            known = self._content(path, project=None)
+            if any(replace(one, origin=rule.origin) == rule for one in known.rules):
+                return text
+            text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
+            read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
+            return text
+
+        self._rewrite(added)
+
+    def remove(self, rule_id: str) -> ListedRule:
+        """Take back a rule that an answer made.
+
+        Raises:
+            InvalidInput: There is no such rule.
+            InvalidSetting: The file cannot be changed.
+        """
+        removed: list[ListedRule] = []
+
+        def shorter(text: str) -> str:
+            found = next((one for one in self.listed(None) if one.permanent and one.id == rule_id), None)
+            if found is None:
+                raise InvalidInput(f"{self.permanent_path} has no rule {rule_id}. List the rules to see which it has.")
+            rest = without_rule(text, found.number)
+            if rest is None:
+                raise InvalidSetting(
+                    f"{found.path} is not as Helmsman wrote it. Remove rule {found.number} there by hand."
+                )
+            removed.append(found)
+            return rest
+
+        self._rewrite(shorter)
+        return removed[0]
+
+    def _rewrite(self, change: Callable[[str], str]) -> None:
+        """Change the file of permanent rules, one process at a time."""
+        path = self.permanent_path
+        ensure_state_dir(self._state_dir)
+        try:
+            with file_lock(self._state_dir / "rules.lock", timeout=_LOCK_SECONDS):
+                before = path.read_text(encoding="utf-8") if path.exists() else ""
+                after = change(before)
+                if after != before:
+                    _replace_file(path, after)
+        except (OSError, ValueError) as error:
+            raise InvalidSetting(
+                f"The rules could not be saved in {path}: {error}. Make room there, or check who may write."
+            ) from error
+
+    def _contents(self, directory: Path | None) -> tuple[list[RulesContent], InvalidSetting | None]:
+        """What all files say, a project's only as far as it may, and the first problem on the way."""
+        files, problem = self._files(directory)
+        return [file.content if file.may_allow else _narrowing_part(file.content) for file in files], problem
+
+    def _files(self, directory: Path | None) -> tuple[list[_RulesFile], InvalidSetting | None]:
+        found: list[_RulesFile] = []
+        trusted: set[str] = set()
+        problem: InvalidSetting | None = None
+        files = [(path, None) for path in (*self._user_files, self.permanent_path)]
+        for path, project in (*files, *((path, path.parent) for path in self._project_files(directory))):
+            try:
+                content = self._content(path, project=project)
+            except InvalidSetting as error:
+                problem = problem or error
+                continue
+            if project is None:
+                trusted |= {os.path.realpath(place) for place in content.trusted_projects}
+            may_allow = project is None or os.path.realpath(project) in trusted
+            found.append(_RulesFile(path, content, project, may_allow))
+        return found, problem
+
+    def _project_files(self, directory: Path | None) -> list[Path]:
+        """Every file from the directory up to the git root: a nearer one adds to those above, it does not hide them."""
+        if directory is None:
+            return []
+        directory = Path(os.path.realpath(directory))
+        root = repository_root(directory) or directory
+        places = [directory, *(parent for parent in directory.parents if parent.is_relative_to(root))]
+        own = {os.path.realpath(path) for path in self._user_files}
+        candidates = [place / CONFIG_NAME for place in places]
+        return [path for path in candidates if os.path.lexists(path) and os.path.realpath(path) not in own]
+
+    def _content(self, path: Path, *, project: Path | None) -> RulesContent:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return RulesContent()
+        except OSError as error:
+            raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+        if path == self.permanent_path and os.name == "posix" and status.st_mode & 0o022:
+            raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        remembered = self._read.get(path)
+        if remembered is not None and remembered[0] == stamp:
+            return remembered[1]
+        content = read_rules(_load_toml(path), path, project=project)
+        if len(self._read) >= _FILES_REMEMBERED:
+            self._read.clear()
+        self._read[path] = (stamp, content)
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class _RulesFile:
+    path: Path
+    content: RulesContent
+    project: Path | None
+    may_allow: bool
+
+
+def _restored(rule: Rule) -> Rule:
+    return replace(rule, outside=True, prefix=rule.command is not None)
+
+
+def _question(command: str, directory: Path, *, inside: bool) -> Question:
+    details = {"command": command, "directory": str(directory), "sandbox": "inside" if inside else "outside"}
+    return Question(id="", type="command_approval", session_id="", turn_id=None, prompts=(), details=details)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _narrowing_part(content: RulesContent) -> RulesContent:
+    return RulesContent(rules=tuple(rule for rule in content.rules if rule.effect != "allow"))
+
+
+def _load_toml(path: Path) -> Mapping[str, Any]:
+    try:
+        if not path.is_file():
+            raise InvalidSetting(f"{path} is not a file. Remove it, or put your rules there.")
+        with path.open("rb") as file:
+            data = file.read(_FILE_LIMIT + 1)
+        if len(data) > _FILE_LIMIT:
+            raise InvalidSetting(f"{path} is larger than {_FILE_LIMIT} bytes. Remove rules that are not needed.")
+        return tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """Write a file so that every reader sees the old or the new one, whole, and nobody else sees either."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)  # noqa: PTH105 - `name` is text
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,316 @@
+"""Turns the text of a command into the simple commands it runs, or says that it does not understand it.
+
+A rule may allow a command only when it is known what will run. So this is no shell: it is a strict reader of the part
+of the shell language in which nothing is computed. Words are plain or quoted; commands are joined by `&&`, `||`, `|`,
+`;`, `&` and newlines; output may be redirected. Whatever a shell would expand, substitute, define or loop over, and
+whatever bash, zsh and a plain `sh` read differently, is not understood, and then nobody but a person can allow it.
+
+Codex shows a command as its words joined by spaces and quoted where needed, nearly always a shell with a script
+(`/bin/bash -lc 'git status && ls'`). Such shells are unwrapped: what counts is the script.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.approvals.command_words import NEVER_UNDERSTOOD, SHELLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LIMIT: Final = 32 * 1024
+"""Longer than any command a rule is meant for."""
+_MAX_DEPTH: Final = 3
+"""A shell in a shell in a shell."""
+
+_Dialect = Literal["bash", "sh"]
+"""What bash and zsh have in common, or only what every shell reads the same way."""
+
+_DIALECTS: Final[dict[str, _Dialect]] = {"bash": "bash", "zsh": "bash", "sh": "sh", "dash": "sh"}
+_SHELL_PLACES: Final = frozenset(
+    [
+        *("", "/bin", "/usr/bin", "/usr/local/bin"),
+        *("/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin"),
+    ]
+)
+"""A program called bash that lies elsewhere may be anything."""
+_SCRIPT_OPTION: Final = re.compile(r"-[leux]*c[leux]*")
+_BEFORE_SCRIPT_OPTION: Final = frozenset(["-l", "-e", "-u", "-x", "--login"])
+
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "_./:@%+,=-")
+_PLAIN_AFTER_A_NAME: Final = frozenset("~^")
+"""Ordinary in `HEAD~1` and `HEAD^`; elsewhere a home directory or a pattern."""
+_ANSI_ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+_REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One program with its arguments.
+
+    `env` are the variables set for it alone (`FOO=1 git status`). `writes` and `reads` say that it is redirected to or
+    from a file; other than `/dev/null`, that is.
+    """
+
+    words: tuple[str, ...]
+    env: tuple[str, ...] = ()
+    writes: bool = False
+    reads: bool = False
+
+
+def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
+    """Every simple command that `text` can run, in order; None when it is not fully understood."""
+    try:
+        return tuple(_parse(text, "sh", 0))
+    except _NotUnderstoodError:
+        return None
+
+
+def quoted(words: Iterable[str]) -> str:
+    """The words as a command that every shell, and `parse_command`, reads as just these words."""
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+
+
+def innermost_script(text: str) -> str:
+    """The script of the shells around it, as far as they can be taken off."""
+    for _ in range(_MAX_DEPTH):
+        try:
+            commands = _Reader(text, "sh").commands()
+            if len(commands) != 1 or (script := _script_of(commands[0])) is None:
+                break
+            text = script[1]
+        except _NotUnderstoodError:
+            break
+    return text
+
+
+class _NotUnderstoodError(Exception):
+    """Some of the text is beyond what is read here."""
+
+
+def _parse(text: str, dialect: _Dialect, depth: int) -> list[SimpleCommand]:
+    if depth > _MAX_DEPTH:
+        raise _NotUnderstoodError
+    found: list[SimpleCommand] = []
+    for command in _Reader(text, dialect).commands():
+        script = _script_of(command)
+        if script is None:
+            _check_program(command.words)
+            found.append(command)
+        else:
+            found += _parse(script[1], script[0], depth + 1)
+    if not found:
+        raise _NotUnderstoodError
+    return found
+
+
+def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
+    """The script that a shell is to run, or None for any other program (and for a shell that runs a file)."""
+    path = PurePosixPath(command.words[0])
+    options = command.words[1:]
+    if path.name not in SHELLS or not options or options[0][:1] not in ("-", "+"):
+        return None
+    while options and options[0] in _BEFORE_SCRIPT_OPTION:
+        options = options[1:]
+    place = command.words[0][: -len(path.name)].rstrip("/")
+    understood = (
+        path.name in _DIALECTS
+        and place in _SHELL_PLACES
+        and len(options) == 2  # more words would be the script's own arguments
+        and _SCRIPT_OPTION.fullmatch(options[0])
+        and options[1][:1] not in ("-", "+", "")
+        and command == SimpleCommand(command.words)
+    )
+    if not understood:
+        raise _NotUnderstoodError
+    return _DIALECTS[path.name], options[1]
+
+
+def _check_program(words: tuple[str, ...]) -> None:
+    program = words[0]
+    if program in NEVER_UNDERSTOOD or not program.isascii() or program[:1] in ("", "-", "+", "%") or "=" in program:
+        raise _NotUnderstoodError
+    if program == "printf" and any(word.startswith("-v") for word in words):  # sets a variable, such as PATH
+        raise _NotUnderstoodError
+
+
+class _Reader:
+    """Reads one text, from left to right."""
+
+    def __init__(self, text: str, dialect: _Dialect) -> None:
+        if len(text) > _LIMIT or not all(char.isprintable() or char in "\n\t" for char in text):
+            raise _NotUnderstoodError  # control characters, invisible ones, and those that change the reading order
+        self._text = text
+        self._at = 0
+        self._dialect = dialect
+
+    def commands(self) -> list[SimpleCommand]:
+        found: list[SimpleCommand] = []
+        another_must_follow = False
+        while True:
+            self._skip(" \t\n")
+            if not self._rest():
+                if another_must_follow:
+                    raise _NotUnderstoodError
+                return found
+            found.append(self._simple_command())
+            operator = self._operator()
+            another_must_follow = operator in ("&&", "||", "|", "|&")
+
+    # --- pieces ------------------------------------------------------------------------------------------------------
+
+    def _simple_command(self) -> SimpleCommand:
+        command = SimpleCommand(())
+        while True:
+            self._skip(" \t")
+            if self._redirection_begins():
+                command = self._redirect(command)
+            elif self._rest()[:1] in ("", "\n", ";", "&", "|"):
+                break
+            else:
+                word, unquoted = self._word()
+                if self._rest()[:1] in ("<", ">") and word.isdigit() and unquoted == len(word):
+                    if len(word) > 1:  # shells do not agree on which numbers are descriptors
+                        raise _NotUnderstoodError
+                    command = self._redirect(command)
+                    continue
+                assigned = _ASSIGNMENT.match(word)
+                if assigned and assigned.end() <= unquoted and not command.words:
+                    command = replace(command, env=(*command.env, assigned[1]))
+                else:
+                    command = replace(command, words=(*command.words, word))
+        if not command.words:  # nothing at all, or an assignment that holds for all that follows
+            raise _NotUnderstoodError
+        return command
+
+    def _operator(self) -> str:
+        for operator in ("&&", "||", "|&", "|", "&", ";", "\n"):
+            if self._rest().startswith(operator):
+                self._at += len(operator)
+                if operator == "|&" and self._dialect == "sh":
+                    raise _NotUnderstoodError
+                return operator
+        return ""
+
+    def _redirection_begins(self) -> bool:
+        if self._rest().startswith("&>"):
+            if self._dialect == "sh":  # there it ends the command, and another one follows
+                raise _NotUnderstoodError
+            return True
+        return self._rest()[:1] in ("<", ">")
+
+    def _redirect(self, command: SimpleCommand) -> SimpleCommand:
+        match = _REDIRECTION.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()
+        self._skip(" \t")
+        target, _ = self._word()
+        if match[0] in ("<&", ">&"):
+            if target != "-" and not (len(target) == 1 and target.isdigit()):
+                raise _NotUnderstoodError
+            return command
+        if match[0] == "<":
+            if target.startswith("/dev/") and target != "/dev/null":  # /dev/tcp/host/port is a connection
+                raise _NotUnderstoodError
+            return replace(command, reads=True)
+        return replace(command, writes=command.writes or target != "/dev/null")
+
+    def _word(self) -> tuple[str, int]:
+        """The next word without its quotes, and how many characters at its beginning were not quoted."""
+        pieces: list[str] = []
+        unquoted = 0
+        quoted = False
+        start = self._at
+        while char := self._rest()[:1]:
+            if char in _PLAIN or (char in _PLAIN_AFTER_A_NAME and self._text[self._at - 1 : self._at].isalnum()):
+                if char == "=" and self._at == start:  # zsh: the path of a program
+                    raise _NotUnderstoodError
+                pieces.append(char)
+                unquoted += not quoted
+                self._at += 1
+            elif self._rest().startswith("\\\n"):
+                self._at += 2
+            elif char in "'\"\\$":
+                quoted = True
+                pieces.append(self._quoted(char))
+            elif char in " \t\n;&|<>":
+                break
+            else:
+                raise _NotUnderstoodError
+        if self._at == start:
+            raise _NotUnderstoodError
+        return "".join(pieces), unquoted
+
+    def _quoted(self, opening: str) -> str:
+        self._at += 1
+        if opening == "\\":
+            return self._take()
+        if opening == "'":
+            return self._until_single_quote()
+        if opening == '"':
+            return self._until_double_quote()
+        if self._dialect == "bash" and self._rest().startswith("'"):
+            self._at += 1
+            return self._until_ansi_quote()
+        raise _NotUnderstoodError
+
+    def _until_single_quote(self) -> str:
+        end = self._text.find("'", self._at)
+        if end < 0:
+            raise _NotUnderstoodError
+        inside = self._text[self._at : end]
+        self._at = end + 1
+        return inside
+
+    def _until_double_quote(self) -> str:
+        pieces: list[str] = []
+        while (char := self._take()) != '"':
+            if char in "$`!":
+                raise _NotUnderstoodError
+            if char == "\\":
+                escaped = self._take()
+                if escaped == "\n":
+                    continue
+                char = escaped if escaped in '$`"\\' else "\\" + escaped
+                if escaped == "!":
+                    raise _NotUnderstoodError
+            pieces.append(char)
+        return "".join(pieces)
+
+    def _until_ansi_quote(self) -> str:
+        pieces: list[str] = []
+        while (char := self._take()) != "'":
+            if char == "\\":
+                escaped = _ANSI_ESCAPES.get(self._take())
+                if escaped is None:
+                    raise _NotUnderstoodError
+                char = escaped
+            pieces.append(char)
+        return "".join(pieces)
+
+    # --- characters --------------------------------------------------------------------------------------------------
+
+    def _rest(self) -> str:
+        """The next characters: enough for the longest operator."""
+        return self._text[self._at : self._at + 3]
+
+    def _take(self) -> str:
+        char = self._text[self._at : self._at + 1]
+        if not char:
+            raise _NotUnderstoodError
+        self._at += 1
+        return char
+
+    def _skip(self, blanks: str) -> None:
+        while True:
+            if self._rest().startswith("\\\n"):
+                self._at += 2
+            elif (char := self._rest()[:1]) and char in blanks:
+                self._at += 1
+            else:
+                return

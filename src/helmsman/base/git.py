@@ -1,0 +1,322 @@
+"""Git as Helmsman runs it, everywhere: the one place that starts it.
+
+Whatever a repository says about itself is content, not instruction. Git is shown the repository through a view that has
+nothing of its configuration but data (`git_view.py`), and the git directory is named outright where Codex may have written
+another `.git` into the tree. Hooks and file system monitors are not run, nothing is asked at a terminal, nothing is fetched,
+and no other repository (a submodule, one planted in the tree) is entered. The filters of the person's own configuration are
+run (git-lfs is one): without them the content of a file cannot be told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.git_view import View, read_settings, view_of
+from helmsman.base.repositories import repository_root
+from helmsman.errors import WorktreeError
+from helmsman.settings import ensure_state_dir, usual_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_GIT_SECONDS: Final = 120
+"""Git may have to write a large tree through filters that fetch from the network."""
+
+_SETTINGS: Final[dict[str, str]] = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.splitIndex": "false",  # would write a shared part of our own index into the repository
+    "core.quotePath": "true",
+    "diff.suppressBlankEmpty": "false",
+    "log.showSignature": "false",  # would run a program to check it
+    "status.submoduleSummary": "false",
+    "diff.submodule": "short",
+    "submodule.recurse": "false",
+    "safe.bareRepository": "explicit",  # a directory that looks like a git directory may be a file of the tree
+    "merge.conflictStyle": "merge",
+    "gc.auto": "0",
+}
+
+_KEPT_VARIABLES: Final = frozenset(
+    {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH", "GIT_SSL_CAINFO"}
+)
+"""Whoever started us may stand in a git hook, whose other variables name another repository."""
+
+
+_LOOKS_INTO_SUBMODULES: Final = frozenset({"status", "diff", "diff-files", "diff-index"})
+"""They would run git in each submodule, under its own configuration, unless told otherwise in so many words: `.gitmodules`
+is content, and may ask for it."""
+
+_ANY: Final = range(256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """One working tree with its git directory. `index` and `objects`, where given, stand in for the repository's own.
+
+    `place` is where views are made: the state directory. `view` is one that is made already (`viewed`).
+    """
+
+    work_tree: Path
+    git_dir: Path
+    place: Path
+    index: Path | None = None
+    objects: Path | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    view: View | None = None
+
+    def run(self, *arguments: str, stdin: bytes = b"", accept: Sequence[int] = (0,)) -> GitAnswer:
+        """Run git there. Exit codes other than those accepted raise.
+
+        Raises:
+            WorktreeError: Git cannot be run, does not end, or fails; or a file needs a filter of the repository's own.
+        """
+        if self.view is None:
+            with self.viewed() as git:
+                return git.run(*arguments, stdin=stdin, accept=accept)
+        if arguments[0] in _LOOKS_INTO_SUBMODULES:
+            arguments = (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
+        answer = _run(arguments, self.work_tree, self._variables(self.view), stdin=stdin, accept=_ANY)
+        if answer.code:
+            _check_filters(answer, self.view)
+        return answer.checked(arguments, self.work_tree, accept)
+
+    def run_unviewed(self, *arguments: str) -> GitAnswer:
+        """Run git under the repository's whole configuration: only what reads and writes no file of the tree.
+
+        Hooks are what could be run, those in files and, since git 2.54, those in the configuration.
+        """
+        hooks = {f"hook.{name}.enabled": "false" for name in self._configured_hooks()}
+        variables = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.work_tree), **_as_variables(hooks)}
+        return _run(arguments, self.work_tree, variables)
+
+    def ask(self, *arguments: str) -> str | None:
+        """What git says, or None when it has nothing to say."""
+        answer = self.run(*arguments, accept=_ANY)
+        return answer.output.decode("utf-8", "replace").strip() or None if answer.code == 0 else None
+
+    @contextmanager
+    def viewed(self) -> Iterator[Git]:
+        """The same with one view for all that is done in the block. What others do to HEAD meanwhile is not seen."""
+        if self.view is not None:
+            yield self
+            return
+        settings, place = read_settings(self._listed_settings()), ensure_state_dir(self.place)
+        with ExitStack() as stack:
+            try:
+                view = stack.enter_context(view_of(self.git_dir, self.common_dir, settings, place))
+            except OSError as error:
+                raise WorktreeError(
+                    f"The repository {self.git_dir} cannot be looked at: {error}. See whether it is whole, and whether "
+                    f"{place} has room."
+                ) from error
+            yield replace(self, view=view)
+
+    def _listed_settings(self) -> bytes:
+        variables = {"GIT_DIR": str(self.git_dir), **_as_variables({})}
+        return _run(("config", "-z", "--list", "--show-scope"), self.git_dir, variables).output
+
+    def _configured_hooks(self) -> set[str]:
+        keys = (setting.key.split(".") for setting in read_settings(self._listed_settings()))
+        return {".".join(parts[1:-1]) for parts in keys if parts[0] == "hook" and len(parts) > 2}
+
+    def text(self, *arguments: str) -> str:
+        """The one value that git answers with."""
+        return one_value(self.run(*arguments).output)
+
+    def has(self, revision: str) -> bool:
+        return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0
+
+    def commit(self, name: str) -> str | None:
+        """The id of the commit that a person calls this; None if there is none."""
+        sought = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        try:
+            answer = self.run(*sought, accept=(0, 1, 128))
+        except ValueError:  # half of a surrogate pair or a NUL cannot even be asked for
+            return None
+        return None if answer.code else one_value(answer.output)
+
+    @property
+    def common_dir(self) -> Path:
+        """The git directory that all worktrees of the repository share."""
+        try:
+            leads_to = os.fsdecode((self.git_dir / "commondir").read_bytes()).removesuffix("\n")
+        except OSError:
+            return self.git_dir
+        return Path(os.path.normpath(self.git_dir / leads_to))
+
+    def with_settings(self, settings: Mapping[str, str]) -> Git:
+        return replace(self, settings=(*self.settings, *settings.items()))
+
+    def _variables(self, view: View) -> dict[str, str]:
+        variables = {"GIT_DIR": str(view.directory), "GIT_WORK_TREE": str(self.work_tree)}
+        variables["GIT_INDEX_FILE"] = str(self.index or self.git_dir / "index")
+        if self.objects is not None:
+            variables["GIT_OBJECT_DIRECTORY"] = str(self.objects)
+            variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.common_dir / "objects")
+        return variables | _as_variables(dict(self.settings))
+
+
+@dataclass(frozen=True, slots=True)
+class GitAnswer:
+    code: int
+    output: bytes
+    complaint: bytes
+
+    def checked(self, arguments: Sequence[str], folder: Path, accept: Sequence[int]) -> GitAnswer:
+        if self.code not in accept:
+            said = _last_words(self.complaint, self.code)
+            raise WorktreeError(f"git {arguments[0]} failed: {said}. Try it by hand in {folder}.")
+        return self
+
+
+def find_git(directory: Path, place: Path | None = None) -> Git | None:
+    """The working tree around a directory, as git finds it; None outside of one (a bare repository has none either).
+
+    `place` is the state directory; without it the usual one.
+
+    Raises:
+        WorktreeError: There is one, but git refuses to use it.
+    """
+    if _git_directory_around(directory) is not None:
+        return None
+    inside = _run(("rev-parse", "--is-inside-work-tree"), directory, accept=(0, 128))
+    if inside.code or one_value(inside.output) != "true":
+        if inside.code and repository_root(directory) is not None:
+            inside.checked(("rev-parse",), directory, (0,))  # raises with what git says
+        return None
+    root, git_dir = (
+        Path(one_value(_run(("rev-parse", what), directory).output))
+        for what in ("--show-toplevel", "--absolute-git-dir")
+    )
+    return Git(work_tree=root, git_dir=git_dir, place=place or usual_state_dir())
+
+
+def is_bare(directory: Path) -> bool:
+    """Whether the directory is in what git would take for a repository without a working tree."""
+    found = _git_directory_around(directory)
+    return found is not None and found.name != ".git"
+
+
+def _git_directory_around(directory: Path) -> Path | None:
+    """A git directory that lies open around a directory, and nearer than any working tree."""
+    for place in (directory, *directory.parents):
+        if (place / ".git").exists():
+            return None
+        if (place / "HEAD").is_file() and (place / "objects").is_dir() and (place / "refs").is_dir():
+            return place
+    return None
+
+
+def current_branch(directory: Path) -> str | None:
+    """The branch that is checked out around a directory; None without one, or between branches."""
+    try:
+        answer = _run(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, accept=_ANY)
+    except WorktreeError:
+        return None
+    return one_value(answer.output) or None if answer.code == 0 else None
+
+
+def _check_filters(answer: GitAnswer, view: View) -> None:
+    """Say it in other words when git failed for want of a filter that it was not given."""
+    for said in answer.complaint.decode("utf-8", "replace").splitlines():
+        for name in view.refused_filters:
+            if said.endswith((f"clean filter '{name}' failed", f"smudge filter {name} failed")):
+                path = said.removeprefix("fatal: ").partition(":")[0]
+                raise WorktreeError(
+                    f"{path} needs the filter {name!r}, which only the repository's own configuration defines, and Helmsman "
+                    f"runs no program that a repository names. If you trust it, define it in your own configuration: `git "
+                    f"config --global filter.{name}.clean …`, and `.smudge` or `.process`."
+                )
+
+
+def one_value(output: bytes) -> str:
+    """What git printed, without the end of its line: a path may itself end with a newline."""
+    return os.fsdecode(output.removesuffix(b"\n"))
+
+
+def shown(path: bytes) -> str:
+    """A path as text that can be sent anywhere."""
+    return path.decode("utf-8", "replace")
+
+
+def _run(
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    *,
+    stdin: bytes = b"",
+    accept: Sequence[int] = (0,),
+) -> GitAnswer:
+    program = shutil.which("git")
+    if program is None:
+        raise WorktreeError("There is no git on PATH, and this needs it. Install git.")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES
+    }
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+    environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding
+    environment |= variables or _as_variables({})
+    advice = f"Try it by hand in {folder}."
+    try:
+        child = subprocess.Popen(
+            [program, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # filters are its children: they end with it
+        )
+    except OSError as error:
+        raise WorktreeError(f"git {arguments[0]} could not be run: {error}. {advice}") from error
+    with child:
+        try:
+            output, complaint = child.communicate(stdin, timeout=_GIT_SECONDS)
+        except BaseException as error:
+            _kill(child)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise WorktreeError(f"git {arguments[0]} did not end in {_GIT_SECONDS} s. {advice}") from error
+    return GitAnswer(child.returncode, output, complaint).checked(arguments, folder, accept)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    if os.name != "posix":
+        child.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _last_words(complaint: bytes, code: int) -> str:
+    """What matters of what git said: its last line, and the first error, which is often the cause."""
+    lines = [line for line in complaint.decode("utf-8", "replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("error:", "fatal:"))]
+    told = dict.fromkeys((*errors[:1], *lines[-1:]))
+    return "; ".join(told).rstrip(".") or f"exit {code}"
+
+
+def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings that count for one run, more than any file. Unlike with `-c`, a name may contain anything."""
+    pairs = list((_SETTINGS | dict(settings)).items())
+    variables = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (name, value) in enumerate(pairs):
+        variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _quoted(path: Path) -> str:
+    """A path in a list that is separated by colons, the way C writes text."""
+    safe = "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in os.fsencode(path)
+    )
+    return f'"{safe}"'

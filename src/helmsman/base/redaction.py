@@ -1,0 +1,318 @@
+"""Keep secrets out of logs, errors, the audit log and the registry.
+
+`redact` takes text, `redact_value` anything made of dictionaries and lists, `RedactingFilter` every log record. They
+look for secrets in four ways: by the name a value is given (`API_KEY=…`, `"password": "…"`, `--token …`, also in lists of
+arguments), by where it stands (an authorization header, the password in a URL, a webhook), by the option of a program
+(`curl -u me:…`, see `secret_arguments`) and by its own shape (`sk-…`, `ghp_…`, a JWT, a private key).
+
+Log lines are as long as whoever writes them likes, so everything here takes time linear in its input: each pattern can
+begin only at the edge of a word, and its repetitions are possessive (`++`), so no stretch of text is tried twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from helmsman.base.secret_arguments import secret_spans, secret_words
+
+REDACTED: Final = "[redacted]"
+
+_MAX_DEPTH: Final = 100
+"""Deeper than any honest data; also what ends a structure that contains itself."""
+
+
+def redact(text: str) -> str:
+    """The text without the secrets in it. Redacting twice changes nothing more."""
+    text = _PRIVATE_KEY.sub(REDACTED, text)
+    text = _redact_spans(text, secret_spans(text))
+    text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
+    text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
+    text = _redact_assignments(text)
+    text = _SIGNATURE.sub(rf"\g<name>{REDACTED}", text)
+    text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
+    text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
+    return _TOKEN.sub(REDACTED, text)
+
+
+def _redact_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    pieces: list[str] = []
+    position = 0
+    for start, stop in spans:
+        pieces += [text[position:start], REDACTED]
+        position = stop
+    return "".join([*pieces, text[position:]]) if pieces else text
+
+
+def redact_value(value: Any) -> Any:
+    """The same data with secrets replaced: under a secret's name whatever stands there, elsewhere inside the texts."""
+    return _redact_value(value, ())
+
+
+def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
+    """`inside` are the containers around the value, by identity: a structure may contain itself."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, bytes):
+        return redact(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
+    if id(value) in inside or len(inside) >= _MAX_DEPTH:
+        return REDACTED
+    inside = (*inside, id(value))
+    if isinstance(value, Mapping):
+        named = next((value[key] for key in _NAMES_OF_NAMES if isinstance(value.get(key), str)), "")
+        return {
+            _redact_value(key, inside): REDACTED
+            if _names_secret(named if key in _NAMES_OF_VALUES and is_secret_name(named) else key, item)
+            else _redact_value(item, inside)
+            for key, item in value.items()
+        }
+    items = [_redact_value(item, inside) for item in _without_arguments(value)]
+    if isinstance(value, list):
+        return items
+    return tuple(items) if isinstance(value, tuple) else set(items)
+
+
+def _without_arguments(value: list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]) -> Iterable[Any]:
+    """A list of words without the values of secret options: `["--token", "…"]`, `["curl", "-u", "me:…"]`."""
+    if not isinstance(value, list | tuple) or not any(isinstance(item, str) for item in value):
+        return value
+    words = list(value)
+    for number, start, stop in secret_words([item if isinstance(item, str) else "" for item in words]):
+        words[number] = words[number][:start] + REDACTED + words[number][stop:]
+    for number, word in enumerate(words[:-1]):
+        follows = words[number + 1]
+        if isinstance(word, str) and isinstance(follows, str) and follows and not follows.startswith("-"):
+            words[number + 1] = REDACTED if _OPTION.fullmatch(word) and _is_secret_option(word) else follows
+    return words
+
+
+_OPTION: Final = re.compile(r"--?[A-Za-z][\w-]++")
+
+
+def _names_secret(key: object, item: object) -> bool:
+    if not isinstance(key, str) or isinstance(item, bool | Mapping) or not item:
+        return False  # what is empty, a switch, or a table with names of its own is no secret by itself
+    return is_secret_name(key)
+
+
+class RedactingFilter(logging.Filter):
+    """Redacts each record that passes: message, arguments, traceback and whatever was added to it.
+
+    Add it to handlers: a logger's own filters do not see what its children log.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - logging would print the arguments as they are, secrets included
+            message = f"{record.msg} {record.args}"
+        record.msg, record.args = redact(message), None
+        if isinstance(record.exc_info, tuple):
+            # A handler that formats the exception by itself would show it unredacted, so only the text is left.
+            record.exc_text = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            record.exc_info = None
+        record.exc_text = record.exc_text and redact(record.exc_text)
+        record.stack_info = record.stack_info and redact(record.stack_info)
+        added = {name: value for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
+        record.__dict__.update(redact_value(added))
+        return True
+
+
+_RECORD_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+# --- by name ---------------------------------------------------------------------------------------------------------
+
+_SECRET_WORD: Final = re.compile(
+    # At the end of a name, also where it is written as one word: `PGPASSWORD`, `accesstoken`, `SSHPASS`.
+    r"""(?:
+        (?<!no)passwd | passwords? | passphrase | passcode | secrets? | token | credentials? | authorization | cookie
+      | (?:api|access|secret|private|signing|master|encryption|account|auth|shared|session)key
+      | (?:ssh|db|store|key|root|user|auth|admin)pass
+    )\Z""",
+    re.VERBOSE,
+)
+_SECRET_AFTER_ANOTHER_WORD: Final = frozenset(["key", "pwd", "pass", "auth", "psk"])
+"""Last words that mean a secret in `api_key` or `DB_PWD`, and something else alone: `PWD`, `key`."""
+
+_HARMLESS_BEFORE_KEY: Final = frozenset(
+    [
+        *("primary", "foreign", "public", "sort", "cache", "partition", "idempotency", "group", "hash"),
+        *("map", "dict", "object", "row", "column", "tab", "shortcut", "first", "second"),
+    ]
+)
+_STILL_SECRET: Final = re.compile(
+    r"v?\d+|base|value|string|text|plain|b64|base64|prod|production|staging|dev|test|live|old|new|ro|rw"
+)
+"""Words after the one that tells, which change nothing: `SECRET_KEY_BASE`, `API_KEY_2`. `TOKEN_FILE` is another thing."""
+
+_NAMES_OF_NAMES: Final = ("name", "key", "Name", "Key")
+_NAMES_OF_VALUES: Final = ("value", "Value")
+"""`{"name": "DB_PASSWORD", "value": "…"}`, as Kubernetes and others write it."""
+
+_WORD: Final = re.compile(r"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[0-9]++|[A-Z]++")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what is called this must not be shown: `OPENAI_API_KEY`, `clientSecret`, `x-auth-token`, `PGPASSWORD`."""
+    words = [word.lower() for word in _WORD.findall(name[-100:])]
+    while len(words) > 1 and _STILL_SECRET.fullmatch(words[-1]):
+        words.pop()
+    if not words:
+        return False
+    if _SECRET_WORD.search(words[-1]):
+        return True
+    if words[-1] not in _SECRET_AFTER_ANOTHER_WORD:
+        return False
+    if len(words) == 1:
+        return name in ("KEY", "_auth")  # a line of an .env file, a line of an .npmrc
+    return words[-2] not in _HARMLESS_BEFORE_KEY
+
+
+_SWITCHES: Final = frozenset(["no", "with", "use", "ask", "prompt", "show", "skip", "require", "enable", "disable"])
+"""First words of options that take no value: what follows `--ask-vault-pass` or `--with-token` is something else."""
+
+
+def _is_secret_option(name: str) -> bool:
+    first = _WORD.search(name[-100:])
+    return is_secret_name(name) and (first is None or first[0].lower() not in _SWITCHES)
+
+
+_NAME_BEFORE_VALUE: Final = re.compile(
+    r"""(?:(?<![\w.-])|(?<=\\[bfnrt]))(?:
+        (?P<option>--?[A-Za-z][\w-]++) (?:[ \t]++ | \\?["'][ \t]*+,\s*+ (?=\\?["'])) (?!\\?["']?-)
+      | (?:set|setx)[ \t]++ (?:-\w++[ \t]++)*+ (?P<variable>[\w./:-]++)[ \t]++ (?!=)
+      | (?P<name>[\w.-]++) (?:\\?["'])?+ [ \t]*+ (?:=>|=(?!=)|:(?![:=])) [ \t]*+
+    )""",
+    re.VERBOSE,
+)
+_QUOTED: Final = r"""
+        (?:\"{3}|'{3}) [^\n]*+
+      | \\" (?:[^\\\n]|\\(?!["\n]))*+ \\"
+      | (?P<quote>["']) (?:[^"'\\\n]|\\[^\n]|(?!(?P=quote))["'])++ (?P=quote)
+      | (?!""|'')["'] [^\n]*+                                            # cut off before its end
+      | \[redacted\]
+"""
+_VALUE: Final = re.compile(
+    rf"""{_QUOTED} | (?!(?:true|false|null|none|undefined)(?:[\s,;&"')}}\]]|\Z)) [^\s,;&"'\\)}}\]>]++""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_ENV_VALUE: Final = re.compile(rf"""{_QUOTED} | (?:[^\s"'\\]|\\(?![nrt"']))++""", re.VERBOSE)
+"""The value of an environment variable ends at a space; elsewhere a comma or a bracket may follow it."""
+
+
+_SAID: Final = re.compile(r"""\\?["']?([\w.-]{1,100}+)""")
+
+
+def _redact_assignments(text: str) -> str:
+    pieces: list[str] = []
+    position = 0
+    named = ""
+    while match := _NAME_BEFORE_VALUE.search(text, position):
+        end = match.end()
+        pieces.append(text[position:end])
+        name = match["option"] or match["variable"] or match["name"]
+        inner = _NAME_BEFORE_VALUE.match(text, end) if match[0][-1] in " \t" else None
+        if name in _NAMES_OF_NAMES and (said := _SAID.match(text, end)):
+            named = said[1]
+        elif name in _NAMES_OF_VALUES and is_secret_name(named):
+            name = named
+        secret = _is_secret_option(name) if match["option"] else is_secret_name(name)
+        if secret and (inner is None or not is_secret_name(inner["option"] or inner["name"] or "")):
+            # else what follows is another name (`token: password: "…"`), and the secret is its value
+            grammar = _ENV_VALUE if name.isupper() and match[0].endswith("=") else _VALUE
+            if value := grammar.match(text, end):
+                pieces.append(_quoted_like(value[0]))
+                end = value.end()
+        position = end
+    return "".join([*pieces, text[position:]]) if pieces else text
+
+
+def _quoted_like(value: str) -> str:
+    for quote in ('\\"', '"', "'"):
+        if value.startswith(quote):
+            return f"{quote}{REDACTED}{quote}"
+    return REDACTED
+
+
+# --- by place and by shape -------------------------------------------------------------------------------------------
+
+# Each begins at the edge of a word, or after an escape such as `\t` in JSON, which stands for one.
+
+_HEADER: Final = re.compile(
+    r"""(?:(?<![\w-])|(?<=\\[bfnrt]))
+    (?P<name>(?:proxy-)?authorization(?:\\?["'])?[ \t]*+[:=][ \t]*+(?:\\?["'])?+|(?:set-)?cookie:[ \t]*+)
+    [^\s"'\\](?:
+        [^"'\\\r\n]
+      | (?:(?<=[=:])|(?<=[=:][ ]))\\?["'](?=[^\s"'\\,;:)}\]])[^"'\\\r\n]*+(?:\\?["'])?+  # a part in quotes: `sid="…"`
+    )*+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_BEARER: Final = re.compile(
+    r"""(?:(?<!\w)|(?<=\\[bfnrt]))(?P<scheme>(?:bearer|basic)[ \t]++)
+    (?=[A-Za-z._~+/=-]{0,60}+[0-9]|[A-Za-z._~+/=-]{24})[A-Za-z0-9._~+/=-]++  # not an ordinary word""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_URL_PASSWORD: Final = re.compile(
+    r"(?:(?<![A-Za-z0-9+.-])|(?<=\\[bfnrt]))(?P<before>[A-Za-z][A-Za-z0-9+.-]*+://[^\s/@:\"'<>]*+:)[^\s/\"'<>]+@"
+)
+_SIGNATURE: Final = re.compile(
+    r"""(?P<name>[?&](?:
+        (?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|code)=
+      | key=(?=[\w-]{16})
+    ))[^&\s\"'<>]++""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WEBHOOK: Final = re.compile(
+    # Whoever has the address may send, so the address is the secret.
+    r"""(?P<before>(?:
+        hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/
+      | discord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks/\d{1,30}/
+      | \.webhook\.office\.com/webhookb2/
+      | api\.telegram\.org/(?:file/)?bot
+      | hooks\.zapier\.com/hooks/catch/
+      | maker\.ifttt\.com/trigger/[\w-]{1,100}/(?:json/)?with/key/
+      | hook\.[\w.]{1,20}\.make\.com/
+      | hc-ping\.com/ | ntfy\.sh/ | //[\w.:-]{1,200}/(?:hooks|webhook)/(?=[\w-]{20})
+    ))[^\s"'<>?#\[\])]++""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_PRIVATE_KEY: Final = re.compile(
+    # One that is cut off before its end is a secret all the same.
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,50}-----|\Z)"
+)
+_TOKEN: Final = re.compile(
+    r"""(?:(?<![A-Za-z0-9_-])|(?<=\\[bfnrt]))(?:
+        sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{16,}+       # OpenAI, Anthropic and others
+      | (?:xai|nvapi|pplx|tvly|csk|gsk|fw|r8|tgp_v1|lsv2_(?:pt|sk)|rnd|nfp|figd)[-_]
+        (?=[A-Za-z_-]{0,30}+[0-9])[A-Za-z0-9_-]{20,}+
+      | (?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}+ | whsec_[A-Za-z0-9+/=]{16,}+
+      | sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{20,}+ | shp(?:at|ss|ca|pa)_[a-fA-F0-9]{32}
+      | gh[pousr]_[A-Za-z0-9]{20,}+ | github_pat_[A-Za-z0-9_]{20,}+
+      | gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|oas|imt)-[A-Za-z0-9_.-]{16,}+
+      | xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,}+ | xapp-[A-Za-z0-9-]{10,}+
+      | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9]) | ABSK[A-Za-z0-9+/=]{60,}+
+      | AIza[A-Za-z0-9_-]{30,}+ | ya29\.[A-Za-z0-9_-]{20,}+ | GOCSPX-[A-Za-z0-9_-]{20,}+ | 1//0[A-Za-z0-9_-]{30,}+
+      | AQ\.[A-Za-z0-9_-]{30,}+
+      | npm_[A-Za-z0-9]{30,}+ | pypi-[A-Za-z0-9_-]{30,}+ | rubygems_[a-f0-9]{40,}+ | dckr_[po]at_[A-Za-z0-9_-]{20,}+
+      | hf_[A-Za-z0-9]{20,}+ | do[opr]_v1_[a-f0-9]{32,}+ | dapi[a-f0-9]{32}(?![A-Za-z0-9])
+      | SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+ | key-[a-f0-9]{32}(?![A-Za-z0-9]) | xkeysib-[a-f0-9]{40,}+[A-Za-z0-9-]*+
+      | re_[A-Za-z0-9]{8,12}_[A-Za-z0-9]{20,}+ | SK[a-f0-9]{32}(?![A-Za-z0-9])
+      | AGE-SECRET-KEY-(?:PQ-)?1[A-Z0-9]{30,}+
+      | hv[sbr]\.[A-Za-z0-9_-]{20,}+ | dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._-]{20,}+
+      | tskey-[a-z]{2,12}-[A-Za-z0-9-]{10,}+
+      | lin_api_[A-Za-z0-9]{20,}+ | ntn_[A-Za-z0-9]{30,}+ | ATATT3[A-Za-z0-9_=-]{30,}+ | sntry[su]_[A-Za-z0-9_=+/-]{30,}+
+      | gl(?:sa|c)_[A-Za-z0-9_=]{20,}+ | PMAK-[a-f0-9]{20,}+-[a-f0-9]{20,}+ | NRAK-[A-Z0-9]{20,}+ | pul-[a-f0-9]{40}
+      | sbp_[a-f0-9]{40} | sb_secret_[A-Za-z0-9_-]{20,}+ | pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_-]{20,}+
+      | HRKU-[A-Za-z0-9_-]{30,}+
+      | [0-9]{8,10}:AA[A-Za-z0-9_-]{32,}+                     # a Telegram bot
+      | [A-Za-z0-9_~.-]{3}8Q~[A-Za-z0-9_~.-]{31,}+            # an Azure application
+      | eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?  # JWT
+    )""",
+    re.VERBOSE,
+)

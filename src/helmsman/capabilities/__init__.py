@@ -1,0 +1,70 @@
+"""What Codex can do beyond start and say, one module a capability, for every front door alike.
+
+`Helmsman.extras` has them: `helm.extras.reviews.start(…)`, `helm.extras.changes.apply(…)`. Each part is made when it is
+first used.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from helmsman.capabilities.account import AccountFacts
+    from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.changes import Changes
+    from helmsman.capabilities.plans import Plans
+    from helmsman.capabilities.reviews import Reviews
+    from helmsman.capabilities.upkeep import Upkeep
+    from helmsman.capabilities.usage import UsageReports
+    from helmsman.steering.core import Steering
+
+
+class Extras:
+    """The rest of what Codex can do."""
+
+    def __init__(self, helm: Steering, tasks: Tasks) -> None:
+        self._helm = helm
+        self._tasks = tasks
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """Forget turns, compact, rename, archive, goals."""
+        from helmsman.capabilities.upkeep import Upkeep
+
+        return Upkeep(self._helm)
+
+    @cached_property
+    def account(self) -> AccountFacts:
+        """The account, its rate limits, the models."""
+        from helmsman.capabilities.account import AccountFacts
+
+        return AccountFacts(self._helm)
+
+    @cached_property
+    def reviews(self) -> Reviews:
+        """Codex's own review of a change."""
+        from helmsman.capabilities.reviews import Reviews
+
+        return Reviews(self._helm)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Plan first, and carry it out once that is approved."""
+        from helmsman.capabilities.plans import Plans
+
+        return Plans(self._helm)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What a session changed: diff, apply, discard."""
+        from helmsman.capabilities.changes import Changes
+
+        return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def usage(self) -> UsageReports:
+        """Tokens and cost by day, model, directory, session."""
+        from helmsman.capabilities.usage import UsageReports
+
+        return UsageReports(self._helm, self._tasks.prices)

@@ -1,0 +1,181 @@
+"""The account Codex works on, how much of its rate limits is left, and the models there are.
+
+Limits are known from two sources: with a ChatGPT login Codex can be asked, and while it works it reports what the model's
+answers say of them. What nobody has reported is not known, and is said so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.agents.protocol import Account
+from helmsman.capabilities.engine_side import engine_extras
+from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.agents.protocol import Model
+    from helmsman.model.events import RateLimit, RateLimitsReported
+    from helmsman.steering.core import Steering
+
+Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]
+
+_NOBODY: Final = Account(kind=None, email=None, plan=None, requires_login=False)
+
+_PLENTY_PERCENT: Final = 40
+_LITTLE_PERCENT: Final = 10
+
+_GENERAL_WINDOWS: Final = frozenset({"primary", "secondary"})
+"""The windows of the account as a whole; those of a single model have its name before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """One window of a rate limit: how much of it is left, and when it is full again."""
+
+    name: str
+    remaining_percent: float
+    window_minutes: int | None
+    resets_at: datetime | None
+
+    def __str__(self) -> str:
+        until = "" if self.resets_at is None else f" until {self.resets_at.isoformat(timespec='minutes')}"
+        return f"{self.remaining_percent:g} % of the limit {self.name}{until}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountReport:
+    """`login` says in a sentence how Codex is logged in; `advice` whether a large task is likely to fit."""
+
+    kind: str | None
+    email: str | None
+    plan: str | None
+    login: str
+    limits: tuple[Allowance, ...]
+    large_task_fits: Outlook
+    advice: str
+
+
+class AccountFacts:
+    """`Helmsman.extras.account`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+
+    async def models(self) -> tuple[Model, ...]:
+        """The models one can choose, with their efforts, the default marked."""
+        return await engine_extras(await self._helm.engine(), doing="list models").models()
+
+    async def read(self) -> AccountReport:
+        """Who is logged in, what is left, and what that means for a large task."""
+        extras = engine_extras(await self._helm.engine(), doing="read the account")
+        try:
+            account = await extras.account()
+            login = _login(account)
+        except EngineRefused as refused:  # newer Codex asks its backend for this, which may not be reached
+            account = _NOBODY
+            login = f"How Codex is logged in cannot be told now: {refused.details.get('rpc_message', refused.message)}."
+        reported = await extras.rate_limits()
+        limits = _allowances(reported)
+        outlook, advice = _outlook(account, limits)
+        return AccountReport(
+            kind=account.kind,
+            email=account.email,
+            plan=account.plan or (reported.plan if reported is not None else None),
+            login=login,
+            limits=limits,
+            large_task_fits=outlook,
+            advice=advice,
+        )
+
+    async def check_remaining(self, percent: float | None) -> tuple[str, ...]:
+        """Refuse when less than so much of the account's limit is left. The answer is what there is to remark.
+
+        Raises:
+            RateLimitLow: There is less.
+        """
+        if percent is None:
+            return ()
+        if not 0 <= percent <= 100:
+            raise InvalidInput(
+                f"min_remaining_percent cannot be {percent:g}. Use a number from 0 to 100.",
+                parameter="min_remaining_percent",
+            )
+        extras = (await self._helm.engine()).extras
+        limits = _general(_allowances(await extras.rate_limits() if extras is not None else None))
+        if not limits:
+            return ("Nothing is known of the account's rate limits, so minRemainingPercent could not be checked.",)
+        least = _least(limits)
+        if least.remaining_percent >= percent:
+            return ()
+        raise RateLimitLow(
+            f"Only {least} is left, and {percent:g} % was asked for. Wait for the reset, or ask for less.",
+            remaining_percent=least.remaining_percent,
+            limit=least.name,
+            resets_at=None if least.resets_at is None else least.resets_at.isoformat(),
+        )
+
+
+def _allowances(reported: RateLimitsReported | None) -> tuple[Allowance, ...]:
+    """What is left now; a window that has been reset since it was reported says nothing any more."""
+    now = time.time()
+    limits: Sequence[RateLimit] = () if reported is None else reported.limits
+    return tuple(
+        Allowance(
+            name=limit.name,
+            remaining_percent=max(0.0, 100.0 - limit.used_percent),
+            window_minutes=limit.window_minutes,
+            resets_at=_moment(limit.resets_at),
+        )
+        for limit in limits
+        if limit.resets_at is None or limit.resets_at > now
+    )
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):  # no such year
+        return None
+
+
+def _general(limits: Sequence[Allowance]) -> Sequence[Allowance]:
+    return [limit for limit in limits if limit.name in _GENERAL_WINDOWS] or limits
+
+
+def _least(limits: Sequence[Allowance]) -> Allowance:
+    return min(limits, key=lambda limit: limit.remaining_percent)
+
+
+def _login(account: Account) -> str:
+    match account.kind:
+        case "chatgpt":
+            return "Codex is logged in with ChatGPT."
+        case "apiKey":
+            return "Codex is logged in with an API key, which is billed by use and has no rate-limit windows."
+        case str(kind):
+            return f"Codex is logged in with {kind}."
+        case None if account.requires_login:
+            return "Codex is not logged in. Run `codex login`."
+        case None:
+            return "Codex uses a model provider that needs no OpenAI login."
+
+
+def _outlook(account: Account, limits: Sequence[Allowance]) -> tuple[Outlook, str]:
+    """Whether a large task fits. Nobody knows beforehand what a task takes, so this is no more than a rule of thumb."""
+    if account.kind is None and account.requires_login:
+        return "no", "Nothing can run before Codex is logged in. Run `codex login`."
+    if not limits:
+        return "unknown", "Nothing is known of rate limits, so nobody can say whether a large task fits."
+    least = _least(_general(limits))
+    if least.remaining_percent <= 0:
+        return "no", f"No task fits now: {least} is left."
+    if least.remaining_percent < _LITTLE_PERCENT:
+        return "unlikely", f"A large task is unlikely to fit: only {least} is left."
+    if least.remaining_percent < _PLENTY_PERCENT:
+        return "uncertain", f"A large task may not fit: {least} is left."
+    return "likely", f"A large task is likely to fit: {least} is left."

@@ -1,0 +1,165 @@
+"""All tasks there are: local ones and those in the cloud, found by id or alias, told as they truly are.
+
+The router, its primitives, MCP tasks and `helmsman tasks` all go through here.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.capabilities.cloud_tasks import CloudTasks
+from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.shown_diffs import ShownDiffs
+from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
+from helmsman.tasks.prices import Prices
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from helmsman.agents.codex.cloud.client import CloudResults
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+
+log = logging.getLogger(__name__)
+
+_CANDIDATES: Final = 50
+"""So many of the newest tasks may be meant by a request that names none by its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResults:
+    """What a task gave. `diff` is what its turn changed, where that is still known; `cost_usd` None: no price is known."""
+
+    task: Task
+    diff: str | None = None
+    cost_usd: float | None = None
+    cloud: CloudResults | None = None
+
+
+class Tasks:
+    """Look at tasks, wait for them, stop them. `local` and `cloud` begin them."""
+
+    def __init__(self, helm: Steering, *, env: Mapping[str, str] | None) -> None:
+        self._helm = helm
+        self.prices = Prices.load(helm.settings.files)
+        self.local = LocalTasks(helm, self.prices)
+        self.shown = ShownDiffs()
+        self.cloud = CloudTasks(helm, env, self.shown)
+
+    async def find(self, reference: str) -> Task:
+        """A task by its id or alias, as the registry has it.
+
+        Raises:
+            TaskNotFound: There is none.
+        """
+        await self._helm.ledger.write()
+        task = await self._helm.ledger.registry(lambda registry: registry.find(reference))
+        if task is None:
+            raise TaskNotFound(f"There is no task {reference}. List the tasks to see which there are.")
+        return task
+
+    async def get(self, reference: str) -> Task:
+        """A task by its id or alias, as it truly is.
+
+        Raises:
+            TaskNotFound: There is none.
+            CloudError: The cloud cannot be asked.
+        """
+        return await self._now(await self.find(reference))
+
+    async def list(
+        self,
+        *,
+        status: Collection[TaskStatus] | None = None,
+        origin: TaskOrigin | None = None,
+        directory: str | Path | None = None,
+        since: datetime | None = None,
+        limit: int = _CANDIDATES,
+        cursor: str | None = None,
+    ) -> tuple[list[Task], str | None]:
+        """Tasks, newest first, and the cursor of the next page. Local ones as they truly are; the cloud is not asked."""
+        await self._helm.ledger.write()
+        if status is not None:  # by what is true, not by what was last written down
+            for task in await self._helm.ledger.registry(lambda registry: registry.running()):
+                if task.origin == "local":
+                    await self.local.now(task)
+        page, following = await self._helm.ledger.registry(
+            lambda registry: registry.list(
+                status=status, origin=origin, directory=directory, since=since, limit=limit, cursor=cursor
+            )
+        )
+        tasks = [task if task.origin == "cloud" or task.has_ended else await self.local.now(task) for task in page]
+        return [task for task in tasks if status is None or task.status in status], following
+
+    async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
+        """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
+        await self._helm.ledger.write()
+        try:
+            found = await self._helm.ledger.registry(
+                lambda registry: {session_id: registry.tasks_of_session(session_id) for session_id in session_ids}
+            )
+        except RegistryUnavailable as error:
+            log.warning("the tasks of the sessions are not known: %s", error)
+            return dict.fromkeys(session_ids, ())
+        return {
+            session_id: tuple([task if not task.is_running else await self.local.now(task) for task in tasks])
+            for session_id, tasks in found.items()
+        }
+
+    async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
+        """Wait until the task has ended or asks something, or the time is up; the task as it is then."""
+        with anyio.move_on_after(timeout):
+            return await (self.cloud.wait(task) if task.origin == "cloud" else self.local.wait(task))
+        return await self.find(task.id)
+
+    async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
+        """Stop a task; the task after that, and a sentence on what was stopped. The cloud cannot: it says so.
+
+        Raises:
+            TaskNotOurs: Only the process that runs it can stop it.
+        """
+        if task.origin == "cloud":
+            return task, await self.cloud.cannot_cancel(task)
+        task, stopped = await self.local.cancel(task, reason)
+        return task, f"Stopped {stopped}."
+
+    async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
+        """What a task gave."""
+        if task.origin == "cloud":
+            return await self._cloud_results(task, attempt)
+        task = await self.local.now(task)
+        session = self._helm.sessions.get(task.session_id or "")
+        newest = session is not None and session.task_ids[-1:] == [task.id]
+        return TaskResults(
+            task=task,
+            diff=session.state.diff if session is not None and newest else None,
+            cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
+        )
+
+    async def _cloud_results(self, task: Task, attempt: int) -> TaskResults:
+        task = await self._now(task)
+        if task.external_id is None:  # it never came there; the task says why
+            return TaskResults(task=task)
+        try:
+            results = await self.cloud.results(task, attempt=attempt)
+        except CloudTaskNotFound:
+            if task.status != "unknown":
+                raise
+            return TaskResults(task=task)  # it vanished, and the task says so
+        return TaskResults(task=task, diff=results.diff, cloud=results)
+
+    async def _now(self, task: Task) -> Task:
+        if task.origin == "local":
+            return await self.local.take_up(await self.local.now(task))
+        try:
+            return await self.cloud.now(task)
+        except CloudError as error:
+            if task.external_id is None:
+                raise
+            raise type(error)(f"{error.message} It was {task.status} when last heard of.", **error.details) from error

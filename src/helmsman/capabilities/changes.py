@@ -1,0 +1,325 @@
+"""What a session changed: looked at, brought into the main tree, or dropped; and the worktrees there are.
+
+A session in a worktree of its own can tell exactly what it changed. Of any other, Codex tells what its last turn's edits
+were while we listened; failing that, all that can be said is what is not committed where it worked. Which of these an
+answer is, it says.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.agents.registry import commands_left, end_commands
+from helmsman.base.allowed_roots import refuse_outside
+from helmsman.capabilities.patch_stat import files_of, stat_of
+from helmsman.capabilities.worktree_places import remember_place
+from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
+from helmsman.tasks.model import RUNNING
+from helmsman.worktrees.records import is_owned, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.worktrees import Discarded, FileStat, Leftover, TreeDiff, Unsaved, Worktree
+
+log = logging.getLogger(__name__)
+
+_MANY_TASKS: Final = 1000
+"""More than ever run at once on one machine."""
+
+DiffScope = Literal["worktree", "turn", "uncommitted"]
+WorktreeUse = Literal["running", "in use", "left over"]
+
+ABOUT: Final[dict[DiffScope, str]] = {
+    "worktree": "All that was changed in the session's worktree since it was made, committed or not.",
+    "turn": "What the session's last turn edited. Changes made by commands, and by earlier turns, are not in it.",
+    "uncommitted": "All uncommitted changes where the session works, whoever made them.",
+}
+"""What a diff of each scope is of, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDiff:
+    """What a session changed, as far as `scope` says."""
+
+    session_id: str
+    scope: DiffScope
+    diff: TreeDiff
+
+    @property
+    def about(self) -> str:
+        return ABOUT[self.scope]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedSession:
+    """What was brought from a session's worktree into its repository. `three-way`: the repository had moved on meanwhile.
+
+    `digest` and `stat` are of the diff that was applied, `ended` the commands that were still running in the worktree.
+    """
+
+    session_id: str
+    repository: Path
+    files: tuple[FileStat, ...]
+    how: Literal["clean", "three-way"]
+    digest: str
+    stat: str
+    ended: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownWorktree:
+    """A worktree and who needs it: a turn that is running, a process that is, or nobody any more."""
+
+    worktree: Worktree
+    use: WorktreeUse
+
+
+class Changes:
+    """Diff, apply, discard. Made by `helmsman.capabilities.Extras`."""
+
+    def __init__(self, helm: Steering, tasks: Tasks) -> None:
+        self._helm = helm
+        self._tasks = tasks
+        self.shown = tasks.shown
+
+    async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
+        """What a session changed, also one of an earlier process, and also while it is running.
+
+        `viewer` is whoever looks, by any name: what they apply later without naming a digest is then this very diff.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            InvalidInput: It works outside of git, so nobody knows what it changed.
+            WorktreeError: Its worktree is gone, or git cannot read it.
+        """
+        changed = await self._changed(session_id)
+        self.shown.show(viewer, session_id, changed.diff.patch)
+        return changed
+
+    async def _changed(self, session_id: str) -> SessionDiff:
+        session, tree = await self._find(session_id)
+        if tree is not None:
+            diff = await anyio.to_thread.run_sync(worktrees.diff, tree)
+            return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+        assert session is not None
+        if session.state.diff:
+            return SessionDiff(session_id=session_id, scope="turn", diff=_as_tree_diff(session.state.diff))
+        look = partial(worktrees.diff_of_directory, _directory(session), state_dir=self._helm.settings.state_dir)
+        diff = await anyio.to_thread.run_sync(look)
+        return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
+
+    async def apply(
+        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+    ) -> AppliedSession:
+        """Bring what a session changed in its worktree into the main tree, unstaged: all of it, or nothing.
+
+        Commands that it has left running there are ended first.
+
+        Args:
+            session_id: The session.
+            allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
+            digest: Of the diff that was looked at: only those changes are applied. Without it, those that `viewer` was
+                shown last are; and where nobody was shown any, whatever there is.
+            viewer: Who applies, by the name that `diff` was given.
+
+        Raises:
+            DiffChanged: The changes are not those that were looked at. Nothing was touched.
+            SessionBusy: It is still at work.
+            InvalidInput: It has no worktree.
+            DirtyTree: The main tree has uncommitted changes, and `allow_dirty` is not set.
+            ApplyConflict: The changes do not fit. Nothing was touched.
+            WorktreeError: Git cannot do it. Nothing was touched.
+        """
+        tree = await self._own_tree(session_id)
+        await self._check_idle(tree)
+        refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
+        expected = digest if digest is not None else self.shown.last(viewer, session_id)
+        ended = await self._end_commands(tree)
+
+        def check(diff: TreeDiff) -> None:
+            self.shown.check(f"session {session_id}", diff.patch, expected)
+
+        applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
+        return AppliedSession(
+            session_id=session_id,
+            repository=tree.repository,
+            files=applied.files,
+            how=applied.how,
+            digest=applied.diff.digest,
+            stat=applied.diff.stat,
+            ended=ended,
+        )
+
+    async def unsaved(self, session_id: str) -> Unsaved:
+        """What `discard` would lose: what is in the session's worktree and nowhere else.
+
+        Raises:
+            InvalidInput: It has no worktree.
+        """
+        return await anyio.to_thread.run_sync(worktrees.unsaved, await self._own_tree(session_id))
+
+    async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
+        """Drop a session's worktree with its branch and all that is in it. The session itself stays, and can be read.
+
+        Args:
+            session_id: Whose worktree.
+            losing: What somebody agreed to lose; nothing is dropped if that is no longer all of it.
+
+        Raises:
+            SessionBusy: It is still at work.
+            InvalidInput: It has no worktree, or there is more in it now.
+            WorktreeError: Something cannot be removed.
+        """
+        tree = await self._own_tree(session_id)
+        await self._check_idle(tree)
+        await self._end_commands(tree)
+        if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
+            raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
+        session = self._helm.sessions.get(session_id)
+        discarded = await anyio.to_thread.run_sync(_discard, tree)
+        if session is not None:
+            session.worktree = None
+        return discarded
+
+    async def _end_commands(self, tree: Worktree) -> tuple[str, ...]:
+        """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
+        known = _AtWork({session.id: session.directory for session in self._helm.sessions.values()}).in_tree(tree)
+        sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}
+        running = await anyio.to_thread.run_sync(commands_left, sessions, tree.path)
+        for session_id in known:
+            if self._helm.sessions[session_id].engine is not None:
+                await self._helm.interrupt(session_id)  # so that Codex knows that they have ended
+        await anyio.to_thread.run_sync(end_commands, sessions, tree.path)
+        return running
+
+    # --- all worktrees -----------------------------------------------------------------------------------------------
+
+    async def worktrees(self) -> tuple[KnownWorktree, ...]:
+        """Every worktree of a session there is, oldest first."""
+        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(self._helm.settings.state_dir)))
+        at_work = await self._at_work()
+
+        def used(tree: Worktree) -> WorktreeUse:
+            if at_work.in_tree(tree):
+                return "running"
+            return "in use" if is_owned(tree) else "left over"
+
+        return await anyio.to_thread.run_sync(
+            lambda: tuple(KnownWorktree(worktree=tree, use=used(tree)) for tree in trees)
+        )
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """The worktrees that no process and no running turn needs any more, with what was changed in them."""
+        state_dir = self._helm.settings.state_dir
+        trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
+        at_work = await self._at_work()
+        running = {tree.session_id for tree in trees if tree.session_id is not None and at_work.in_tree(tree)}
+        return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+
+    async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
+        """Discard leftovers, except those that a process has taken up since.
+
+        Raises:
+            WorktreeError: One cannot be removed.
+        """
+        return await anyio.to_thread.run_sync(_prune, found)
+
+    async def _at_work(self) -> _AtWork:
+        """The sessions that are at work or about to be, in whichever process or engine."""
+        places = {
+            session.id: session.directory
+            for session in self._helm.sessions.values()
+            if session.state.is_running or session.queue
+        }
+        try:
+            tasks, _ = await self._tasks.list(status=RUNNING, origin="local", limit=_MANY_TASKS)
+        except RegistryUnavailable as error:
+            log.warning("which sessions other processes run is not known: %s", error)
+            tasks = []
+        return _AtWork(places | {task.session_id: task.directory for task in tasks if task.session_id is not None})
+
+    # --- which session and which tree --------------------------------------------------------------------------------
+
+    async def _find(self, session_id: str) -> tuple[Session | None, Worktree | None]:
+        """A session and its worktree. A worktree outlives a session of which Codex has nothing on disk."""
+        try:
+            session = await self._helm.session(session_id)
+        except SessionNotFound:
+            tree = await anyio.to_thread.run_sync(worktrees.worktree_of, self._helm.settings.state_dir, session_id)
+            if tree is None:
+                raise
+            return None, tree
+        return session, session.worktree
+
+    async def _own_tree(self, session_id: str) -> Worktree:
+        _, tree = await self._find(session_id)
+        if tree is None:
+            raise InvalidInput(
+                f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
+                "Start a session with worktree to keep its changes apart.",
+                parameter="sessionId",
+            )
+        return tree
+
+    async def _check_idle(self, tree: Worktree) -> None:
+        """Nobody may be at work in a worktree that is brought over or dropped: the session, a fork, a reviewer."""
+        busy = (await self._at_work()).in_tree(tree)
+        if busy:
+            raise SessionBusy(
+                f"Session {', '.join(busy)} is still at work in {tree.path}. Nothing was touched. Wait for it, or "
+                "interrupt it, then try again.",
+                running=busy,
+            )
+
+
+def _discard(tree: Worktree) -> Discarded:
+    remember_place(tree)
+    return worktrees.discard(tree)
+
+
+def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
+    for leftover in found:
+        remember_place(leftover.worktree)
+    return worktrees.prune(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """Sessions that are at work, with the directory each works in."""
+
+    places: Mapping[str, str | None]
+
+    def in_tree(self, tree: Worktree) -> list[str]:
+        """Those whose place this worktree is: the session it was made for, a fork, a reviewer."""
+        roots = (tree.path, tree.path.resolve())
+        return sorted(
+            session_id
+            for session_id, place in self.places.items()
+            if session_id == tree.session_id or (place is not None and any(map(Path(place).is_relative_to, roots)))
+        )
+
+
+def _as_tree_diff(diff: str) -> TreeDiff:
+    files = files_of(diff)
+    return worktrees.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+
+
+def _directory(session: Session) -> Path:
+    directory = None if session.directory is None else Path(session.directory)
+    if directory is None or not directory.is_dir():
+        raise WorktreeError(
+            f"The directory of session {session.id} ({directory or 'unknown'}) is gone: a worktree that was discarded, or a "
+            "directory that was removed. What it changed is no longer known. Read its transcript instead."
+        )
+    return directory

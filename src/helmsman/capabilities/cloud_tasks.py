@@ -1,0 +1,220 @@
+"""Cloud tasks: work handed to the Codex cloud, registered here and looked up there.
+
+The cloud is the only one who knows how such a task stands, so each look asks it; the registry remembers what it last said.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.agents.codex.cloud.client import CloudClient, CloudEnvironments, poll_delays
+from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.processes import Process
+from helmsman.base.repositories import repository_root
+from helmsman.errors import (
+    CloudEnvironmentMissing,
+    CloudSubmitUncertain,
+    CloudTaskNotFound,
+    CodexUnsupported,
+)
+from helmsman.model.inputs import turn_input
+from helmsman.steering.turn_failures import known_error
+from helmsman.tasks.cloud_settings import CloudSettings
+from helmsman.tasks.model import TaskDraft, new_task_id
+
+__all__ = ["CloudEnvironments", "CloudTasks"]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.codex.cloud.client import CloudApplied, CloudResults
+    from helmsman.capabilities.shown_diffs import ShownDiffs
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task, TaskChanges
+
+log = logging.getLogger(__name__)
+
+_BROKEN_OFF: Final = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."
+
+
+class CloudTasks:
+    """Submits, follows and fetches them. Made by `helmsman.capabilities.all_tasks.Tasks`."""
+
+    def __init__(self, helm: Steering, env: Mapping[str, str] | None, shown: ShownDiffs) -> None:
+        self._helm = helm
+        self._shown = shown
+        self._env = env
+        self.settings = CloudSettings.load(helm.settings.files)
+
+    async def client(self) -> CloudClient:
+        """The `codex cloud` of the Codex in use.
+
+        Raises:
+            CodexNotFound: There is none.
+        """
+        return CloudClient(await self._helm.codex(), self._helm.settings.codex_home, self._env)
+
+    async def environments(self) -> CloudEnvironments:
+        """The environments one can submit to, as far as they are known."""
+        return await (await self.client()).environments(self.settings.environments, default=self.settings.default)
+
+    # --- submit ------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        instruction: str,
+        *,
+        environment: str | None = None,
+        attempts: int = 1,
+        branch: str | None = None,
+        model: str | None = None,
+        directory: Path | None = None,
+        idempotency_key: str | None = None,
+    ) -> str:
+        """Register a task and give its id at once; it is submitted behind the caller's back.
+
+        Raises:
+            InvalidInput: The instruction is empty or too long.
+            CodexUnsupported: A model was named, and the cloud lets nobody choose one.
+            CloudEnvironmentMissing: None was named, and none is configured.
+        """
+        turn_input(instruction)
+        if model is not None:
+            raise CodexUnsupported("The Codex cloud chooses the model itself. Leave the model out.")
+        chosen = self.settings.reference(environment)
+        if chosen is None:
+            raise CloudEnvironmentMissing(
+                "A cloud task needs an environment. Name one (env_id), or set default_environment under [cloud] in "
+                "helmsman.toml."
+            )
+        task_id = new_task_id("cloud")
+        draft = TaskDraft(
+            id=task_id,
+            origin="cloud",
+            instruction=instruction,
+            directory=str(directory) if directory is not None else None,
+            idempotency_key=idempotency_key,
+            owner=Process.me(),
+            poll_ms=5000,
+            metadata={"environment": chosen, "attempts": attempts, "branch": branch},
+        )
+        task, fresh = await self._helm.ledger.registry(lambda registry: registry.add(draft))
+        if not fresh:
+            return task.id
+
+        async def send() -> None:
+            changes: TaskChanges = {"status": "unknown", "note": _BROKEN_OFF}  # if we are closed meanwhile
+            try:
+                client = await self.client()
+                sent = await client.submit(
+                    instruction, environment=chosen, attempts=attempts, branch=branch, directory=directory
+                )
+            except CloudSubmitUncertain as error:
+                changes = {"status": "unknown", "note": error.message}
+            except Exception as error:  # noqa: BLE001 - it is told with the task; one task's trouble ends no other
+                changes = {"status": "failed", "error": known_error(error).as_dict(), "idempotency_key": None}
+            else:
+                changes = {"status": "working", "external_id": sent.external_id, "metadata": {"url": sent.url}}
+            finally:
+                self._helm.ledger.tell(task_id, changes)
+
+        self._helm.in_background(send)
+        return task_id
+
+    # --- look --------------------------------------------------------------------------------------------------------
+
+    async def now(self, task: Task) -> Task:
+        """The task as the cloud tells it.
+
+        Raises:
+            CloudError: The cloud cannot be asked; the registry has what it said last.
+        """
+        if task.has_ended:
+            return task
+        if task.external_id is None:
+            if task.status == "pending" and not (task.owner is not None and task.owner.is_alive()):
+                return await self._tell(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
+            return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
+        try:
+            status = await (await self.client()).status(task.external_id)
+        except CloudTaskNotFound as error:
+            return await self._tell(task.id, {"status": "unknown", "note": error.message}) or task
+        changes: TaskChanges = {"status": status.status, "note": status.note}
+        if status.updated_at is not None:
+            changes["last_event_at"] = status.updated_at
+        if status.status == "failed":
+            changes["error"] = {
+                "code": "cloud_task_failed",
+                "message": f"The cloud says {status.said}. {status.url} says why.",
+                "retryable": False,
+            }
+        if status.diff_stat is not None:
+            stat = status.diff_stat
+            changes["metadata"] = {"diffStat": {"files": stat.files, "added": stat.added, "removed": stat.removed}}
+        return await self._tell(task.id, changes) or task
+
+    async def wait(self, task: Task) -> Task:
+        """Wait, for ever if need be, until the task has ended: 2, 5, 10, then every 15 seconds, each ±20 %."""
+        delays = poll_delays(random.Random())  # noqa: S311 - spreads the load, guards nothing
+        while True:
+            task = await self.now(task)
+            if not task.is_running:
+                return task
+            await anyio.sleep(next(delays) if task.external_id is not None else 0.2)
+
+    async def results(self, task: Task, *, attempt: int = 1) -> CloudResults:
+        """The diff of an attempt, and how the task stands.
+
+        Raises:
+            CloudError: The cloud cannot be asked, or knows nothing of it.
+        """
+        return await (await self.client()).results(self._external_id(task), attempt=attempt)
+
+    async def apply(
+        self, task: Task, directory: Path, *, attempt: int, allow_dirty: bool, digest: str | None = None
+    ) -> CloudApplied:
+        """Bring what a task changed into a working tree; with the digest of a diff that was looked at, only that.
+
+        Raises:
+            InvalidInput: The tree, all of which the change may touch, is outside the allowed roots.
+            DiffChanged: The change is not the one that was looked at.
+            DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
+            ApplyConflict: The change does not fit; the tree is as it was.
+        """
+        refuse_outside(repository_root(directory) or directory, self._helm.settings.allowed_roots, "apply_to")
+        client = await self.client()
+
+        def check(patch: bytes) -> None:
+            self._shown.check(f"task {task.id}", patch, digest)
+
+        return await client.apply(
+            self._external_id(task),
+            directory,
+            attempt=attempt,
+            allow_dirty=allow_dirty,
+            state_dir=self._helm.settings.state_dir,
+            check=check,
+        )
+
+    async def cannot_cancel(self, task: Task) -> str:
+        """Why a cancel does nothing, and where the task can be cancelled."""
+        if task.has_ended:
+            return f"There is nothing to cancel: it is {task.status}."
+        if task.external_id is None:
+            return "It is not in the cloud yet, or never came there; `codex cloud` cannot cancel anyway."
+        return (await self.client()).cancel(task.external_id).message
+
+    def _external_id(self, task: Task) -> str:
+        if task.external_id is None:
+            raise CloudTaskNotFound(
+                f"Task {task.id} is not in the cloud ({task.status}). Look at its status to see why."
+            )
+        return task.external_id
+
+    async def _tell(self, task_id: str, changes: TaskChanges) -> Task | None:
+        return await self._helm.ledger.registry(lambda registry: registry.update(task_id, **changes))

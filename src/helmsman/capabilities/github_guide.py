@@ -1,0 +1,386 @@
+"""How to make a repository ready for the Codex cloud, told for the repository at hand.
+
+The Codex cloud works on a clone from GitHub, in an environment that a person has made in the Codex settings. The guide
+looks at what lies here (remotes, branches, workflows, lock files) and says for each step whether it is done, is to be
+done, or cannot be seen from here. It asks no network and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.base.git import find_git
+from helmsman.base.repositories import repository_root
+from helmsman.errors import HelmsmanError, WorktreeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from helmsman.base.git import Git
+
+StepState = Literal["done", "todo", "unseen"]
+"""`unseen` is what only the person can know: it is not on this machine."""
+
+CODEX_PAGE: Final = "https://chatgpt.com/codex"
+ENVIRONMENTS_PAGE: Final = "https://chatgpt.com/codex/settings/environments"
+_GITHUB_HOSTS: Final = frozenset({"github.com", "www.github.com", "ssh.github.com"})
+_FILE_LIMIT: Final = 256 * 1024
+
+_SETUP_FAMILIES: Final[tuple[tuple[tuple[str, str], ...], ...]] = (
+    (
+        ("uv.lock", "pip install uv && uv sync"),
+        ("poetry.lock", "pip install poetry && poetry install"),
+        ("Pipfile.lock", "pip install pipenv && pipenv sync --dev"),
+        ("pyproject.toml", "pip install -e ."),
+        ("requirements.txt", "pip install -r requirements.txt"),
+        ("setup.py", "pip install -e ."),
+    ),
+    (
+        ("pnpm-lock.yaml", "corepack enable && pnpm install --frozen-lockfile"),
+        ("yarn.lock", "corepack enable && yarn install --immutable"),
+        ("bun.lock", "bun install --frozen-lockfile"),
+        ("package-lock.json", "npm ci"),
+        ("package.json", "npm install"),
+    ),
+    (("Cargo.toml", "cargo fetch"),),
+    (("go.mod", "go mod download"),),
+    (("Gemfile", "bundle install"),),
+    (("composer.json", "composer install"),),
+    (("pom.xml", "mvn --batch-mode dependency:go-offline"),),
+    (("gradlew", "./gradlew dependencies"),),
+    (("mix.exs", "mix deps.get"),),
+)
+"""Per language, what a file at the root says about installing; the first that is there counts."""
+
+_OTHER_CI: Final = {
+    ".gitlab-ci.yml": "GitLab CI",
+    ".circleci/config.yml": "CircleCI",
+    "azure-pipelines.yml": "Azure Pipelines",
+    "Jenkinsfile": "Jenkins",
+    ".travis.yml": "Travis CI",
+    "bitbucket-pipelines.yml": "Bitbucket Pipelines",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuideStep:
+    """One thing to have: what it is, how it stands, and what to do (or what was found)."""
+
+    title: str
+    state: StepState
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """The steps in order, what they were made from, and the whole as Markdown."""
+
+    steps: tuple[GuideStep, ...]
+    text: str
+    repository: Path | None = None
+    remote: str | None = None
+    github_name: str | None = None
+    default_branch: str | None = None
+    workflows: tuple[str, ...] = ()
+    setup_script: str | None = None
+
+
+def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path | None = None) -> Guide:
+    """The guide for the repository around a directory. Blocks (it runs git); call it in a thread. Never raises.
+
+    Args:
+        directory: Any directory, also one outside of a repository.
+        environments: The names of the cloud environments that are known.
+        state_dir: The state directory, where it is not the usual one.
+    """
+    directory = directory.absolute()
+    root = repository_root(directory)
+    place = root or directory
+    local = _look(root, state_dir)
+    workflows = _workflows(place)
+    script = setup_script(place)
+    steps = (
+        _repository_step(directory, local),
+        _github_step(place, local),
+        _pushed_step(local),
+        _connection_step(local),
+        _environment_step(local, script, tuple(environments)),
+        _instructions_step(place),
+        _ci_step(place, workflows),
+    )
+    return Guide(
+        steps=steps,
+        text=_markdown(place, local, steps),
+        repository=root,
+        remote=local.url,
+        github_name=local.github_name,
+        default_branch=local.default_branch,
+        workflows=tuple(path for path, _on_pull_request in workflows),
+        setup_script=script,
+    )
+
+
+# --- what lies here --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What git knows here. `url` is without any login that was written into it."""
+
+    root: Path | None = None
+    has_commit: bool = False
+    branch: str | None = None
+    remote: str | None = None
+    url: str | None = None
+    host: str | None = None
+    github_name: str | None = None
+    default_branch: str | None = None
+    is_pushed: bool = False
+    unpushed: int = 0
+    uncommitted: int = 0
+
+
+def _look(root: Path | None, state_dir: Path | None) -> _Local:
+    """What git says; without it, that there is a repository is all that is known."""
+    if root is None:
+        return _Local()
+    try:
+        found = find_git(root, state_dir)
+        if found is None:
+            return _Local(root=root)
+        with found.viewed() as git:
+            return _ask(git, root)
+    except HelmsmanError:
+        return _Local(root=root)
+
+
+def _ask(git: Git, root: Path) -> _Local:
+    remote, url = _chosen_remote(git)
+    host, path = _host_and_path(url) if url else (None, None)
+    branch = git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+    head = git.ask("symbolic-ref", "--quiet", "--short", f"refs/remotes/{remote}/HEAD") if remote else None
+    pushed = f"refs/remotes/{remote}/{branch}"
+    is_pushed = bool(remote and branch and git.has(pushed))
+    unpushed = git.ask("rev-list", "--count", f"{pushed}..HEAD") if is_pushed else None
+    return _Local(
+        root=root,
+        has_commit=git.has("HEAD"),
+        branch=branch,
+        remote=remote,
+        url=url,
+        host=host,
+        github_name=path if host in _GITHUB_HOSTS else None,
+        default_branch=head.partition("/")[2] if head else _likely_default(git, branch),
+        is_pushed=is_pushed,
+        unpushed=int(unpushed) if unpushed else 0,
+        uncommitted=_count_uncommitted(git),
+    )
+
+
+def _count_uncommitted(git: Git) -> int:
+    try:
+        return len((git.ask("status", "--porcelain", "--untracked-files=normal") or "").splitlines())
+    except WorktreeError:  # a file needs a filter that is not run
+        return 0
+
+
+def _chosen_remote(git: Git) -> tuple[str | None, str | None]:
+    """The remote that counts: one on GitHub before another, `origin` before others. Its URL is without a login."""
+    names = (git.ask("remote") or "").splitlines()
+    found = [(name, _without_login(url)) for name in names if (url := git.ask("remote", "get-url", name))]
+    found.sort(key=lambda entry: (_host_and_path(entry[1])[0] not in _GITHUB_HOSTS, entry[0] != "origin"))
+    return found[0] if found else (None, None)
+
+
+def _without_login(url: str) -> str:
+    """A token in the URL of a remote must not come out in a guide."""
+    return re.sub(r"^(https?://)[^/@]*@", r"\1", url)
+
+
+def _host_and_path(url: str) -> tuple[str | None, str | None]:
+    """`git@github.com:owner/name.git` or `https://github.com/owner/name` → `github.com`, `owner/name`."""
+    found = re.fullmatch(r"(?:\w+://)(?:[^/@]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)", url)
+    found = found or re.fullmatch(r"(?:[^/@:]+@)?(?P<host>[^/:@]{2,}):(?P<path>(?!//).+)", url)
+    if found is None:
+        return None, None  # a path on this machine
+    return found["host"].lower(), found["path"].strip("/").removesuffix(".git")
+
+
+def _likely_default(git: Git, branch: str | None) -> str | None:
+    """Without a word from the remote: a branch with one of the usual names, else the one that is checked out."""
+    for name in ("main", "master"):
+        if git.has(f"refs/heads/{name}"):
+            return name
+    return branch
+
+
+def _workflows(place: Path) -> tuple[tuple[str, bool], ...]:
+    """GitHub's workflows, and whether each runs on pull requests."""
+    folder = place / ".github" / "workflows"
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix in (".yml", ".yaml"))
+    except OSError:
+        return ()
+    return tuple((f".github/workflows/{file.name}", "pull_request" in _content(file)) for file in files)
+
+
+def _content(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(_FILE_LIMIT)
+    except OSError:
+        return ""
+
+
+def setup_script(place: Path) -> str | None:
+    """A set-up script for the environment, from the files at the root; None when nothing there says how."""
+    commands: list[str] = []
+    for family in _SETUP_FAMILIES:
+        name, command = next(((name, command) for name, command in family if (place / name).is_file()), ("", ""))
+        if name == "pyproject.toml":
+            command = f'pip install -e "{_with_extra(place / name)}"'
+        if command:
+            commands.append(command)
+    return "\n".join(commands) or None
+
+
+def _with_extra(pyproject: Path) -> str:
+    """`.[dev]` where the project has an extra for those who work on it."""
+    try:
+        extras = tomllib.loads(_content(pyproject))["project"]["optional-dependencies"]
+        extra = next(name for name in ("dev", "test", "tests") if name in extras)
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        return "."
+    return f".[{extra}]"
+
+
+# --- the steps -------------------------------------------------------------------------------------------------------
+
+
+def _repository_step(directory: Path, local: _Local) -> GuideStep:
+    title = "A git repository with a commit"
+    if local.root is None:
+        text = f"{directory} is in no git repository. Run `git init`, `git add --all` and `git commit` there."
+        return GuideStep(title, "todo", text)
+    if not local.has_commit:
+        return GuideStep(title, "todo", "There is no commit yet. Run `git add --all` and `git commit`.")
+    return GuideStep(title, "done", f"{local.root}, on {local.branch or 'no branch'}.")
+
+
+def _github_step(place: Path, local: _Local) -> GuideStep:
+    title = "The repository on GitHub"
+    if local.github_name is not None:
+        return GuideStep(title, "done", f"{local.github_name} (remote `{local.remote}`: {local.url}).")
+    create = f"`gh repo create {place.name} --private --source=. --remote={{remote}} --push`"
+    if local.url is None:
+        return GuideStep(
+            title, "todo", f"There is no remote. Make one, for example with {create.format(remote='origin')}."
+        )
+    where = local.host or "this machine"
+    return GuideStep(
+        title,
+        "todo",
+        f"The remote `{local.remote}` is on {where} ({local.url}), and the Codex cloud takes its code from GitHub. Push "
+        f"a copy there, for example with {create.format(remote='github')}.",
+    )
+
+
+def _pushed_step(local: _Local) -> GuideStep:
+    title = "Your work pushed"
+    base = f"The default branch is `{local.default_branch}`. " if local.default_branch else ""
+    dirty = (
+        f" {local.uncommitted} files have uncommitted changes, which the cloud does not see."
+        if local.uncommitted
+        else ""
+    )
+    if local.github_name is None:
+        return GuideStep(title, "todo", f"{base}The cloud sees what is on GitHub only.{dirty}")
+    if local.branch is None:
+        return GuideStep(
+            title, "unseen", f"{base}No branch is checked out; name the branch that a task is to start from.{dirty}"
+        )
+    if not local.is_pushed:
+        push = f"`git push --set-upstream {local.remote} {local.branch}`"
+        return GuideStep(title, "todo", f"{base}`{local.branch}` is not on `{local.remote}` yet. Run {push}.{dirty}")
+    if local.unpushed:
+        text = f"`{local.branch}` has {local.unpushed} commits that are not pushed. Run `git push {local.remote}`."
+        return GuideStep(title, "todo", f"{base}{text}{dirty}")
+    text = f"{base}`{local.branch}` is on `{local.remote}`, as far as this clone knows.{dirty}"
+    return GuideStep(title, "todo" if local.uncommitted else "done", text)
+
+
+def _connection_step(local: _Local) -> GuideStep:
+    name = local.github_name or "the repository"
+    return GuideStep(
+        "GitHub connected to Codex",
+        "unseen",
+        f"Open {CODEX_PAGE}, sign in with ChatGPT, connect GitHub and give Codex access to {name}. On this machine run "
+        "`codex login` with the same account.",
+    )
+
+
+def _environment_step(local: _Local, script: str | None, environments: tuple[str, ...]) -> GuideStep:
+    make = f"Open {ENVIRONMENTS_PAGE} and make an environment for {local.github_name or 'the repository'}."
+    if script is None:
+        setup = "Nothing here says what must be installed; give it a set-up script if your tests need something."
+    else:
+        indented = "\n".join(f"    {line}" for line in script.splitlines())
+        setup = f"A set-up script that fits what lies here:\n\n{indented}\n"
+    network = "The set-up script has internet access; the agent has none unless you allow it there."
+    name = 'Then name it in your `helmsman.toml`:\n\n    [cloud.environments]\n    main = "<its id>"'
+    if environments:
+        known = ", ".join(environments)
+        return GuideStep(
+            "An environment",
+            "done",
+            f"Known here: {known}. If none is for this repository: {make}\n\n{setup}\n{network}",
+        )
+    return GuideStep("An environment", "todo", f"{make} {setup}\n{network} {name}")
+
+
+def _instructions_step(place: Path) -> GuideStep:
+    title = "AGENTS.md"
+    if (place / "AGENTS.md").is_file():
+        return GuideStep(title, "done", "It is there. See that it says how to test and check.")
+    return GuideStep(
+        title, "todo", "There is none. Write down how to test and check: the agent looks there for its commands."
+    )
+
+
+def _ci_step(place: Path, workflows: tuple[tuple[str, bool], ...]) -> GuideStep:
+    title = "Checks on what Codex proposes"
+    checking = [path for path, on_pull_request in workflows if on_pull_request]
+    if checking:
+        return GuideStep(title, "done", f"Run on pull requests: {', '.join(checking)}.")
+    if workflows:
+        names = ", ".join(path for path, _ in workflows)
+        return GuideStep(title, "todo", f"{names}: none runs on `pull_request`. Add that trigger to one that tests.")
+    elsewhere = [name for path, name in _OTHER_CI.items() if (place / path).exists()]
+    if elsewhere:
+        return GuideStep(
+            title,
+            "unseen",
+            f"Found {', '.join(elsewhere)}, but no GitHub workflow. See that it also runs on pull requests at GitHub.",
+        )
+    return GuideStep(
+        title, "todo", "No CI was found. A workflow on `pull_request` in .github/workflows would test each proposal."
+    )
+
+
+_MARKS: Final[dict[StepState, str]] = {"done": "[x]", "todo": "[ ]", "unseen": "[?]"}
+
+
+def _markdown(place: Path, local: _Local, steps: tuple[GuideStep, ...]) -> str:
+    head = f"# {local.github_name or place.name}: ready for the Codex cloud?"
+    left = sum(step.state != "done" for step in steps)
+    summary = (
+        "Everything is there." if not left else f"{left} of {len(steps)} steps are open ([?] cannot be seen from here)."
+    )
+    lines = (
+        f"{number}. {_MARKS[step.state]} **{step.title}** {step.text}" for number, step in enumerate(steps, start=1)
+    )
+    return "\n\n".join([head, summary, *lines]) + "\n"

@@ -1,0 +1,317 @@
+"""Local tasks: turns of sessions on this machine, whichever process began them.
+
+A task that this process runs is known from its session, live. Of any other the registry says what was last known, and
+that is checked against what is true now before anybody hears it (`helmsman.tasks.truth`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Unpack
+
+import anyio
+
+from helmsman.base.processes import Process
+from helmsman.errors import HelmsmanError, TaskNotOurs
+from helmsman.model.events import CommandExecution, SettingsApplied, Usage, UsageReported
+from helmsman.model.inputs import takes_start_options
+from helmsman.model.options import TurnLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.model.events import Event
+    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.prices import Prices
+
+log = logging.getLogger(__name__)
+
+FIRST_EVENT_SECONDS: Final = 60.0
+INACTIVITY_SECONDS: Final = 600.0
+"""Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
+
+_LIMIT: Final = "maxCostUsd"
+"""Under this name the registry keeps what a task may cost, for whoever follows it later."""
+
+_WATCH_SECONDS: Final = 0.5
+"""How often the registry is looked at for a task that only another process can follow."""
+
+_NOT_RUNNING: Final = "nothing: it was not running any more"
+
+
+@dataclass(slots=True)
+class _Start:
+    """A task on its way to Codex."""
+
+    task_id: str | None = None
+    entered: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    error: Exception | None = None
+
+    def enter(self, task_id: str) -> None:
+        self.task_id = task_id
+        self.entered.set()
+
+
+class LocalTasks:
+    """Runs, follows and stops them. Made by `helmsman.capabilities.all_tasks.Tasks`."""
+
+    def __init__(self, helm: Steering, prices: Prices) -> None:
+        self._helm = helm
+        self._prices = prices
+        self._starting: dict[str, _Start] = {}
+        self._limits: dict[str, float] = {}
+        self._limits_of_tasks = TurnLimits(
+            helm.settings.first_event_timeout or FIRST_EVENT_SECONDS,
+            helm.settings.inactivity_timeout or INACTIVITY_SECONDS,
+        )
+        helm.listen(self._watch_spending)
+
+    # --- run ---------------------------------------------------------------------------------------------------------
+
+    @takes_start_options
+    async def run(
+        self,
+        instruction: str,
+        *,
+        cwd: PathLike | None = None,
+        on_question: QuestionHandler | None = None,
+        max_cost_usd: float | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> str:
+        """Begin a task and give its id at once: Codex is started behind the caller's back.
+
+        Raises:
+            InvalidInput: An argument is wrong; nothing was begun.
+            RegistryUnavailable: It could not be registered; nothing was begun.
+            TooManySessions: As many turns are running as are allowed.
+        """
+        return await self._begin(
+            lambda start: self._helm.start(
+                instruction,
+                cwd=cwd,
+                on_question=on_question,
+                idempotency_key=idempotency_key,
+                on_task=start.enter,
+                limits=self._limits_of_tasks,
+                **options,
+            ),
+            max_cost_usd,
+        )
+
+    @takes_start_options
+    async def follow_up(
+        self,
+        session_id: str,
+        message: str,
+        *,
+        on_question: QuestionHandler | None = None,
+        max_cost_usd: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> str:
+        """The next turn of a session as a task; its id at once.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            SessionBusy: A turn is running in it.
+        """
+        session = await self._helm.session(session_id)
+        session.on_question = on_question or session.on_question
+        return await self._begin(
+            lambda start: self._helm.say(
+                session.id, message, on_task=start.enter, limits=self._limits_of_tasks, **options
+            ),
+            max_cost_usd,
+        )
+
+    async def _begin(self, begin: Callable[[_Start], Awaitable[Session]], max_cost_usd: float | None) -> str:
+        await self._registry_version()  # nobody could follow or stop a task that cannot be registered
+        start = _Start()
+
+        async def run() -> None:
+            try:
+                session = await begin(start)
+                if start.task_id is None:  # an idempotency key that this process has seen: nothing was begun
+                    start.enter(session.task_ids[0])
+            except Exception as error:  # noqa: BLE001 - raised where the caller waits; one task's trouble ends no other
+                start.error = error  # where the task is entered already, the registry has it too
+            finally:
+                if start.task_id is not None:
+                    self._starting.pop(start.task_id, None)
+                start.entered.set()
+                start.over.set()
+
+        self._helm.in_background(run)
+        await start.entered.wait()
+        if start.task_id is None:
+            assert start.error is not None
+            raise start.error
+        if not start.over.is_set():
+            self._starting[start.task_id] = start
+        if max_cost_usd is not None:
+            self._limits[start.task_id] = max_cost_usd
+            self._helm.ledger.tell(start.task_id, {"metadata": {_LIMIT: max_cost_usd}})
+        return start.task_id
+
+    # --- look --------------------------------------------------------------------------------------------------------
+
+    async def now(self, task: Task) -> Task:
+        """The task as it truly is."""
+        await self._helm.ledger.write()
+        known = await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
+        if known.has_ended or known.owner == Process.me():
+            return known
+        if known.owner is None or not known.owner.is_alive():
+            known = await self._helm.ledger.claim(known)
+        session_id = known.session_id or ""
+        siblings = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session_id))
+        changes = await self._helm.truth.changes(known, siblings)
+        if changes is None:
+            return known
+        # If anybody else has told of it meanwhile, that counts.
+        told = await self._helm.ledger.registry(
+            lambda registry: registry.update(known.id, if_revision=known.revision, **changes)
+        )
+        return told or known
+
+    async def take_up(self, task: Task) -> Task:
+        """The same task; one whose process has died while its engine works on is followed here from now on.
+
+        Only whoever is attached to the engine knows how far it has come and what it asks.
+        """
+        if not task.is_running or task.engine is None or (task.owner is not None and task.owner.is_alive()):
+            return task
+        try:
+            return task if await self.follow(task) is None else await self.now(task)
+        except HelmsmanError as error:
+            log.info("task %s is not followed: %s", task.id, error)
+            return task
+
+    def session_of(self, task: Task) -> Session | None:
+        """The session in which this process runs the task right now."""
+        if task.session_id is None or self._helm.ledger.running_task(task.session_id) != task.id:
+            return None
+        return self._helm.sessions.get(task.session_id)
+
+    async def follow(self, task: Task) -> Session | None:
+        """The session of a running task, attached to if another process began it; None where that is not possible."""
+        if task.id in self._starting:
+            await self._starting[task.id].over.wait()
+        if task.session_id is None:
+            task = await self.now(task)
+        if task.session_id is None or task.has_ended:
+            return None
+        limit = task.metadata.get(_LIMIT)
+        if isinstance(limit, int | float):  # of a task that another process began, what it spends from now on counts
+            self._limits.setdefault(task.id, limit)
+        await self._helm.session(task.session_id)
+        return self.session_of(task)
+
+    async def wait(self, task: Task) -> Task:
+        """Wait, for ever if need be, until the task has ended or asks something."""
+        while True:
+            session = await self.follow(task)
+            if session is not None:
+                await session.wait(until="attention")
+                return await self.now(task)
+            version = await self._registry_version()  # before the look: what is told after it is not missed
+            task = await self.now(task)
+            if not task.is_running or task.input_required:
+                return task
+            await self._change(task, version)
+
+    async def _change(self, task: Task, version: tuple[int, int, int]) -> None:
+        """Wait until another process has told something new since that version of the registry, or has died."""
+        while version == await self._registry_version():
+            await anyio.sleep(_WATCH_SECONDS)
+            if task.owner is None or not task.owner.is_alive():
+                return
+
+    async def _registry_version(self) -> tuple[int, int, int]:
+        return await self._helm.ledger.registry(lambda registry: registry.version())
+
+    # --- stop --------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, task: Task, reason: str | None) -> tuple[Task, str]:
+        """Stop a task that is running; the task after that, and what was stopped.
+
+        Raises:
+            TaskNotOurs: Only the process that runs it can stop it.
+        """
+        session = await self.follow(task)
+        if session is None:
+            task = await self.now(task)
+            queued = self._take_from_queue(task)
+            if queued is not None:
+                if reason:
+                    self._helm.ledger.remark(task.id, _cancelled(reason))
+                return await self.now(task), queued
+            if not task.is_running:
+                return task, _NOT_RUNNING
+            raise TaskNotOurs(
+                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
+                "Stop it there, or end that process."
+            )
+        if reason:
+            self._helm.ledger.explain(session.id, if_stopped=_cancelled(reason))
+        commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
+        await self._helm.interrupt(session.id)
+        task = await self.now(task)
+        if task.status != "canceled":
+            return task, _NOT_RUNNING
+        stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
+        return task, stopped
+
+    def _take_from_queue(self, task: Task) -> str | None:
+        session = self._helm.sessions.get(task.session_id or "")
+        for queued in session.queue if session is not None else ():
+            if session is not None and queued.task_id == task.id:
+                session.queue.remove(queued)
+                self._helm.ledger.cancel(task.id, "It was cancelled before it began.")
+                return "nothing: it had not begun"
+        return None
+
+    # --- spend -------------------------------------------------------------------------------------------------------
+
+    def _watch_spending(self, session: Session, event: Event) -> None:
+        """Stop a task that has spent more than it may, or of which nobody can say what it spends."""
+        if not isinstance(event, UsageReported | SettingsApplied) or not self._limits:
+            return
+        task_id = self._helm.ledger.running_task(session.id)
+        limit = self._limits.get(task_id or "")
+        if task_id is None or limit is None or not session.state.is_running:
+            return
+        cost = self._prices.cost(session.model, self._helm.ledger.usage_of(session.id) or Usage())
+        if cost is None:
+            why = (
+                f"there is no price for the model {session.model}, so its limit of ${limit:g} could not be kept. Add the "
+                'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
+            )
+        elif cost > limit:
+            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
+        else:
+            return
+        del self._limits[task_id]
+        self._helm.ledger.explain(
+            session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
+        )
+        self._helm.in_background(lambda: self._stop_spending(session, task_id))
+
+    async def _stop_spending(self, session: Session, task_id: str) -> None:
+        try:
+            await self._helm.interrupt(session.id)
+        except HelmsmanError as error:
+            log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
+
+
+def _cancelled(reason: str) -> str:
+    return f"It was cancelled: {reason}"
+
+
+def _is_running(command: CommandExecution) -> bool:
+    return command.status in ("started", "in_progress") and not command.announced

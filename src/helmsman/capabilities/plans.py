@@ -1,0 +1,179 @@
+"""Plan first: Codex looks and proposes, a person or an agent decides, and only then something changes.
+
+A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever
+the model tries. When it has ended, the session does not: it asks whether the plan is to be carried out. `approve` goes on
+with the work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's
+answer) ends it. Each of these turns is a task.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from helmsman.errors import AnswerInvalid, HelmsmanError
+from helmsman.model.events import AgentMessage, EngineGone, ProposedPlan, QuestionAsked, TurnEnded
+from helmsman.model.inputs import takes_start_options, turn_input
+from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from helmsman.model.events import Event
+    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.model.options import TurnInput, TurnLimits
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.steering.core import Steering
+
+log = logging.getLogger(__name__)
+
+_CARRY_OUT: Final = "The plan is approved. Carry it out now."
+_NOT_APPROVED: Final = "Its plan was not approved, so nothing was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A plan that waits for its answer, and the end of its turn, of which nobody has heard yet."""
+
+    question_id: str
+    ended: TurnEnded
+
+
+class Plans:
+    """`helm.extras.plans`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._waiting: dict[str, _Waiting] = {}
+
+    @takes_start_options
+    async def start(
+        self,
+        prompt: str,
+        *,
+        cwd: PathLike | None = None,
+        images: Sequence[PathLike] = (),
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        on_question: QuestionHandler | None = None,
+        worktree: bool = False,
+        min_remaining_percent: float | None = None,
+        idempotency_key: str | None = None,
+        on_task: Callable[[str], None] | None = None,
+        limits: TurnLimits | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Session:
+        """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
+
+        Returns when the turn is under way. When the plan is there, it is a question of the session.
+
+        Raises:
+            HelmsmanError: As `Helmsman.start` does.
+        """
+        return await self._helm.start(
+            prompt,
+            cwd=cwd,
+            images=images,
+            output_schema=output_schema,
+            effort=effort,
+            on_question=on_question,
+            worktree=worktree,
+            min_remaining_percent=min_remaining_percent,
+            idempotency_key=idempotency_key,
+            on_task=on_task,
+            kind="plan",
+            limits=limits,
+            **options,
+        )
+
+    def keeps_back(self, session: Session, event: Event) -> bool:
+        """Whether a session that plans is not to hear of this: the end of its turn, before its plan has been answered."""
+        if event.agent_id is not None:
+            return False
+        if session.id in self._waiting:
+            return isinstance(event, EngineGone)  # another engine can carry the plan out
+        known = session.state.turn_id
+        if (
+            not isinstance(event, TurnEnded)
+            or event.outcome != "completed"
+            or (known and event.turn_id not in (None, known))
+        ):
+            return False
+        question = _question(session)
+        self._waiting[session.id] = _Waiting(question.id, event)
+        session.own_questions[question.id] = partial(self._answered, session)
+        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
+        self._helm.in_background(partial(self._helm.desk.see_to, session, asked))
+        return True
+
+    def stop(self, session: Session) -> None:
+        """Do not carry out the plan that waits, if one does."""
+        waiting = self._waiting.pop(session.id, None)
+        if waiting is None:
+            return
+        session.own_questions.pop(waiting.question_id, None)
+        self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
+        session.apply(replace(waiting.ended, outcome="interrupted"))
+        self._helm.make_room()
+
+    def _answered(self, session: Session, choices: tuple[Choice, ...] | None) -> None:
+        waiting = self._waiting.get(session.id)
+        choice = choices[0] if choices else Choice(STOP)
+        if waiting is None or choice.value == STOP:
+            self.stop(session)
+            return
+        turn = _next_turn(session, choice)
+        del self._waiting[session.id]
+        # Not awaited here: whoever answered is cancelled as soon as the question is closed.
+        self._helm.in_background(partial(self._go_on, session, waiting.ended, turn))
+
+    async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:
+        session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them
+        try:
+            await self._helm.run_turn(session, turn)
+        except HelmsmanError as error:  # the session has been told
+            log.warning("session %s could not go on from its plan: %s", session.id, error)
+
+
+def _next_turn(session: Session, choice: Choice) -> TurnInput:
+    if choice.value == REVISE:
+        if choice.reason is None:
+            raise AnswerInvalid("Say after a colon what is to be different, for example `revise: keep the old name`.")
+        return turn_input(choice.reason, output_schema=session.output_schema, kind="plan")
+    also = f"\n\n{choice.reason}" if choice.reason is not None else ""
+    return turn_input(_CARRY_OUT + also, output_schema=session.output_schema, kind="work")
+
+
+def _question(session: Session) -> Question:
+    plan = _last_text(session, ProposedPlan)
+    said = _last_text(session, AgentMessage)
+    text = (
+        "Carry out this plan?" if plan else "Codex has proposed no plan yet. Answer it with revise, or let it go ahead?"
+    )
+    prompt = Prompt(
+        text=text,
+        options=(APPROVE, REVISE, STOP),
+        key="plan",
+        words="What is to be different (with revise), or what else to heed (with approve)",
+        descriptions={
+            APPROVE: "go ahead",
+            REVISE: "plan again; say what is to be different",
+            STOP: "do nothing",
+        },
+    )
+    return Question(
+        id=f"q_{secrets.token_hex(5)}",
+        type="user_input",
+        session_id=session.id,
+        turn_id=session.state.turn_id,
+        prompts=(prompt,),
+        details={"plan": plan or said, "directory": session.directory},
+    )
+
+
+def _last_text(session: Session, kind: type[ProposedPlan] | type[AgentMessage]) -> str:
+    texts = [item.text.strip() for item in session.items if isinstance(item, kind)]
+    return next((text for text in reversed(texts) if text), "")

@@ -1,0 +1,115 @@
+"""Whether there is anything to review, asked of git before Codex is; and a target in words. Functions that block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.git import find_git
+from helmsman.errors import InvalidInput
+from helmsman.model.options import ReviewTarget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.base.git import Git
+
+_EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
+_FINDINGS: Final = "Provide prioritized, actionable findings."
+
+
+def settle(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTarget | None:
+    """The target with names that Codex cannot misunderstand; None when there is nothing to review.
+
+    Raises:
+        InvalidInput: The branch or the commit does not exist, or this is no git repository.
+        WorktreeError: Git cannot be run, or fails.
+    """
+    if target.kind == "custom":
+        return target
+    git = find_git(directory, state_dir)
+    if git is None:
+        raise InvalidInput(
+            f"{directory} is not in a git repository, so there are no changes to review. Name a repository, or say with "
+            "instructions what to review.",
+            parameter="working_directory",
+        )
+    match target.kind:
+        case "uncommitted":
+            return target if git.run("status", "--porcelain", "--untracked-files=normal").output else None
+        case "base":
+            return target if _differs(git, _comparison(git, target.value)) else None
+        case "commit":
+            commit = _commit(git, target.value, "commit")
+            return replace(target, value=commit) if _changes_something(git, commit) else None
+
+
+def nothing_in_words(target: ReviewTarget) -> str:
+    """That there is nothing to review, in a sentence."""
+    match target.kind:
+        case "base":
+            return f"There is nothing to review: nothing differs from {target.value}."
+        case "commit":
+            return f"There is nothing to review: commit {target.value} changes nothing."
+        case _:
+            return "There is nothing to review: there are no uncommitted changes."
+
+
+def in_words(target: ReviewTarget) -> str:
+    """What is reviewed, in a sentence."""
+    match target.kind:
+        case "uncommitted":
+            return "Review the uncommitted changes."
+        case "base":
+            return f"Review the changes against {target.value}."
+        case "commit":
+            return f"Review commit {target.value}."
+        case "custom":
+            return target.value
+
+
+def with_instructions(directory: Path, target: ReviewTarget, instructions: str, state_dir: Path) -> ReviewTarget:
+    """A target and what to heed besides. Codex takes either, so the target is put into words as Codex itself would."""
+    match target.kind:
+        case "uncommitted":
+            what = "Review the current code changes (staged, unstaged, and untracked files)."
+        case "base":
+            git = find_git(directory, state_dir)
+            base = _comparison(git, target.value) if git is not None else target.value
+            what = (
+                f"Review the code changes against the base branch '{target.value}'. Run `git diff {base}` to inspect the "
+                "changes."
+            )
+        case "commit":
+            what = f"Review the code changes introduced by commit {target.value}."
+        case _:
+            what = target.value
+    return ReviewTarget(kind="custom", value=f"{what} {_FINDINGS}\n\n{instructions}")
+
+
+def _commit(git: Git, name: str, parameter: str) -> str:
+    commit = git.commit(name)
+    if commit is None:
+        raise InvalidInput(
+            f"{git.work_tree} has no {parameter} {name!r:.200}. Name one that exists, as `git log` or `git branch --all` "
+            "shows.",
+            parameter=parameter,
+        )
+    return commit
+
+
+def _comparison(git: Git, branch: str) -> str:
+    """The commit that the working tree is compared with: where it left the branch."""
+    base = _commit(git, branch, "branch")
+    answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
+    return answer.output.decode("ascii").strip() if answer.code == 0 else base
+
+
+def _differs(git: Git, commit: str) -> bool:
+    return git.run("diff", "--quiet", "--no-ext-diff", "--no-textconv", commit, "--", accept=(0, 1)).code == 1
+
+
+def _changes_something(git: Git, commit: str) -> bool:
+    parent = f"{commit}^1"
+    before = git.text("rev-parse", f"{parent}^{{tree}}") if git.has(parent) else git.text(*_EMPTY_TREE)
+    return git.text("rev-parse", f"{commit}^{{tree}}") != before

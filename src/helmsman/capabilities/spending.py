@@ -1,0 +1,119 @@
+"""What was spent, each turn once, whoever knows of it.
+
+Two know: Codex, whose files tell of every session it still has, also those Helmsman never ran; and the registry of tasks,
+which tells of turns whose files are gone or not written yet. A turn of which both tell counts once, by its id. So does a
+turn that stands in several files: a fork may begin with a copy of its parent's, and a session is there twice while Codex
+moves or unpacks it. One that was taken back to an earlier turn has a second file, with other turns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from helmsman.agents.registry import SessionSpending
+    from helmsman.tasks.registry import TurnUsage
+
+_CODEX_TURN: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""What Codex calls a turn since 0.115. Other ids are older, or Helmsman's own, and no file has them."""
+
+
+class Spending(NamedTuple):
+    """What one turn spent. `session_id` is the session it was spent for: a sub-agent's turns are its parent's.
+
+    `at` is when it began, in seconds since 1970.
+    """
+
+    session_id: str | None
+    directory: str | None
+    model: str | None
+    at: float
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    reasoning_output_tokens: int
+
+
+def all_spendings(
+    sessions: Iterable[SessionSpending],
+    tasks: Iterable[TurnUsage],
+    place: Callable[[str | None], str | None] = lambda directory: directory,
+) -> list[Spending]:
+    """Everything that was spent.
+
+    Args:
+        sessions: What the files tell, in the order in which the sessions were begun.
+        tasks: What the registry tells.
+        place: The directory that the work in a directory counts for.
+    """
+    files: dict[str, SessionSpending] = {}
+    for session in sessions:
+        other = files.get(session.session_id)
+        files[session.session_id] = session if other is None else _together(other, session)
+    counted: set[str] = set()
+    spendings: list[Spending] = []
+    for session in files.values():
+        spent_for, directory = _root(session, files), place(session.directory)
+        for turn in session.turns[_copied_turns(session, files) :]:
+            turn_id, began_at, model, *counts = turn
+            if turn_id is not None:
+                if turn_id in counted:
+                    continue
+                counted.add(turn_id)
+            spendings.append(Spending(spent_for, directory, model, began_at, *counts))
+    for task in tasks:
+        if task.usage != Usage() and not _is_in_files(task, files, counted):
+            usage, at = task.usage, task.created_at.timestamp()
+            counts = [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens]
+            spendings.append(Spending(task.session_id, place(task.directory), task.model, at, *counts))
+    return spendings
+
+
+def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
+    """Two files of one session. Where turns have no ids (0.93) nobody takes a session back: then one is a copy."""
+    turns = (*one.turns, *other.turns)
+    if any(turn.turn_id is None for turn in turns):
+        return max(one, other, key=lambda session: len(session.turns))
+    return replace(one, turns=tuple({turn.turn_id: turn for turn in reversed(turns)}.values())[::-1])
+
+
+def _is_in_files(task: TurnUsage, files: Mapping[str, SessionSpending], counted: set[str]) -> bool:
+    """Whether a session's file tells of this task. Where its id cannot say so, a file tells of all of its session."""
+    if task.session_id not in files:
+        return False
+    return task.turn_id is None or task.turn_id in counted or _CODEX_TURN.fullmatch(task.turn_id) is None
+
+
+def _root(session: SessionSpending, files: Mapping[str, SessionSpending]) -> str:
+    """The session that a person knows: of a sub-agent's, the one that began it."""
+    seen = {session.session_id}
+    while session.parent_id is not None and session.parent_id not in seen:
+        seen.add(session.parent_id)
+        parent = files.get(session.parent_id)
+        if parent is None:
+            return session.parent_id
+        session = parent
+    return session.session_id
+
+
+def _copied_turns(session: SessionSpending, files: Mapping[str, SessionSpending]) -> int:
+    """With how many turns of its parent a fork begins that have no ids to know them by (0.93).
+
+    They are equal to the parent's, and not more than the parent had when it was forked.
+    """
+    parent = files.get(session.forked_from or "")
+    if parent is None or session.created_at is None:
+        return 0
+    count = 0
+    for own, original in zip(session.turns, parent.turns, strict=False):
+        is_same = own.turn_id is None and own[2:] == original[2:]  # model and counts
+        if not is_same or original.began_at > session.created_at:
+            break
+        count += 1
+    return count

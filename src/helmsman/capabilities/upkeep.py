@@ -1,0 +1,224 @@
+"""Upkeep of a session: forget its last turns, compact it, name it, put it away, bring it back, give it a goal.
+
+All of it works on any session Codex has on disk, whether or not it is loaded. What would change the history under a running
+turn is refused while one is running.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.capabilities.engine_side import engine_extras
+from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
+from helmsman.model.events import AgentMessage, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
+from helmsman.steering.turn_failures import busy
+from helmsman.tasks.ledger import draft_task
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.agents.protocol import Engine, EngineExtras, Goal, PastTurn
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+
+MAX_NAME_CHARS: Final = 200
+MAX_GOAL_CHARS: Final = 4000
+
+_BEGIN_SECONDS: Final = 10.0
+"""How long Codex may take to say that a turn it was asked for has begun; it was seen to need some milliseconds."""
+
+_NAMED_SECONDS: Final = 2.0
+
+
+class Upkeep:
+    """`Helmsman.extras.upkeep`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._goals: dict[str, str] = {}
+        """What the sessions work towards by themselves that were given a goal here."""
+        helm.listen(self._on_event)
+
+    async def roll_back(self, session_id: str, turns: int = 1) -> Session:
+        """Forget the last turns of a session. Files stay as the turns left them.
+
+        Raises:
+            InvalidInput: The session does not have so many turns.
+            SessionBusy: A turn is running in it.
+            CodexUnsupported: This Codex cannot.
+        """
+        if turns < 1:
+            raise InvalidInput(f"turns cannot be {turns}. Use a number from 1 on.", parameter="turns")
+        await self._helm.truth.refuse_archived(session_id)
+        session, engine = await self._helm.load(session_id)
+        past = await engine.history(session.id)
+        if turns > len(past):
+            raise InvalidInput(
+                f"Session {session.id} has {len(past)} turns, not {turns}. Forget fewer of them.", parameter="turns"
+            )
+        await engine_extras(engine, doing="forget turns").roll_back(session.id, turns)
+        left = past[:-turns]
+        message = _final_message(left[-1]) if left else None
+        session.apply(TurnsForgotten(session_id=session.id, count=turns, final_message=message))
+        return session
+
+    async def compact(self, session_id: str) -> Session:
+        """Let Codex replace a session's history by a summary. That is a turn and a task; returns when it is under way.
+
+        An active goal of a session that has to be loaded for it is paused. Set it again to go on.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+            CodexUnsupported: This Codex cannot.
+        """
+        engine_extras(await self._helm.engine(), doing="compact a session").check_compacting()
+        return await self._run(session_id, "Compact the history", lambda extras: extras.compact(session_id))
+
+    async def rename(self, session_id: str, name: str) -> Session:
+        """Give a session a name, which lists then show.
+
+        Raises:
+            InvalidInput: The name is empty, too long, or not one line.
+        """
+        name = name.strip()
+        if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+            raise InvalidInput(
+                f"A name is one line of 1 to {MAX_NAME_CHARS} characters. Choose another one.", parameter="name"
+            )
+        await self._helm.truth.refuse_archived(session_id)
+        session = await self._helm.session(session_id)
+        engine = await self._helm.engine()
+        extras = engine_extras(engine, doing="name a session")
+        try:
+            await extras.rename(session.id, name)
+        except SessionNotFound:  # the oldest Codex names only what it has loaded
+            await self._helm.load(session.id)
+            await extras.rename(session.id, name)
+        if session.engine is engine:
+            with anyio.move_on_after(_NAMED_SECONDS):  # it answers before the name is written, and tells when it is
+                while session.state.name != name and not session.feed.closed:
+                    await session.feed.changed()
+        session.apply(SessionRenamed(session_id=session.id, name=name))
+        return session
+
+    async def archive(self, session_id: str) -> None:
+        """Put a session away: lists show it only on request, and it has to be brought back before it can go on.
+
+        Raises:
+            SessionBusy: A turn is running in it, or a message waits for its turn.
+        """
+        session = await self._helm.session(session_id)
+        await self._helm.truth.refuse_archived(session.id)
+        if session.state.is_running or session.queue:
+            raise busy(session.id)
+        await engine_extras(await self._helm.engine(), doing="archive a session").archive(session.id)
+        self._helm.forget(session.id)
+
+    async def unarchive(self, session_id: str) -> Session:
+        """Bring a session back from the archive.
+
+        Raises:
+            InvalidInput: It is not archived.
+        """
+        session = await self._helm.session(session_id)
+        info = await self._helm.truth.find(session.id)
+        if info is None or not info.archived:
+            raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
+        await engine_extras(await self._helm.engine(), doing="bring back an archived session").unarchive(session.id)
+        return session
+
+    # --- goals -------------------------------------------------------------------------------------------------------
+
+    async def goal(self, session_id: str) -> Goal | None:
+        """What a session is to reach, if that was said.
+
+        Raises:
+            CodexUnsupported: This Codex keeps no goals.
+        """
+        extras = await self._goal_keeper(session_id)
+        return await extras.goal(session_id)
+
+    async def set_goal(self, session_id: str, objective: str) -> Goal | None:
+        """Give a session a goal. Codex sets to work on it at once and goes on by itself, turn after turn.
+
+        It stops when it says that the goal is reached or blocked, or when it is interrupted. Each turn is a task.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+            CodexUnsupported: This Codex keeps no goals.
+        """
+        objective = objective.strip()
+        if not objective or len(objective) > MAX_GOAL_CHARS:
+            raise InvalidInput(f"A goal has 1 to {MAX_GOAL_CHARS} characters. Say it shorter.", parameter="goal")
+        await self.goal(session_id)  # a Codex that keeps no goals says so before anything is begun
+        goals: list[Goal | None] = []
+
+        async def begin(extras: EngineExtras) -> None:
+            goals.append(await extras.set_goal(session_id, objective))
+
+        session = await self._run(session_id, f"Work towards the goal: {objective}", begin)
+        self._goals[session.id] = objective
+        return goals[0]
+
+    async def clear_goal(self, session_id: str) -> None:
+        """Take a session's goal away. A turn that is running goes on to its end, and no further one follows.
+
+        Raises:
+            CodexUnsupported: This Codex keeps no goals.
+        """
+        extras = await self._goal_keeper(session_id)
+        await extras.set_goal(session_id, None)
+        self._goals.pop(session_id, None)
+
+    async def _goal_keeper(self, session_id: str) -> EngineExtras:
+        """Who keeps the goal of a session that is there and not archived."""
+        await self._helm.session(session_id)
+        await self._helm.truth.refuse_archived(session_id)
+        return engine_extras(await self._helm.engine(), doing="keep a goal")
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        """Codex has begun a turn by itself, towards the goal: that is a task like any other."""
+        if not isinstance(event, TurnStarted) or event.agent_id is not None or session.id not in self._goals:
+            return
+        if self._helm.ledger.running_task(session.id) is None:
+            self._helm.in_background(partial(self._register, session, self._goals[session.id]))
+
+    async def _register(self, session: Session, objective: str) -> None:
+        ledger = self._helm.ledger
+        task_id, draft = draft_task(f"Work towards the goal: {objective}", session.options, session_id=session.id)
+        await ledger.enter(draft)
+        if ledger.running_task(session.id) is not None:  # the next turn has begun meanwhile, and has a task
+            ledger.cancel(task_id, "The turn was over before it was registered.")
+            return
+        session.task_ids.append(task_id)
+        ledger.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
+        if not session.state.is_running:  # so quick that its end came before
+            ledger.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))
+
+    # --- shared ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, session_id: str, what: str, ask: Callable[[EngineExtras], Awaitable[object]]) -> Session:
+        """A turn whose request names no turn: it has begun when its events say so."""
+        await self._helm.truth.refuse_archived(session_id)
+        session = await self._helm.session(session_id)
+
+        async def begin(engine: Engine) -> str | None:
+            await ask(engine_extras(engine, doing="do this"))
+            with anyio.move_on_after(_BEGIN_SECONDS):
+                while session.state.is_running and session.state.turn_id is None and not session.feed.closed:
+                    await session.feed.changed()
+                return session.state.turn_id
+            raise EngineTimeout(
+                f"Codex did not begin a turn within {_BEGIN_SECONDS:g} s. Look at the status, try again."
+            )
+
+        return await self._helm.run_other_turn(session.id, what, begin)
+
+
+def _final_message(turn: PastTurn) -> str | None:
+    messages = [item.text for item in turn.items if isinstance(item, AgentMessage)]
+    return messages[-1] if messages else None

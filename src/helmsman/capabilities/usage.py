@@ -1,0 +1,83 @@
+"""What Codex has spent on this machine: tokens, and their cost where a price is known."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from helmsman.agents.registry import spending_index
+from helmsman.capabilities.spending import all_spendings
+from helmsman.capabilities.usage_report import report
+from helmsman.capabilities.worktree_places import places
+from helmsman.errors import InvalidInput, RegistryUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.capabilities.usage_report import GroupBy, UsageReport
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.prices import Prices
+    from helmsman.tasks.registry import TurnUsage
+
+log = logging.getLogger(__name__)
+
+_AGO: Final = re.compile(r"(?P<count>[0-9]{1,5})(?P<unit>[hdwHDW])")
+_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+class UsageReports:
+    """Sums up what was spent, by Helmsman and by everyone else who uses this Codex. Made by `capabilities.Extras`."""
+
+    def __init__(self, helm: Steering, prices: Prices) -> None:
+        self._helm = helm
+        self._prices = prices
+        self._index = spending_index(helm.settings)
+
+    async def report(self, *, since: datetime | str | None = None, group_by: GroupBy = "day") -> UsageReport:
+        """Tokens and cost since a time (a `datetime`, or as `parse_since` reads it; without one, all there ever was).
+
+        Raises:
+            InvalidInput: `since` is not a time.
+        """
+        begin = parse_since(since) if isinstance(since, str) else since
+        if begin is not None and begin.tzinfo is None:
+            begin = begin.astimezone()
+        tasks = await self._tasks()
+        return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin))
+
+    def _report(self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None) -> UsageReport:
+        spendings = all_spendings(self._index.sessions(), tasks, places(self._helm.settings.state_dir))
+        return report(spendings, group_by, self._prices, since=since)
+
+    async def _tasks(self) -> Sequence[TurnUsage]:
+        await self._helm.ledger.write()
+        try:
+            return await self._helm.ledger.registry(lambda registry: registry.turn_usages())
+        except RegistryUnavailable as error:
+            log.warning("what only the task registry knows is left out: %s", error)
+            return ()
+
+
+def parse_since(text: str, now: datetime | None = None) -> datetime:
+    """A time as people write it: `24h`, `7d`, `2w` ago, a date (from midnight here), or a time of a date.
+
+    Raises:
+        InvalidInput: It is none of these.
+    """
+    now = now or datetime.now().astimezone()
+    text = text.strip()
+    try:
+        if found := _AGO.fullmatch(text):
+            return now - int(found["count"]) * _UNITS[found["unit"].lower()]
+        given = datetime.fromisoformat(text)
+        return given if given.tzinfo is not None else given.astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise InvalidInput(
+            f"{text!r:.100} is not a time. Use one such as 24h, 7d, 2w, 2026-11-01 or 2026-11-01T09:30.",
+            parameter="since",
+        ) from None

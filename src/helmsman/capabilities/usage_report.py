@@ -1,0 +1,165 @@
+"""Spendings summed up by day, model, directory or session. The sums add up: every turn is in exactly one group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.model.events import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from helmsman.capabilities.spending import Spending
+    from helmsman.tasks.prices import Prices
+
+GroupBy = Literal["day", "model", "directory", "session"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageGroup:
+    """What one day, model, directory or session spent; `key` is None for what belongs to none that is known.
+
+    `cost_usd` is the cost of what has a price, None if nothing has. `unpriced_tokens` are those it leaves out.
+    """
+
+    key: str | None
+    sessions: int
+    turns: int
+    usage: Usage
+    cost_usd: float | None
+    unpriced_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        return tokens(self.usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """Days come oldest first, everything else by what it spent, most first."""
+
+    group_by: GroupBy
+    since: datetime | None
+    groups: tuple[UsageGroup, ...]
+    total: UsageGroup
+    unpriced_models: tuple[str, ...]
+    """The models whose price nobody knows."""
+
+
+def tokens(usage: Usage) -> int:
+    """All tokens. Cached ones are part of the input, reasoning ones part of the output."""
+    return usage.input_tokens + usage.output_tokens
+
+
+def report(
+    spendings: Iterable[Spending], group_by: GroupBy, prices: Prices, *, since: datetime | None = None
+) -> UsageReport:
+    """Sum up what was spent since then. Days are those of the local time."""
+    begin = None if since is None else since.timestamp()
+    key_of = _KEYS[group_by]
+    sums: dict[str | None, dict[str | None, _Sum]] = {}
+    sessions: set[str | None] = set()
+    for spending in spendings:
+        if begin is None or spending.at >= begin:
+            sums.setdefault(key_of(spending), {}).setdefault(spending.model, _Sum()).add(spending)
+            sessions.add(spending.session_id)
+    groups = [_group(key, by_model, prices) for key, by_model in sums.items()]
+    unpriced = {
+        model or "unknown"
+        for by_model in sums.values()
+        for model, one in by_model.items()
+        if one.cost(model, prices) is None
+    }
+    if group_by == "day":
+        groups.sort(key=lambda group: group.key or "")
+    else:
+        groups.sort(key=lambda group: (-group.tokens, group.key or ""))
+    return UsageReport(
+        group_by=group_by,
+        since=since,
+        groups=tuple(groups),
+        total=replace(merged(groups), sessions=len(sessions)),
+        unpriced_models=tuple(sorted(unpriced)),
+    )
+
+
+def merged(groups: Sequence[UsageGroup]) -> UsageGroup:
+    """Several groups as one without a name, for a table that has no room for all. Sessions may be counted twice."""
+    costs = [group.cost_usd for group in groups if group.cost_usd is not None]
+    return UsageGroup(
+        key=None,
+        sessions=sum(group.sessions for group in groups),
+        turns=sum(group.turns for group in groups),
+        usage=sum((group.usage for group in groups), Usage()),
+        cost_usd=sum(costs) if costs else None,
+        unpriced_tokens=sum(group.unpriced_tokens for group in groups),
+    )
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What was spent on one model."""
+
+    turns: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    billed_as_cached: int = 0
+    """No turn is billed for more cached tokens than it has: checked turn by turn, so that costs add up however grouped."""
+    sessions: set[str | None] = field(default_factory=set[str | None])
+
+    def add(self, spending: Spending) -> None:
+        session_id, _, _, _, entered, cached, given, reasoning = spending
+        self.turns += 1
+        self.input += entered
+        self.cached += cached
+        self.output += given
+        self.reasoning += reasoning
+        self.billed_as_cached += min(entered, cached)
+        self.sessions.add(session_id)
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.input, self.cached, self.output, self.reasoning)
+
+    def cost(self, model: str | None, prices: Prices) -> float | None:
+        return prices.cost(model, replace(self.usage, cached_input_tokens=self.billed_as_cached))
+
+
+def _group(key: str | None, by_model: Mapping[str | None, _Sum], prices: Prices) -> UsageGroup:
+    costs = {model: one.cost(model, prices) for model, one in by_model.items()}
+    known = [cost for cost in costs.values() if cost is not None]
+    return UsageGroup(
+        key=key,
+        sessions=len(set[str | None]().union(*(one.sessions for one in by_model.values()))),
+        turns=sum(one.turns for one in by_model.values()),
+        usage=sum((one.usage for one in by_model.values()), Usage()),
+        cost_usd=sum(known) if known else None,
+        unpriced_tokens=sum(tokens(one.usage) for model, one in by_model.items() if costs[model] is None),
+    )
+
+
+def _day(spending: Spending) -> str | None:
+    return _day_of_quarter(int(spending.at // _QUARTER))
+
+
+@lru_cache(maxsize=100_000)
+def _day_of_quarter(quarter: int) -> str | None:
+    """The day as people here have it. Everywhere days change at a quarter of an hour."""
+    try:
+        return datetime.fromtimestamp(quarter * _QUARTER).strftime("%Y-%m-%d")  # noqa: DTZ006
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+_QUARTER: Final = 15 * 60
+_KEYS: Final[Mapping[GroupBy, Callable[[Spending], str | None]]] = {
+    "day": _day,
+    "model": lambda spending: spending.model,
+    "directory": lambda spending: spending.directory,
+    "session": lambda spending: spending.session_id,
+}

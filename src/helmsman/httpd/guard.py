@@ -1,0 +1,160 @@
+"""Who gets past the door of the HTTP server. Decided once, on the path that the routes see, and no is the default.
+
+Host and Origin come first, so that no web page in the user's browser gets as far as guessing (DNS rebinding, cross-site
+requests). Then a request is a member's, by the bearer token or the dashboard's cookie, or a stranger's. A stranger may have
+the page's own files and the ways to log in, which are named one by one; he may send little, and one request a connection.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+
+from helmsman.httpd.limits import connection_of
+from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
+from helmsman.web.login import is_from_page, is_same_site
+from helmsman.web.proof import CODE_PATH, PROOF_PATH
+from helmsman.web.static_files import page_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from helmsman.web.login import Logins
+
+LOGIN_PATH: Final = "/api/login"
+_OPEN_POSTS: Final = frozenset({LOGIN_PATH, PROOF_PATH, CODE_PATH})
+_READS: Final = frozenset({"GET", "HEAD"})
+_DISCARDED_BYTES: Final = 256 * 1024
+
+Who = Literal["member", "stranger"]
+
+
+class Guard:
+    """Lets a request through when its Host and Origin are ours and its path is open to whoever sent it."""
+
+    def __init__(self, app: ASGIApp, *, token: str, answers_to: Callable[[str | None], bool], logins: Logins) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._answers_to = answers_to
+        self._logins = logins
+        self._page = page_paths()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+            return
+        verdict = self.verdict(scope, Headers(scope=scope))
+        if verdict == "member" and not connection_of(scope).admit():
+            verdict = refused(
+                503, "too_many_connections", "Too many clients are connected. Close some, then try again."
+            )
+        if verdict == "member":
+            await self._app(scope, receive, send)
+        elif verdict == "stranger":
+            await _answered_and_closed(self._app, {**scope, STRANGERS_BODY: True}, receive, send)
+        else:
+            await _answered_and_closed(verdict, scope, receive, send)
+
+    def verdict(self, scope: Scope, headers: Headers) -> Who | JSONResponse:
+        """Whose request this is, if it may pass; else the refusal."""
+        path: str = scope["path"]
+        if not is_plain(path):
+            return refused(400, "bad_path", "This is not the path of anything here. Write it plainly, from / on.")
+        if not self._answers_to(host_name(f"//{headers.get('host', '')}")):
+            return refused(
+                421,
+                "wrong_host",
+                "This server does not answer to that Host. Use the address it printed, or start it with --allow-host.",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._answers_to(host_name(origin)):
+            return refused(403, "wrong_origin", "Web pages of other sites may not use this server.")
+        if self._has_token(headers):
+            return "member"
+        is_read = scope["method"] in _READS
+        if is_read and path in self._page:
+            return "member" if self._logins.knows(scope, headers) and is_same_site(headers) else "stranger"
+        if scope["method"] == "POST" and path in _OPEN_POSTS:
+            return _stranger_who_writes(headers) if is_from_page(scope, headers) else _cross_site()
+        if not path.startswith("/api/") or not self._logins.knows(scope, headers):
+            return refused(
+                401, "wrong_token", "Log in first, or send the token of the state directory as a bearer token."
+            )
+        if not is_same_site(headers) or not (is_read or is_from_page(scope, headers)):
+            return _cross_site()
+        return "member"
+
+    def _has_token(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Compared as bytes and in constant time, also when the scheme is wrong: no answer comes faster than another.
+        matches = compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._token)
+        return scheme.lower() == "bearer" and matches
+
+
+def is_plain(path: str) -> bool:
+    """Whether nobody can read the path in another way: single slashes, no `.` or `..`, nothing invisible."""
+    root, *parts = path.split("/")
+    is_odd = "\\" in path or any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in path)
+    return root == "" and bool(parts) and all(parts[:-1]) and not is_odd and not {".", ".."} & {*parts}
+
+
+def refused(status: int, code: str, message: str) -> JSONResponse:
+    headers = {"WWW-Authenticate": 'Bearer realm="helmsman"'} if status == 401 else None
+    return JSONResponse({"code": code, "message": message}, status_code=status, headers=headers)
+
+
+def host_name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _cross_site() -> JSONResponse:
+    return refused(403, "cross_site", "Only the dashboard's own page may ask for that.")
+
+
+def _stranger_who_writes(headers: Headers) -> Who | JSONResponse:
+    """What is announced is refused before it is read; what comes without a length is counted (`web/json_http.py`)."""
+    announced = headers.get("content-length", "0")
+    if announced.isdigit() and int(announced[:20]) <= STRANGERS_BODY_BYTES:
+        return "stranger"
+    return refused(413, "too_large", f"Before a login no request may be larger than {STRANGERS_BODY_BYTES} bytes.")
+
+
+async def _answered_and_closed(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """The connection ends with this response: nobody keeps one who has not said who he is.
+
+    A little of what is still on its way is taken in between the response and the end: a client that has not finished sending
+    would see a connection that was reset, and not why.
+    """
+    all_read = False
+
+    async def receive_on() -> Message:
+        nonlocal all_read
+        message = await receive()
+        all_read = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["Connection"] = "close"
+        if message["type"] != "http.response.body" or message.get("more_body", False):
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        left = _DISCARDED_BYTES
+        while not all_read and left > 0:
+            left -= len((await receive_on()).get("body", b"")) or 1
+        await send({"type": "http.response.body", "body": b""})
+
+    await app(scope, receive_on, send_on)

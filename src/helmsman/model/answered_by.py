@@ -1,0 +1,125 @@
+"""Who answered a question, through which door, and how that is spelled and said.
+
+`str()` is what stands in `QuestionClosed.by` and in the audit log: `person`, `agent: claude-code 2.1`, `rule: allow git
+status`, `deadline`, …; the door stands beside it. A name comes from elsewhere (a client calls itself what it likes), so it
+is one bounded line and always behind a word of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.model.questions import (
+    ABORT,
+    ACCEPT,
+    APPROVE,
+    APPROVE_ALWAYS,
+    APPROVE_SESSION,
+    CANCEL,
+    DECLINE,
+    DENY,
+    STOP,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Who = Literal[
+    "person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "codex", "trouble"
+]
+Door = Literal["dashboard", "api", "terminal", "form", "tool"]
+
+_NAME_CHARS: Final = 200
+_RULE_CHARS: Final = 4000
+_VERDICTS: Final = {
+    APPROVE: "approved",
+    APPROVE_SESSION: "approved for the session",
+    APPROVE_ALWAYS: "approved for good",
+    ACCEPT: "accepted",
+    DENY: "denied",
+    ABORT: "denied, and the turn stopped",
+    DECLINE: "declined",
+    CANCEL: "cancelled",
+    STOP: "stopped",
+}
+_PLACES: Final[dict[str, str]] = {
+    "dashboard": " in the dashboard",
+    "api": " through the dashboard's API",
+    "terminal": " at the terminal",
+    "form": " in a form",
+    "tool": " with a tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredBy:
+    """`name` is the client's (of an agent, of a form) or the rule in a line."""
+
+    who: Who
+    name: str | None = None
+    door: Door | None = None
+
+    def __str__(self) -> str:
+        if self.who not in ("agent", "rule"):
+            return self.who
+        most = _RULE_CHARS if self.who == "rule" else _NAME_CHARS
+        return f"{self.who}: {_one_line(self.name, most) or 'unnamed'}"
+
+    @property
+    def through(self) -> str | None:
+        """The door, with the client whose form it was."""
+        return f"{self.door} of {_one_line(self.name)}" if self.door == "form" and self.name else self.door
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Answers together with who gave them, for a handler that knows it: a prompt at a terminal, a form."""
+
+    answers: Sequence[str]
+    by: AnsweredBy
+
+
+PERSON_AT_TERMINAL: Final = AnsweredBy("person", door="terminal")
+PERSON_IN_DASHBOARD: Final = AnsweredBy("person", door="dashboard")
+COMMAND_LINE: Final = AnsweredBy("command line")
+"""A person or an agent with a shell: nothing tells them apart."""
+PROGRAM: Final = AnsweredBy("program")
+HANDLER: Final = AnsweredBy("handler")
+DEADLINE: Final = AnsweredBy("deadline")
+TURN_ENDED: Final = AnsweredBy("turn ended")
+TROUBLE: Final = AnsweredBy("trouble")
+
+
+def in_words(answer: str | None, by: str, door: str | None, reason: str | None) -> str:
+    """What became of a question: `approved by you in the dashboard`, `denied: nobody answered in 5 minutes`."""
+    if answer is None:
+        return "withdrawn: its turn ended" if by == str(TURN_ENDED) else "answered elsewhere, or not needed any more"
+    verdict = _VERDICTS.get(answer, f"answered “{_one_line(answer)}”")
+    if by == str(DEADLINE):
+        return f"{verdict}: {reason or 'nobody answered in time'}"
+    because = f": {_one_line(reason)}" if reason and not by.startswith("rule") else ""
+    return f"{verdict} {_by(by, door)}{because}"
+
+
+def _by(by: str, door: str | None) -> str:
+    kind, _, client = (door or "").partition(" of ")
+    where = _PLACES.get(kind, "") + (f" of {client}" if client else "")
+    match by:
+        case "person":
+            return f"by you{where}"
+        case "command line":
+            return "at the command line"
+        case "program" | "handler":
+            return f"by a {by}{where}"
+        case "turn ended":
+            return "since its turn ended"
+        case "trouble":
+            return "since nobody could be asked"
+        case _:
+            return f"by {by}"
+
+
+def _one_line(text: str | None, most: int = _NAME_CHARS) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= most else line[:most] + "…"

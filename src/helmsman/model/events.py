@@ -1,0 +1,543 @@
+"""What happens in a session, in one small vocabulary that every engine speaks.
+
+Two kinds of values: an `Item` is one thing done in a turn (a message, a command, a file change, …); an `Event` says
+that something changed (a turn began, an item ended, a question was asked). All are frozen. The state of a session is a
+fold over its events and nothing else (`helmsman.sessions.state`).
+
+Engines translate what their agent says into these (`helmsman.agents.codex.normalise`); whatever they do not know becomes
+`Unknown` or `UnknownItem` and is kept, never an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.model.questions import Question
+
+ItemStatus = Literal["started", "in_progress", "completed", "failed"]
+TurnOutcome = Literal["completed", "failed", "interrupted"]
+StepStatus = Literal["pending", "in_progress", "completed"]
+ChangeKind = Literal["add", "delete", "update"]
+NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
+ActionKind = Literal["read", "list_files", "search", "unknown"]
+ServerState = Literal["starting", "ready", "cancelled"]
+
+_SUMMARY_WIDTH = 200
+
+
+def _one_line(text: str, width: int = _SUMMARY_WIDTH) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+# --- small values ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens spent. `cached_input_tokens` are part of `input_tokens`, reasoning tokens part of `output_tokens`."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_input_tokens + other.cached_input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_output_tokens + other.reasoning_output_tokens,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        """What was spent since `other`; never less than nothing, whatever was reported."""
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.cached_input_tokens - other.cached_input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.reasoning_output_tokens - other.reasoning_output_tokens),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a turn failed: a stable code, a sentence, and whether trying again may help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    http_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    text: str
+    status: StepStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathChange:
+    """One file of a file change. `diff` is a unified diff's hunks (or the whole content of a file added or deleted)."""
+
+    path: str
+    kind: ChangeKind
+    moved_to: str | None = None
+    diff: str | None = None
+    added: int | None = None
+    removed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAction:
+    """What the agent takes a command, or a part of one, for. `name` is that of the file read."""
+
+    kind: ActionKind
+    command: str
+    name: str | None = None
+    path: str | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    """A sub-agent as its parent sees it."""
+
+    id: str
+    status: str
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """One window of the account's rate limit."""
+
+    name: str
+    used_percent: float
+    window_minutes: int | None = None
+    resets_at: int | None = None
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One thing done in a turn. Ids are unique within a turn only."""
+
+    type: ClassVar[str] = "item"
+    id: str
+    status: ItemStatus = "completed"
+
+    def summary(self) -> str:
+        """The item in a line, for lists and logs."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage(Item):
+    type: ClassVar[str] = "user_message"
+    text: str = ""
+    images: int = 0
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMessage(Item):
+    """`phase` is `commentary` or `final_answer` where Codex says so; `memory_citation` the memories it rests on."""
+
+    type: ClassVar[str] = "agent_message"
+    text: str = ""
+    phase: str | None = None
+    memory_citation: Mapping[str, Any] | None = None
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning(Item):
+    """`text` is the summary or, where there is none, what was thought word for word.
+
+    `parts` are those of a summary that has several, `raw` those of the thoughts where the agent tells them.
+    """
+
+    type: ClassVar[str] = "reasoning"
+    text: str = ""
+    parts: tuple[str, ...] | None = None
+    raw: tuple[str, ...] | None = None
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandExecution(Item):
+    """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before.
+
+    `announced` means that it does not run yet: Codex is about to ask whether it may. `source` says who runs it and how, and
+    `process_id` is the agent's own name for the process, not the system's.
+    """
+
+    type: ClassVar[str] = "command_execution"
+    command: str = ""
+    directory: str | None = None
+    exit_code: int | None = None
+    output: str = ""
+    announced: bool = False
+    declined: bool = False
+    duration_ms: int | None = None
+    actions: tuple[CommandAction, ...] | None = None
+    process_id: str | None = None
+    source: str | None = None
+
+    def summary(self) -> str:
+        if self.declined:
+            return f"{_one_line(self.command)} (declined)"
+        tail = _one_line(self.output.rstrip().rpartition("\n")[2], 80)
+        code = "" if self.exit_code is None else f" (exit {self.exit_code})"
+        return f"{_one_line(self.command)}{code}" + (f": {tail}" if tail else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange(Item):
+    type: ClassVar[str] = "file_change"
+    changes: tuple[PathChange, ...] = ()
+    declined: bool = False
+
+    def summary(self) -> str:
+        parts: list[str] = []
+        for change in self.changes:
+            stat = "" if change.added is None else f" +{change.added}/-{change.removed or 0}"
+            where = f"{change.path} → {change.moved_to}" if change.moved_to else change.path
+            parts.append(f"{change.kind} {where}{stat}")
+        return _one_line(", ".join(parts)) + (" (declined)" if self.declined else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolCall(Item):
+    type: ClassVar[str] = "mcp_tool_call"
+    server: str = ""
+    tool: str = ""
+    arguments: Any = None
+    result: str | None = None
+    structured: Any = None
+    error: str | None = None
+    duration_ms: int | None = None
+
+    def summary(self) -> str:
+        return f"{self.server}/{self.tool}" + (f": {_one_line(self.error)}" if self.error else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicToolCall(Item):
+    type: ClassVar[str] = "dynamic_tool_call"
+    tool: str = ""
+    arguments: Any = None
+    result: str | None = None
+
+    def summary(self) -> str:
+        return self.tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSearch(Item):
+    """`action` says how it was looked for: `{"type": "search", …}`, `{"type": "open_page", "url": …}`, …"""
+
+    type: ClassVar[str] = "web_search"
+    query: str = ""
+    action: Mapping[str, Any] | None = None
+
+    def summary(self) -> str:
+        return _one_line(self.query)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodoList(Item):
+    """The agent's plan as steps with their state."""
+
+    type: ClassVar[str] = "todo_list"
+    steps: tuple[PlanStep, ...] = ()
+    explanation: str | None = None
+
+    def summary(self) -> str:
+        done = sum(step.status == "completed" for step in self.steps)
+        current = next((step.text for step in self.steps if step.status == "in_progress"), None)
+        return f"{done} of {len(self.steps)} steps" + (f": {_one_line(current)}" if current else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedPlan(Item):
+    """The text of a plan made in plan mode."""
+
+    type: ClassVar[str] = "plan"
+    text: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollabToolCall(Item):
+    """A call that starts, feeds or awaits sub-agents; `agents` holds those it concerns."""
+
+    type: ClassVar[str] = "collab_tool_call"
+    tool: str = ""
+    prompt: str | None = None
+    agents: tuple[AgentState, ...] = ()
+
+    def summary(self) -> str:
+        return self.tool + (f": {_one_line(self.prompt)}" if self.prompt else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageView(Item):
+    type: ClassVar[str] = "image_view"
+    path: str = ""
+
+    def summary(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompaction(Item):
+    type: ClassVar[str] = "context_compaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review(Item):
+    """Codex's own review: entered (what is reviewed), then exited (the findings, in `text`)."""
+
+    type: ClassVar[str] = "review"
+    text: str = ""
+    finished: bool = False
+
+    def summary(self) -> str:
+        return _one_line(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorItem(Item):
+    """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
+
+    type: ClassVar[str] = "error"
+    message: str = ""
+
+    def summary(self) -> str:
+        return _one_line(self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Item):
+    """What became of a question. Nothing that Codex did: `SessionState` makes it for transcripts.
+
+    `outcome` is in words (`denied: nobody answered in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
+    """
+
+    type: ClassVar[str] = "decision"
+    question: str = ""
+    answer: str | None = None
+    by: str = ""
+    door: str | None = None
+    outcome: str = ""
+
+    def summary(self) -> str:
+        return _one_line(f"{self.question} → {self.outcome}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownItem(Item):
+    """An item of a type this version of Helmsman does not know, as it came."""
+
+    type: ClassVar[str] = "unknown"
+    name: str = ""
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def summary(self) -> str:
+        return self.name
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent."""
+
+    session_id: str
+    turn_id: str | None = None
+    agent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequested(Event):
+    """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(Event):
+    """The engine has begun the turn and given it an id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded(Event):
+    """`final_message` is set only where the engine repeats it here; the items are the truth."""
+
+    outcome: TurnOutcome
+    failure: Failure | None = None
+    final_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemStarted(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemUpdated(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemEnded(Event):
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemDelta(Event):
+    """A piece of text of an item still being written. Shown live and folded into the item, never stored.
+
+    `raw_part` numbers the parts of reasoning that comes word for word; a summary has none.
+    """
+
+    item_id: str
+    item_type: str
+    text: str
+    raw_part: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffUpdated(Event):
+    """All the turn has changed so far, as one unified diff."""
+
+    diff: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReported(Event):
+    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows.
+
+    Of the input tokens, `cache_written` (of `total`) and `last_cache_written` went into the provider's cache.
+    """
+
+    total: Usage | None = None
+    last: Usage | None = None
+    context_window: int | None = None
+    cache_written: int | None = None
+    last_cache_written: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitsReported(Event):
+    """`snapshot` is the newest report in the agent's own words."""
+
+    limits: tuple[RateLimit, ...]
+    plan: str | None = None
+    snapshot: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def over(self, older: RateLimitsReported | None) -> RateLimitsReported:
+        """This report with what an older one knew besides: Codex tells of one limit at a time."""
+        if older is None:
+            return self
+        told = {limit.name: limit for limit in (*older.limits, *self.limits)}
+        return replace(self, limits=tuple(told.values()), plan=self.plan or older.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsApplied(Event):
+    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`.
+
+    `thread` is what the engine said besides when it opened the session (`helmsman.agents.protocol.Opened`).
+    """
+
+    model: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    thread: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRenamed(Event):
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnsForgotten(Event):
+    """The last turns were taken out of the session; `final_message` is that of the turn which is the last one now."""
+
+    count: int
+    final_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Event):
+    """Something a person would want to know that changes no state: a warning, a retry, a wait for the network.
+
+    Where an MCP server of the agent's own could not be started, `server` names it and `error` says why.
+    """
+
+    kind: NoticeKind
+    message: str
+    server: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStarting(Event):
+    """How far one of the agent's own MCP servers has come at the start of a session; one that fails is a `Notice`."""
+
+    server: str
+    state: ServerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(Event):
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionClosed(Event):
+    """A question is not open any more: `by` and `door` say who or what closed it (`helmsman.model.answered_by`).
+
+    `about` is what was asked, in a line. Without an `answer` it was withdrawn.
+    """
+
+    question_id: str
+    answer: str | None
+    by: str
+    door: str | None = None
+    reason: str | None = None
+    about: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineGone(Event):
+    """The engine died or was closed while it held this session; whatever was running has ended."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(Event):
+    """Something this version of Helmsman does not know, as it came."""
+
+    name: str
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])

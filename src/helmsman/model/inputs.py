@@ -1,0 +1,248 @@
+"""What callers may ask for, checked once, before anything starts.
+
+Every front door hands its arguments to these functions and gets the typed values an engine takes, or an `InvalidInput`
+that says which argument is wrong and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
+
+from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.unknown_names import nearest, only_known_arguments
+from helmsman.errors import InvalidInput
+from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.model.options import TurnKind
+
+MAX_PROMPT_CHARS: Final = 1_048_576
+"""What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
+
+_MISSPELT: Final = 0.85
+"""How like a policy's key another must be to be taken for a slip: `sanbox_mode` is, `sandbox_private_desktop` is not."""
+
+PathLike = str | os.PathLike[str]
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of a new session, all optional. What is left out is left to Codex's own configuration."""
+
+    model: str | None
+    approval_policy: ApprovalPolicy | None
+    sandbox: SandboxMode | None
+    full_auto: bool
+    dangerously_bypass_approvals_and_sandbox: bool
+    writable_roots: Sequence[PathLike]
+    profile: str | None
+    config: Mapping[str, Any] | None
+    base_instructions: str | None
+    developer_instructions: str | None
+    skip_git_repo_check: bool
+    trust_repository: bool
+
+
+takes_start_options: Final = only_known_arguments(StartOptions)
+"""For every function that passes `StartOptions` on: a misspelt one raises TypeError before anything starts."""
+
+_POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
+"""What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
+
+
+def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: Sequence[Path] = ()) -> SessionOptions:
+    """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
+
+    Raises:
+        InvalidInput: Something is missing, wrong, or contradicts something else.
+    """
+    approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
+    sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
+    if _switch(options, "full_auto"):
+        approval, sandbox = (
+            _preset("full_auto", approval, "on-request"),
+            _preset("full_auto", sandbox, "workspace-write"),
+        )
+    if _switch(options, name := "dangerously_bypass_approvals_and_sandbox"):
+        approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
+    place = directory("cwd", cwd) if cwd is not None else None
+    roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
+    config = dict(options.get("config") or {})
+    _refuse_misspelt_policy(config)
+    for path in (*([place] if place is not None else ()), *roots):
+        refuse_outside(path, allowed_roots, "cwd")
+    if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
+        raise InvalidInput(
+            "Without a sandbox a session could write outside the allowed roots. Use workspace-write, or start Helmsman "
+            "without allowed roots.",
+            parameter="sandbox",
+        )
+    return SessionOptions(
+        cwd=place,
+        model=_clean("model", options.get("model")),
+        approval_policy=approval,
+        sandbox=sandbox,
+        writable_roots=roots,
+        profile=_clean("profile", options.get("profile")),
+        config=config,
+        base_instructions=options.get("base_instructions"),
+        developer_instructions=options.get("developer_instructions"),
+        skip_git_repo_check=_switch(options, "skip_git_repo_check"),
+        trust_repository=_switch(options, "trust_repository"),
+    )
+
+
+def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
+    """New options for a session, under its old policy where they say nothing about that: a new model is no permission."""
+    if changes.get("full_auto") or changes.get("dangerously_bypass_approvals_and_sandbox"):
+        return changes
+    kept: StartOptions = {"approval_policy": changes.get("approval_policy") or known.approval_policy}
+    if changes.get("sandbox") is None:
+        kept["sandbox"] = known.sandbox
+        kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
+    return {**changes, **kept}
+
+
+def turn_input(
+    text: str,
+    *,
+    images: Sequence[PathLike] = (),
+    output_schema: Mapping[str, Any] | None = None,
+    effort: str | None = None,
+    kind: TurnKind | None = None,
+    allowed_roots: Sequence[Path] = (),
+) -> TurnInput:
+    """A prompt with its attachments, checked. With `allowed_roots`, images come from inside those directories.
+
+    Raises:
+        InvalidInput: The prompt is empty or too long, an image is not there, or the schema is not a JSON schema.
+    """
+    if not text.strip():
+        raise InvalidInput("The prompt is empty. Say what is to be done.", parameter="prompt")
+    if len(text) > MAX_PROMPT_CHARS:
+        raise InvalidInput(
+            f"The prompt has {len(text)} characters and Codex takes at most {MAX_PROMPT_CHARS}. Shorten it, or put the "
+            "material into a file and name the file.",
+            parameter="prompt",
+        )
+    return TurnInput(
+        text=_encodable("prompt", text),
+        images=tuple(_image(image, allowed_roots) for image in images),
+        output_schema=_schema(output_schema) if output_schema is not None else None,
+        effort=_clean("effort", effort),
+        kind=kind,
+    )
+
+
+def directory(parameter: str, path: PathLike) -> Path:
+    """An existing directory, absolute and with its symbolic links resolved."""
+    if not os.fspath(path):  # which `Path` takes for the directory we happen to be in
+        raise InvalidInput("The name of a directory is empty. Name an existing directory.", parameter=parameter)
+    try:
+        resolved = Path(path).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        raise InvalidInput(
+            f"{os.fspath(path)!r} does not exist. Name an existing directory.", parameter=parameter
+        ) from None
+    if not resolved.is_dir():
+        raise InvalidInput(f"{os.fspath(path)!r} is not a directory. Name a directory.", parameter=parameter)
+    return resolved
+
+
+def require_place(session_id: str, place: str | None) -> None:
+    """Make sure that the directory a session works in is still there: Codex would only notice with its first command.
+
+    Raises:
+        InvalidInput: It is gone.
+    """
+    if place is not None and not Path(place).is_dir():
+        raise InvalidInput(
+            f"The directory of session {session_id}, {place}, does not exist any more. Make it again, or start a new "
+            "session.",
+            parameter="session_id",
+        )
+
+
+def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
+    try:
+        image = Path(path).expanduser().resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        image = None
+    if image is None or not image.is_file():
+        raise InvalidInput(f"There is no image at {os.fspath(path)!r}. Give the path of a file.", parameter="images")
+    refuse_outside(image, allowed_roots, "images")
+    return image
+
+
+def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    if value is None or value in allowed:
+        return value
+    raise InvalidInput(f"{parameter} cannot be {value!r}. Use one of: {', '.join(allowed)}.", parameter=parameter)
+
+
+def _switch(options: StartOptions, name: str) -> bool:
+    """A text such as "false" counts as true in Python, and would grant what was to be refused."""
+    value = options.get(name)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InvalidInput(f"{name} cannot be {value!r}. Use True or False.", parameter=name)
+
+
+def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
+    """Several directories: a single text is a sequence too, of characters, and its first may be `/`."""
+    if isinstance(roots, str | bytes | os.PathLike):
+        raise InvalidInput(
+            f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
+        )
+    return roots or ()
+
+
+def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:
+    """A key that is nearly one of a policy's would leave the session without the policy that was meant."""
+    for key in config:
+        name = key.partition(".")[0]
+        meant = nearest(name, _POLICY_KEYS, likeness=_MISSPELT) if name not in _POLICY_KEYS else None
+        if meant is not None:
+            raise InvalidInput(
+                f"config has {key!r}, which Codex does not know and would ignore. Did you mean {meant}?",
+                parameter="config",
+            )
+
+
+def _preset(name: str, given: Any, value: Any) -> Any:
+    if given not in (None, value):
+        raise InvalidInput(f"{name} means {value} and contradicts {given}. Leave one of them out.", parameter=name)
+    return value
+
+
+def _clean(parameter: str, value: str | None) -> str | None:
+    if value is not None and (not value.strip() or any(not char.isprintable() for char in value)):
+        raise InvalidInput(f"{parameter} cannot be {value!r}. Give a name, or leave it out.", parameter=parameter)
+    return value
+
+
+def _encodable(parameter: str, text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"The {parameter} has characters that are no valid text (half of a surrogate pair). Remove them.",
+            parameter=parameter,
+        ) from None
+    return text
+
+
+def _schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(dict(schema)).check_schema(dict(schema))
+    except SchemaError as error:
+        raise InvalidInput(
+            f"The output schema is not a valid JSON schema: {error.message}. Correct it.", parameter="output_schema"
+        ) from None
+    return schema

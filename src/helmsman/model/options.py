@@ -1,0 +1,85 @@
+"""What a caller may ask for: how a session is to run, what one turn of it is to do, and how long it may be silent.
+
+`helmsman.model.inputs` makes these of what front doors are given; from there on nothing else travels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
+SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides."""
+
+    cwd: Path | None = None
+    model: str | None = None
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: SandboxMode | None = None
+    writable_roots: tuple[Path, ...] = ()
+    profile: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    skip_git_repo_check: bool = False
+    trust_repository: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewTarget:
+    """What is to be reviewed. `value` is the branch, the commit or the instructions; nothing for `uncommitted`."""
+
+    kind: ReviewKind = "uncommitted"
+    value: str = ""
+
+
+TurnKind: TypeAlias = ReviewTarget | Literal["plan", "work"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex).
+
+    A turn of a `kind` is no plain message: with a review target it is the agent's own review, and the text only says so;
+    with `plan` the agent plans what the text asks for, and can change nothing; `work` says that planning is over.
+    """
+
+    text: str
+    images: tuple[Path, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
+    effort: str | None = None
+    kind: TurnKind | None = None
+
+    @property
+    def review(self) -> ReviewTarget | None:
+        return self.kind if isinstance(self.kind, ReviewTarget) else None
+
+    @property
+    def plan(self) -> bool:
+        return self.kind == "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits."""
+
+    first_event: float = math.inf
+    inactivity: float = math.inf
+
+    @classmethod
+    def of(cls, first_event: float, inactivity: float) -> TurnLimits:
+        """The limits as settings have them, where 0 is none."""
+        return cls(first_event or math.inf, inactivity or math.inf)
+
+    def __bool__(self) -> bool:
+        return not (math.isinf(self.first_event) and math.isinf(self.inactivity))

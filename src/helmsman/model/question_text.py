@@ -1,0 +1,307 @@
+"""What a question says, for every door that shows one: all that a yes would grant, in words that no model can forge.
+
+A question becomes a title and lines, each with a label of ours and a value. Whatever comes from a model stands in a value:
+behind a label, on one line, with what would not be seen written out (`shown_text`). A value of several lines goes on in
+lines without a label, which every door marks (`│`), so that no text can look like a line of ours. Nothing is left out: what
+nobody here knows is shown as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.shown_text import exact, in_sight, named, shell_script
+from helmsman.model.permission_words import permission_words
+from helmsman.model.unified_diff import read_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from helmsman.model.questions import Question
+
+GUTTER: Final = "    │ "
+"""What every further line of a value begins with."""
+
+_SANDBOX: Final = {
+    "inside": "in the sandbox",
+    "inside-then-outside": "in the sandbox, and again outside if it refuses",
+    "outside": "outside the sandbox",
+}
+_NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind", "mode"])
+"""Details that the title says, or that grant nothing."""
+_LONG_VALUE: Final = 2000
+"""A parameter may be a whole file; more of it than this helps nobody to decide."""
+_EMPTY_LINES: Final = 3
+_LINE_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a question. `text` is safe to show, on one line; without a label it goes on with the value before."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionText:
+    """A question in words. `diff` is that of a patch, as it is: a door parses it (`unified_diff`) or says that it has it."""
+
+    title: str
+    lines: tuple[Line, ...]
+    diff: str | None = None
+
+    def text(self, *, diff_chars: int = 0) -> str:
+        """All of it as plain text, with at most so much of the diff."""
+        shown = [self.title]
+        shown += [f"{line.label}: {line.text}" if line.label else GUTTER + line.text for line in self.lines]
+        if self.diff and diff_chars:
+            shown += _diff_text(self.diff, diff_chars)
+        return "\n".join(shown)
+
+
+def describe(question: Question) -> QuestionText:
+    """What a question asks, and everything that a yes to it would grant."""
+    details = dict(question.details)
+    diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
+    title, lines = _DESCRIBED[question.type](question, details, diff)
+    if question.agent_id is not None:
+        title = title.replace("through Codex", "through a sub-agent of Codex")
+        title = re.sub("^Codex", "A sub-agent of Codex", title)
+    return QuestionText(title, (*lines, *_unknown(details)), diff or None)
+
+
+def in_a_line(question: Question) -> str:
+    """What is asked, in one line that is safe to show."""
+    words = describe(question)
+    line = ": ".join([words.title, *(line.text for line in words.lines[:1])])
+    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
+
+
+def part_texts(question: Question) -> list[str]:
+    """The text of each part of a question: of an approval, all that it grants."""
+    own = [marked(prompt.text) for prompt in question.prompts]
+    return own if question.type == "user_input" else [describe(question).text(), *own[1:]]
+
+
+def question_as_dict(question: Question) -> dict[str, Any]:
+    """The question as `pendingQuestion` shows it."""
+    parts = zip(part_texts(question), question.prompts, strict=True)
+    return {
+        "id": question.id,
+        "type": question.type,
+        "questions": [{"question": text, "options": list(prompt.options)} for text, prompt in parts],
+        "details": dict(question.details),
+    }
+
+
+def marked(text: str) -> str:
+    """A text of a model as a value in plain text: its further lines are marked."""
+    return ("\n" + GUTTER).join(value_lines(text))
+
+
+def value_lines(text: str) -> list[str]:
+    """A text of a model, line by line, safe to show. A page of empty lines, behind which nobody would look, is one line."""
+    shown: list[str] = []
+    for is_empty, group in groupby(text.removesuffix("\n").split("\n"), key=lambda line: not line.strip(" \t")):
+        lines = list(group)
+        many = is_empty and len(lines) > _EMPTY_LINES
+        shown += [f"({len(lines)} empty lines)"] if many else [exact(line) for line in lines]
+    return shown
+
+
+# --- the kinds of questions ------------------------------------------------------------------------------------------
+
+
+def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
+    command, kind, network = (
+        details.pop("command", None),
+        details.pop("kind", None),
+        details.pop("networkContext", None),
+    )
+    lines: list[Line] = []
+    if kind == "writeStdin":
+        title = f"Codex asks to type into a command that runs {where}"
+        command = exact(str(command))  # its last line break is the Enter key
+    elif command is None and network is not None:
+        title = "Codex asks to reach the network"
+    else:
+        title = f"Codex asks to run a command {where}"
+        lines += _value("Kind", kind) if kind is not None else []
+    if isinstance(command, list | tuple):  # its words, as some engine may give them
+        lines += _value("Command", json.dumps(command, ensure_ascii=False, default=str))
+    elif command is not None or network is None:
+        lines += _value("Command", shell_script(str(command)) if command else "Codex does not say which")
+    lines += _where(details)
+    environment = question.asides.get("environment")
+    lines += _value("Environment", environment) if environment not in (None, "local") else []
+    lines += _permissions(details.pop("additionalPermissions", None))
+    if network is not None:
+        lines.append(Line("Network", _network(network)))
+    return title, [*lines, *_why(details), *_always(details)]
+
+
+def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
+    where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
+    lines = list(_files(details, diff)) or [Line("Files", "Codex does not say which")]
+    root = details.pop("grantRoot", None)
+    if root is not None:
+        lines.append(Line("Permission", f"write to everything under {named(root)}, for the rest of the session"))
+    return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details), *_always(details)]
+
+
+def _permission(_question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    granted = _permissions(details.pop("permissions", None)) or [Line("Permission", "Codex does not say which")]
+    return "Codex asks for more permissions", [*granted, *_where(details), *_why(details), *_always(details)]
+
+
+def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    kind = details.get("approvalKind")
+    is_call = kind is not None
+    title = "Codex asks to use an MCP tool, outside the sandbox" if is_call else "An MCP server asks you, through Codex"
+    lines = [*_value("Server", details.pop("server", None) or "Codex does not say which")]
+    lines += _value("Kind", kind) if kind not in (None, "mcp_tool_call") else []
+    lines += _value("Tool", details.pop("tool")) if "tool" in details else []
+    lines += _value("Asks", question.prompts[0].text) if question.prompts else []
+    parameters = details.pop("toolParams", None)
+    if is_call or parameters is not None:
+        lines += _value("Parameters", _json(parameters) if parameters else "none")
+    lines += _value("Opens", details.pop("url")) if "url" in details else []
+    lines += _value("The tool says of itself", details.pop("toolDescription")) if "toolDescription" in details else []
+    return title, [*lines, *_why(details), *_always(details)]
+
+
+def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    plan = details.pop("plan", None)
+    lines = list(_value("Plan", plan)) if plan else []
+    if len(question.prompts) == 1:  # the parts of a longer one are shown where each is answered
+        lines += _value("Question", question.prompts[0].text)
+    return "Codex asks you", [*lines, *_where(details)]
+
+
+_DESCRIBED: Final = {
+    "command_approval": _command,
+    "patch_approval": _patch,
+    "permission_approval": _permission,
+    "user_input": _user_input,
+    "mcp_elicitation": _elicitation,
+}
+
+# --- what they are made of -------------------------------------------------------------------------------------------
+
+
+def _value(label: str, value: Any) -> Iterator[Line]:
+    first, *more = value_lines(value if isinstance(value, str) else _json(value))
+    yield Line(label, first)
+    yield from (Line("", line) for line in more)
+
+
+def _where(details: dict[str, Any]) -> Iterator[Line]:
+    directory = details.pop("directory", None)
+    if directory is not None:
+        yield Line("Directory", named(directory))
+
+
+def _why(details: dict[str, Any]) -> Iterator[Line]:
+    reason = details.pop("reason", None)
+    if reason:
+        yield from _value("Reason given", reason)
+
+
+def _always(details: dict[str, Any]) -> Iterator[Line]:
+    rule = details.pop("alwaysRule", None)
+    if rule:
+        yield from _value("Always would add the rule", rule)
+
+
+def _permissions(granted: Any) -> list[Line]:
+    if granted is None:
+        return []
+    return [Line("Permission", words) for words in permission_words(granted)]
+
+
+def _network(context: Any) -> str:
+    match context:
+        case {"host": str(host), "protocol": str(protocol), **rest} if not rest:
+            return f"{exact(protocol)} to {named(host)}"
+        case _:
+            return exact(_json(context, indent=None))
+
+
+def _files(details: dict[str, Any], diff: str) -> Iterator[Line]:
+    """Every file of a patch. Codex's own list of them is believed before the diff that was made of it."""
+    changes, files, paths = (details.pop(key, None) for key in ("changes", "files", "paths"))
+    if changes:
+        yield from map(_change, changes)
+    elif diff:
+        for file in read_diff(diff):
+            change = {
+                "kind": file.kind,
+                "path": file.old_path or file.path,
+                "added": file.added,
+                "removed": file.removed,
+            }
+            yield _change(change | ({"movedTo": file.path} if file.old_path else {}))
+    elif isinstance(files, Mapping):
+        for path, content in files.items():
+            yield Line("Changes", named(path))
+            yield from (Line("", line) for line in value_lines(_json(content)))
+    else:
+        yield from (Line("Changes", named(path)) for path in paths or ())
+
+
+_VERBS: Final = {"add": "Adds", "added": "Adds", "delete": "Deletes", "deleted": "Deletes", "copied": "Copies"}
+
+
+def _change(change: Any) -> Line:
+    if not isinstance(change, Mapping):
+        return Line("Changes", exact(str(change)))
+    moved, kind = change.get("movedTo"), str(change.get("kind"))
+    verb = _VERBS.get(kind, "Changes" if moved is None else "Moves")
+    path = named(change.get("path") or "(no name)") + (f" → {named(moved)}" if moved is not None else "")
+    added, removed = change.get("added"), change.get("removed")
+    counts = f"+{added} -{removed}" if added is not None and removed is not None else "lines not counted"
+    return Line(verb, f"{path}  {counts}")
+
+
+def _unknown(details: Mapping[str, Any]) -> Iterator[Line]:
+    for key, value in details.items():
+        if key not in _NOT_SHOWN and value is not None:
+            yield Line("Also", f"{named(key)}: {exact(_json(value, indent=None))}")
+
+
+def _json(value: Any, *, indent: int | None = 2) -> str:
+    try:
+        return json.dumps(_bounded(value), ensure_ascii=False, indent=indent, default=repr)
+    except RecursionError:
+        return "nested too deeply to be shown"
+
+
+def _bounded(value: Any) -> Any:
+    match value:
+        case str() if len(value) > _LONG_VALUE:
+            return f"{value[:_LONG_VALUE]}… (cut here: it has {len(value)} characters)"
+        case Mapping():
+            return {key if isinstance(key, str) else repr(key): _bounded(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_bounded(one) for one in value]
+        case _:
+            return value
+
+
+def _diff_text(diff: str, chars: int) -> Iterator[str]:
+    lines = diff.removesuffix("\n").split("\n")
+    yield "Diff:"
+    for number, line in enumerate(lines):
+        shown = in_sight(line)
+        yield GUTTER + shown[:chars]
+        chars -= len(shown)
+        if chars < 0 or (chars == 0 and number + 1 < len(lines)):
+            yield f"    (cut here: of {len(lines)} lines, {len(lines) - number - 1} are not shown; this one may go on)"
+            return

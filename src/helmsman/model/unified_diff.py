@@ -1,0 +1,321 @@
+"""Reads a unified diff as git does, and leaves nothing out.
+
+A line ends at `\\n` and nowhere else. Inside of a hunk its header says how many lines follow, so a removed line that reads
+`-- a/x` (`--- a/x` in the diff) is a removed line, and a file with a diff in it is a file. Every line of a diff comes out
+again, except headers that say only what the file's path and kind say. What cannot be read comes out as it stands: a line
+outside of any hunk by itself, a file whose hunks do not add up as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from helmsman.model.events import PathChange
+
+FileKind = Literal["added", "deleted", "modified", "renamed", "copied", "mode"]
+LineKind = Literal["add", "remove", "same", "hunk", "note", "raw"]
+
+_HUNK: Final = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
+_INDEX: Final = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+(?: [0-7]{6})?|(?:dis)?similarity index [0-9]+%")
+_MODE: Final = re.compile(r"(old|new|new file|deleted file) mode ([0-7]{6})")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3}|.)")
+_CONTROLS: Final = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_NOWHERE: Final = "/dev/null"
+_PLAIN_FILE: Final = "100644"
+_MOVES: Final[dict[str, FileKind]] = {"rename": "renamed", "copy": "copied"}
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """One line with its sign. `before` and `after` are its numbers in the old and the new file, where it is in them."""
+
+    kind: LineKind
+    text: str
+    before: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDiff:
+    """One file of a diff; of what stands before the first file, and of hunks without a file, `path` is empty.
+
+    `added` and `removed` count lines; None for a binary file, and where the hunks do not add up.
+    """
+
+    path: str
+    kind: FileKind = "modified"
+    old_path: str | None = None
+    added: int | None = None
+    removed: int | None = None
+    lines: tuple[DiffLine, ...] = ()
+
+
+def read_diff(diff: str) -> tuple[FileDiff, ...]:
+    """The files of a diff, in its order."""
+    return tuple(section.finished() for section in _sections(_lines_of(diff)))
+
+
+def read_change(change: PathChange) -> FileDiff:
+    """One file of a file change, which is bare hunks, or the whole content of a file added or deleted."""
+    lines = _lines_of(change.diff or "")
+    read = _read_hunks(lines) if change.kind == "update" else _whole_file(lines, added=change.kind == "add")
+    return replace(
+        read,
+        path=change.moved_to or change.path,
+        kind="renamed" if change.moved_to is not None else read.kind,
+        old_path=change.path if change.moved_to is not None else None,
+        added=read.added if change.diff is not None else None,
+        removed=read.removed if change.diff is not None else None,
+    )
+
+
+def _lines_of(text: str) -> list[str]:
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def _read_hunks(lines: Sequence[str]) -> FileDiff:
+    section = _Section()
+    for line in lines:
+        section.take(line)
+    return section.finished()
+
+
+def _whole_file(lines: Sequence[str], *, added: bool) -> FileDiff:
+    if added:
+        shown = tuple(DiffLine("add", f"+{line}", None, number) for number, line in enumerate(lines, 1))
+        return FileDiff(path="", kind="added", added=len(lines), removed=0, lines=shown)
+    shown = tuple(DiffLine("remove", f"-{line}", number) for number, line in enumerate(lines, 1))
+    return FileDiff(path="", kind="deleted", added=0, removed=len(lines), lines=shown)
+
+
+class _Hunks:
+    """The hunks of one file while their lines are read."""
+
+    def __init__(self) -> None:
+        self.lines: list[DiffLine] = []
+        self.added = self.removed = 0
+        self.broken = False
+        self.begun = False
+        self._before = self._after = 0
+        self._old_left = self._new_left = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._old_left > 0 or self._new_left > 0
+
+    def goes_on(self, line: str) -> bool:
+        """Whether the line can be the next of an open hunk."""
+        sign = line[:1] or " "  # some tools drop the space of an empty line
+        if sign == "\\":
+            return True
+        in_old, in_new = sign in "- ", sign in "+ "
+        return (in_old or in_new) and (self._old_left > 0 or not in_old) and (self._new_left > 0 or not in_new)
+
+    def take(self, line: str) -> bool:
+        """Whether the line belongs to a hunk, or begins one."""
+        if self.is_open:
+            if self.goes_on(line):
+                self._take_body(line)
+                return True
+            self.broken = True  # git would call the patch corrupt
+            self._old_left = self._new_left = 0
+        if header := _HUNK.match(line):
+            old, old_count, new, new_count = header.groups()
+            self._before, self._after = int(old), int(new)
+            self._old_left = 1 if old_count is None else int(old_count)
+            self._new_left = 1 if new_count is None else int(new_count)
+            self.begun = True
+            self.put(line, "hunk")
+            return True
+        if self.begun and line.startswith("\\ "):
+            self.put(line, "note")
+            return True
+        return False
+
+    def put(self, line: str, kind: LineKind = "raw") -> None:
+        self.lines.append(DiffLine(kind, line))
+
+    def end(self) -> None:
+        self.broken = self.broken or self.is_open
+
+    def _take_body(self, line: str) -> None:
+        sign = line[:1] or " "
+        if sign == "\\":
+            self.put(line, "note")
+            return
+        old, new = sign in "- ", sign in "+ "
+        kind: LineKind = "same" if old and new else "add" if new else "remove"
+        self.lines.append(DiffLine(kind, line, self._before if old else None, self._after if new else None))
+        self._before, self._old_left = self._before + old, self._old_left - old
+        self._after, self._new_left = self._after + new, self._new_left - new
+        self.added, self.removed = self.added + (sign == "+"), self.removed + (sign == "-")
+
+
+@dataclass(slots=True)
+class _Section:
+    """One file of a diff while its lines are read."""
+
+    git_line: str | None = None
+    old_line: str | None = None
+    new_line: str | None = None
+    kind: FileKind = "modified"
+    moved_from: str | None = None
+    moved_to: str | None = None
+    mode_changed: bool = False
+    binary: bool = False
+    hunks: _Hunks = field(default_factory=_Hunks)
+    source: list[str] = field(default_factory=list[str])
+
+    @property
+    def in_header(self) -> bool:
+        return self.git_line is not None and not self.hunks.begun and not self.binary
+
+    def take(self, line: str) -> None:
+        self.source.append(line)
+        if self.hunks.take(line) or (self.in_header and self._take_header(line)):
+            return
+        self.hunks.put(line)
+
+    def _take_header(self, line: str) -> bool:
+        """Whether the line is a header that is understood: path and kind say it again, or it is noted."""
+        if mode := _MODE.fullmatch(line):
+            match mode[1]:
+                case "new file":
+                    self.kind = "added"
+                    if mode[2] != _PLAIN_FILE:  # a program, or a link: more than the kind says
+                        self.hunks.put(line, "note")
+                case "deleted file":
+                    self.kind = "deleted"
+                case _:
+                    self.mode_changed = True
+                    self.hunks.put(line, "note")
+            return True
+        if line.startswith("--- ") and self.old_line is None:
+            self.old_line = line
+        elif line.startswith("+++ ") and self.new_line is None:
+            self.new_line = line
+        elif line.startswith(("Binary files ", "GIT binary patch")):
+            self.binary = True
+            self.hunks.put(line, "note")
+        elif not self._take_move(line):
+            return _INDEX.fullmatch(line) is not None
+        return True
+
+    def _take_move(self, line: str) -> bool:
+        for verb, kind in _MOVES.items():
+            if line.startswith(f"{verb} from ") and self.moved_from is None:
+                self.kind, self.moved_from = kind, _name(line.removeprefix(f"{verb} from "))
+                return True
+            if line.startswith(f"{verb} to ") and self.moved_to is None:
+                self.kind, self.moved_to = kind, _name(line.removeprefix(f"{verb} to "))
+                return True
+        return False
+
+    def finished(self) -> FileDiff:
+        self.hunks.end()
+        old, new = _file_name(self.old_line, "a/"), _file_name(self.new_line, "b/")
+        path = next((name for name in (self.moved_to, new, old) if name and name != _NOWHERE), None)
+        both = None if self.git_line is None else _git_names(self.git_line, self.moved_from or path, path)
+        path = path or (both[1] if both is not None else "")
+        kind = self._kind(old, new)
+        if self.hunks.broken:
+            lines = tuple(DiffLine("raw", line) for line in self.source)
+            return FileDiff(path=path, kind=kind, old_path=self.moved_from, lines=lines)
+        old_path = self.moved_from or path
+        # A header that names another file than the one that is shown is shown too: git would refuse it, or follow it.
+        unlike = (
+            None if both == (old_path, path) else self.git_line,
+            None if old in (old_path, _NOWHERE if kind == "added" else None) else self.old_line,
+            None if new in (path, _NOWHERE if kind == "deleted" else None) else self.new_line,
+        )
+        return FileDiff(
+            path=path,
+            kind=kind,
+            old_path=self.moved_from,
+            added=None if self.binary else self.hunks.added,
+            removed=None if self.binary else self.hunks.removed,
+            lines=(*(DiffLine("raw", line) for line in unlike if line is not None), *self.hunks.lines),
+        )
+
+    def _kind(self, old: str | None, new: str | None) -> FileKind:
+        if self.kind != "modified":
+            return self.kind
+        if self.git_line is None:
+            return "added" if old == _NOWHERE else "deleted" if new == _NOWHERE else "modified"
+        return "mode" if self.mode_changed and not self.hunks.begun and not self.binary else "modified"
+
+
+def _sections(lines: Sequence[str]) -> Iterator[_Section]:
+    section: _Section | None = None
+    second_name = -1
+    for number, line in enumerate(lines):
+        if section is not None and section.hunks.is_open and section.hunks.goes_on(line):
+            section.take(line)
+        elif line.startswith("diff --git "):
+            if section is not None:
+                yield section
+            section = _Section(git_line=line, source=[line])
+        elif _begins_plain_file(lines, number) and not (section is not None and section.in_header):
+            if section is not None:
+                yield section
+            second_name = number + 1
+            section = _Section(old_line=line, new_line=lines[second_name], source=[line, lines[second_name]])
+        elif number == second_name:
+            continue
+        else:
+            section = section or _Section()
+            section.take(line)
+    if section is not None:
+        yield section
+
+
+def _begins_plain_file(lines: Sequence[str], number: int) -> bool:
+    """Whether a file begins here without a line of git's: two names, and a hunk."""
+    if not lines[number].startswith("--- ") or number + 2 >= len(lines):
+        return False
+    return lines[number + 1].startswith("+++ ") and _HUNK.match(lines[number + 2]) is not None
+
+
+def _file_name(line: str | None, prefix: str) -> str | None:
+    """The name in a line of `---` or `+++`, which ends where a tab begins a date."""
+    return None if line is None else _name(line[4:].partition("\t")[0]).removeprefix(prefix)
+
+
+def _git_names(line: str, old: str | None, new: str | None) -> tuple[str, str] | None:
+    """The two names in a line of `diff --git`. Without quotes a space may be part of a name, or between them."""
+    both = line.removeprefix("diff --git ")
+    if old is not None and new is not None and both == f"a/{old} b/{new}":
+        return old, new
+    middle = len(both) // 2
+    found = [both[:middle], both[middle + 1 :]] if both[middle : middle + 1] == " " else []
+    if '"' in both[:1] + both[-1:]:
+        found = re.findall(r'"(?:[^"\\]|\\.)*"|[^ "]+', both)
+    if len(found) != 2:
+        return None
+    first, second = map(_name, found)
+    if first[:2] != "a/" or second[:2] != "b/" or ('"' not in both and first[2:] != second[2:]):
+        return None
+    return first[2:], second[2:]
+
+
+def _name(text: str) -> str:
+    """A name as git writes it: in quotes, C style, where it holds what could be mistaken."""
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is None:
+        return text
+    raw = _ESCAPED.sub(_unescaped, quoted[1].encode("utf-8", "surrogateescape"))
+    return raw.decode("utf-8", "replace")
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _CONTROLS.get(code, code)

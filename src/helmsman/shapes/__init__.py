@@ -1,0 +1,1 @@
+"""What front doors take and show: one shape for a session, a task, a question."""

@@ -1,0 +1,139 @@
+"""Events, items and results as plain dictionaries, the same for every front door that speaks JSON.
+
+Keys are camelCase, as in the MCP tools; the names of events, items and their states are snake_case. What is None is
+left out. `json_line` writes one such dictionary so that any consumer can read it: on one line and in plain ASCII,
+which also keeps a hostile text from reaching a terminal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.model.events import Event, Item
+from helmsman.model.question_text import question_as_dict
+from helmsman.model.questions import Question
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from helmsman.agents.protocol import Finding, SessionInfo
+    from helmsman.model.events import Usage
+    from helmsman.tasks.model import Task
+
+_HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def event_as_dict(event: Event) -> dict[str, Any]:
+    """An event: its `type` (`item_ended`, …) and its fields."""
+    return {"type": event_name(event), **_fields(event)}
+
+
+def event_name(event: Event) -> str:
+    """The event's class in snake_case."""
+    return _HUMP.sub("_", type(event).__name__).lower()
+
+
+def item_as_dict(item: Item) -> dict[str, Any]:
+    """An item: its `type` (`command_execution`, …), its fields, and a `summary` in one line."""
+    return {"type": item.type, **_fields(item), "summary": item.summary()}
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """What a review found."""
+    return _fields(finding)
+
+
+def usage_as_dict(usage: Usage) -> dict[str, int]:
+    return _fields(usage)
+
+
+def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:
+    """A session as listings show it."""
+    shown = {
+        "sessionId": info.session_id,
+        "directory": info.directory,
+        "name": info.name,
+        "summary": info.name or info.first_prompt,
+        "timestamp": _time(info.updated_at),
+        "createdAt": None if info.created_at is None else _time(info.created_at),
+        "source": info.source,
+        "originator": info.originator,
+        "model": info.model,
+        "engineVersion": info.engine_version,
+        "parentId": info.parent_id,
+        "archived": info.archived,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def task_as_dict(task: Task) -> dict[str, Any]:
+    """A task as listings show it. Its owner, its engine and its metadata are the registry's own business."""
+    shown = {
+        "taskId": task.id,
+        "alias": task.alias,
+        "mode": task.origin,
+        "status": task.status,
+        "inputRequired": task.input_required or None,
+        "instruction": task.instruction,
+        "directory": task.directory,
+        "sessionId": task.session_id,
+        "externalId": task.external_id,
+        "model": task.model,
+        "createdAt": _time(task.created_at),
+        "updatedAt": _time(task.updated_at),
+        "completedAt": None if task.completed_at is None else _time(task.completed_at),
+        "expiresAt": None if task.expires_at is None else _time(task.expires_at),
+        "progress": task.progress,
+        "usage": None if task.usage is None else usage_as_dict(task.usage),
+        "result": task.result,
+        "error": task.error,
+        "note": task.note,
+        "timedOut": list(task.timed_out) or None,
+        "url": task.metadata.get("url"),
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """The dictionary as one line of JSON, whatever it holds."""
+    return json.dumps(value, default=str)
+
+
+def _time(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    return {_camel(name): _plain(content) for name, content in pairs if content is not None}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Item():
+            return item_as_dict(value)
+        case Question():
+            return question_as_dict(value)
+        case Enum():
+            return value.value
+        case PurePath():
+            return str(value)
+        case list() | tuple():
+            return [_plain(entry) for entry in value]
+        case Mapping():
+            return value  # it came as JSON and goes out as JSON
+        case _ if dataclasses.is_dataclass(value):
+            return _fields(value)
+        case _:
+            return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,233 @@
+"""A session as `codex_status` and `codex_wait` show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.approvals.deadline import countdown
+from helmsman.base.shortening import MESSAGE_CHARS, TEXT_CHARS, cut, last_lines, session_file, within
+from helmsman.base.shown_text import exact
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    ErrorItem,
+    FileChange,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    ProposedPlan,
+    Review,
+    Usage,
+    UserMessage,
+)
+from helmsman.model.question_text import marked, question_as_dict
+from helmsman.sessions.progress import infer_progress
+from helmsman.shapes.contract import (
+    DeadlineOutput,
+    ErrorOutput,
+    ItemEvent,
+    PendingQuestion,
+    ProgressOutput,
+    QuestionPart,
+    StartOutput,
+    StatusOutput,
+    UsageOutput,
+    WorktreeOutput,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.model.events import Failure, Item
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import Session
+
+_POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
+_COMMAND_LINES: Final = 10
+"""How much of one command's output goes among the recent lines; its tail is what matters."""
+_ITEM_EVENTS: Final = 200
+_DETAILS_CHARS: Final = 200_000
+"""What a question is about: a patch may be large, and whoever answers should see most of it."""
+
+
+def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
+    """What is true of a session now."""
+    state = session.state
+    questions = session.questions
+    items, missed = _items_since(session, since_cursor)
+    whole = session_file(session.id)
+    result = session.result
+    is_cut = result is not None and len(result) > TEXT_CHARS
+    return StatusOutput(
+        session_id=session.id,
+        status=session.status,
+        result=None if result is None else cut(result, TEXT_CHARS, whole),
+        output=None if is_cut else session.output,  # half an object is none
+        error=error_output(state.error) if state.error is not None else None,
+        recent_output=last_lines(_lines_of(session.items, output_lines), output_lines),
+        pending_question=pending_question(session, questions[0]) if questions else None,
+        more_questions=len(questions) - 1 if len(questions) > 1 else None,
+        item_events=[
+            ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
+            for item in items[-_ITEM_EVENTS:]
+        ],
+        usage=usage_output(session.usage),
+        turn_count=session.turn_count,
+        progress=_progress(session),
+        note=_note(session, missed, max(0, len(items) - _ITEM_EVENTS)),
+        timed_out=list(state.timed_out) or None,
+        cursor=session.feed.cursor,
+        recommended_poll_ms=_POLL_MS.get(session.status, 0),
+        working_directory=session.directory,
+        model=session.model,
+        worktree=worktree(session),
+    )
+
+
+def started(session: Session) -> StartOutput:
+    """A session that has just been asked for something."""
+    return StartOutput(
+        session_id=session.id,
+        status=session.status,
+        task_id=task_id(session),
+        worktree=worktree(session),
+        note=" ".join(session.notes) or None,
+    )
+
+
+def task_id(session: Session) -> str | None:
+    return session.task_ids[-1] if session.task_ids else None
+
+
+def pending_question(session: Session, question: Question) -> PendingQuestion:
+    """What is asked, bounded: what is cut says so. The deadline is no detail, since details are what a yes covers."""
+    shown = question_as_dict(question)
+    deadline = session.deadlines.get(question.id)
+    return PendingQuestion(
+        id=question.id,
+        type=question.type,
+        questions=[
+            QuestionPart(question=cut(part["question"], TEXT_CHARS), options=part["options"])
+            for part in shown["questions"]
+        ],
+        details=within(shown["details"], _DETAILS_CHARS),
+        deadline=None
+        if deadline is None
+        else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
+    )
+
+
+def question_in_words(question: PendingQuestion) -> list[str]:
+    """What is asked, the answers that it takes, and the time there is for one."""
+    plan = question.details.get("plan")
+    lines = [f"Plan: {marked(str(plan))}"] if plan else []
+    for part in question.questions:
+        lines.append(f"Question {question.id}: {part.question}")
+        if part.options:
+            lines.append(f"Answers: {', '.join(map(exact, part.options))}")
+    if question.deadline is not None:
+        lines.append(countdown(question.deadline.seconds_left, paused=question.deadline.paused))
+    return lines
+
+
+def error_output(failure: Failure) -> ErrorOutput:
+    return ErrorOutput(code=failure.code, message=cut(failure.message, MESSAGE_CHARS), retryable=failure.retryable)
+
+
+def worktree(session: Session) -> WorktreeOutput | None:
+    tree = session.worktree
+    return None if tree is None else WorktreeOutput(path=str(tree.path), branch=tree.branch)
+
+
+def in_words(status: StatusOutput) -> str:
+    """The short text beside the structured content, for clients that show only that."""
+    lines = [f"{status.session_id}: {status.status}"]
+    if status.progress is not None:
+        lines.append(exact(status.progress.text))
+    if status.note:
+        lines.append(status.note)
+    if status.pending_question is not None:
+        lines += question_in_words(status.pending_question)
+    if status.error is not None:
+        lines.append(f"{status.error.code}: {status.error.message}")
+    if status.result is not None:
+        lines.append(status.result)
+    return "\n".join(lines)
+
+
+def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]:
+    """The items of the turn, or only those that changed since the cursor, each in its newest state."""
+    shown = [item for item in session.items if not isinstance(item, UserMessage)]
+    if cursor is None:
+        return shown, 0
+    page = session.feed.since(cursor)
+    changed = {
+        event.item.id
+        for event in page.events
+        if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None
+    }
+    return [item for item in shown if item.id in changed or item.status == "in_progress"], page.missed
+
+
+def _note(session: Session, missed: int, left_out: int) -> str | None:
+    notes = [cut(note, MESSAGE_CHARS) for note in (session.state.note, session.state.timed_out_note) if note]
+    if left_out:
+        notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
+    if missed:
+        notes.append(f"{missed} older events since that cursor are no longer kept.")
+    if session.queue:
+        notes.append(f"{len(session.queue)} message(s) are queued.")
+    return " ".join(notes) or None
+
+
+def usage_output(usage: Usage) -> UsageOutput | None:
+    if usage == Usage():
+        return None
+    return UsageOutput(
+        input_tokens=usage.input_tokens,
+        cached_input_tokens=usage.cached_input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_output_tokens=usage.reasoning_output_tokens,
+    )
+
+
+def _progress(session: Session) -> ProgressOutput | None:
+    if not session.state.is_running:
+        return None
+    progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
+    return ProgressOutput(
+        text=progress.text,
+        done=progress.done,
+        total=progress.total,
+        unit=progress.unit,
+        eta_seconds=progress.eta_seconds,
+    )
+
+
+def _lines_of(items: Sequence[Item], count: int) -> list[str]:
+    """The lines of the newest items, as many as are asked for."""
+    lines: list[str] = []
+    for item in reversed(items):
+        if len(lines) >= count:
+            break
+        lines[:0] = _lines(item)
+    return lines
+
+
+def _lines(item: Item) -> list[str]:
+    match item:
+        case AgentMessage() | ProposedPlan() | Review():
+            return item.text.splitlines()
+        case CommandExecution():
+            code = "" if item.exit_code is None else f"  (exit {item.exit_code})"
+            output = item.output.splitlines()
+            left_out = len(output) - _COMMAND_LINES
+            shown = [f"… {left_out} lines", *output[-_COMMAND_LINES:]] if left_out > 0 else output
+            return [f"$ {item.command}{' (declined)' if item.declined else code}", *shown]
+        case FileChange() | ErrorItem():
+            return [f"[{item.type}] {item.summary()}"]
+        case UserMessage():
+            return []
+        case _:
+            summary = item.summary()
+            return [f"[{item.type}] {summary}"] if summary else []

@@ -1,0 +1,305 @@
+"""Inputs and outputs of the toolset `router`: the tool `codex` and its primitives, as clients see them.
+
+The names are the contract. The primitives speak snake_case; `codex` speaks camelCase but for the few names that are not.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+
+from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, ProgressOutput, UsageOutput
+
+TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
+Mode = Literal["local", "cloud"]
+Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""No limit is kept that is no number: nothing costs more than that."""
+
+
+class _Named(Output):
+    """Fields are called on the wire what they are called here."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class _NamedInput(Input):
+    model_config = ConfigDict(alias_generator=None)
+
+
+# --- the tool `codex` ------------------------------------------------------------------------------------------------
+
+
+class HintsInput(Input):
+    operation: Operation | None = Field(None, description="What to do, if you know: then the words are not parsed.")
+    mode: Literal["auto", "local", "cloud"] | None = Field(None, description="Where to run, e.g. local.")
+    task_id: str | None = Field(None, description="Which task is meant: its id or alias, e.g. T-local-0f3a9c1b2d4e.")
+    timeout_ms: int | None = Field(None, ge=1, le=3_600_000, description="How long a wait may take, e.g. 25000.")
+    poll_frequency_ms: int | None = Field(
+        None, ge=100, le=600_000, description="How often to tell of progress while waiting, e.g. 5000."
+    )
+
+
+class ContextInput(_NamedInput):
+    working_dir: str | None = Field(None, description="Where the work is: an existing directory, e.g. /src/app.")
+    repo_root: str | None = Field(None, description="The root of its repository, used where working_dir is left out.")
+
+
+class SafetyInput(_NamedInput):
+    require_confirmation: bool = Field(
+        False, description="Return what would be done and a token; nothing happens until the token comes back."
+    )
+    confirmation_token: str | None = Field(None, description="The token of that answer, to do it now.")
+    max_cost_usd: Dollars | None = Field(
+        None, description="Stop the task when its tokens have cost more than this, e.g. 2.5."
+    )
+
+
+class CodexInput(Input):
+    request: str = Field(
+        description='What you want, in plain words: work to do ("fix the failing test in tests/test_parser.py"), or '
+        'something about a task ("check my task", "wait for T-local-0f3a9c1b2d4e", "cancel it", "show the results").'
+    )
+    hints: HintsInput = Field(default_factory=HintsInput, description="What you know already; it wins over the words.")
+    context: ContextInput = Field(default_factory=ContextInput, description="Where the work is.")
+    safety: SafetyInput = Field(default_factory=SafetyInput, description="Limits and confirmation.")
+    dry_run: bool = Field(False, description="Say what would be done, and do nothing.")
+    explain: bool = Field(False, description="Say how the request was understood (decisionTrace).")
+
+    @field_validator("hints", "context", "safety", mode="before")
+    @classmethod
+    def _null_is_left_out(cls, value: Any) -> Any:
+        """Some agents send null for what they mean to leave out."""
+        return {} if value is None else value
+
+
+class TaskOutput(Output):
+    id: str
+    alias: str
+    mode: Mode
+    status: TaskStatus
+    progress: ProgressOutput | None = None
+    input_required: bool = Field(False, description="It waits for an answer to pendingQuestion.")
+    session_id: str | None = None
+    created_at: str
+    updated_at: str
+    ttl_ms: int | None = Field(None, description="How much longer its result is kept.")
+    recommended_poll_ms: int
+    note: str | None = None
+
+
+class ChoiceOutput(Output):
+    number: int
+    id: str
+    alias: str
+    status: TaskStatus
+    instruction: str
+
+
+class ResultSummary(Output):
+    text: str | None = Field(None, description="Codex's final message.")
+    diff: str | None = Field(None, description="What it changed, as a unified diff, where that is known.")
+    duration_ms: int | None = None
+    usage: UsageOutput | None = None
+    cost_usd: float | None = Field(None, description="Left out where no price is known for the model.")
+    error: ErrorOutput | None = None
+    url: str | None = Field(None, description="Where a cloud task can be seen.")
+
+
+class ConfirmationOutput(Output):
+    token: str
+    would_do: str
+    expires_at: str
+
+
+class RouterError(Output):
+    code: str
+    message: str
+    retry_after_ms: int | None = None
+
+
+class CodexOutput(Output):
+    acknowledged: bool = Field(description="Whether the request was understood and is being seen to.")
+    action: Literal["run", "check", "wait", "cancel", "results", "setup", "none"]
+    decision_trace: list[str] | None = None
+    task: TaskOutput | None = None
+    result_summary: ResultSummary | None = None
+    pending_question: PendingQuestion | None = None
+    choices: list[ChoiceOutput] | None = Field(None, description="Tasks that may be meant: name one by id or number.")
+    alternatives: list[ChoiceOutput] | None = Field(None, description="What else an automatic choice could have been.")
+    confirmation: ConfirmationOutput | None = None
+    next_action: Literal["await", "answer", "choose", "confirm", "none"]
+    user_message: str = Field(description="The answer in a sentence or two, for a person.")
+    next_actions: Annotated[list[str], Field(alias="next_actions", description="Requests that make sense now.")]
+    error: RouterError | None = None
+
+    def is_failure(self) -> bool:
+        return self.error is not None
+
+
+# --- the primitives --------------------------------------------------------------------------------------------------
+
+LocalTaskId = Annotated[str, Field(description="The task, by id or alias, e.g. T-local-0f3a9c1b2d4e.")]
+CloudTaskId = Annotated[str, Field(description="The task, by id or alias, e.g. T-cloud-7be1042c9a55.")]
+WorkingDir = Annotated[
+    str | None,
+    Field(description="An existing directory, e.g. /src/app. Default: where the server was started."),
+]
+
+
+class LocalRunInput(_NamedInput):
+    task: str = Field(description='What Codex is to do, e.g. "Run the unit tests and report failures".')
+    mode: SandboxMode = Field(
+        "read-only", description="What it may touch: read-only, workspace-write or danger-full-access."
+    )
+    working_dir: WorkingDir = None
+    model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
+    approval_policy: ApprovalPolicy | None = Field(
+        None, description="When Codex asks first, e.g. on-request. Default: as configured."
+    )
+    max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
+    idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
+
+
+class LocalExecInput(LocalRunInput):
+    thread_id: str | None = Field(
+        None, description="A thread to follow up on, as an earlier answer gave it; its own options then stay in force."
+    )
+
+
+class LocalResumeInput(_NamedInput):
+    thread_id: str = Field(description="The thread to go on with, e.g. 0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00.")
+    task: str = Field(description='The next message, e.g. "Now add a test for it".')
+    max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
+
+
+class LocalStatusInput(_NamedInput):
+    task_id: LocalTaskId
+
+
+class LocalWaitInput(_NamedInput):
+    task_id: LocalTaskId
+    timeout_sec: float = Field(
+        25,
+        ge=0,
+        le=3600,
+        description="How long to wait at most, e.g. 25. Keep it below your client's limit for a call.",
+    )
+    poll_interval_sec: float = Field(
+        10,
+        ge=0.1,
+        le=600,
+        description="How often to tell of progress meanwhile, e.g. 10. The end itself is told at once.",
+    )
+
+
+class LocalCancelInput(_NamedInput):
+    task_id: LocalTaskId
+    reason: str | None = Field(None, description='Why, for the record, e.g. "takes too long".')
+
+
+class LocalResultsInput(_NamedInput):
+    task_id: LocalTaskId
+
+
+class CloudSubmitInput(_NamedInput):
+    task: str = Field(description='What the cloud is to do, e.g. "Add rate limiting to the API, with tests".')
+    env_id: str | None = Field(
+        None, description="The environment, by id, label or configured name, e.g. env_1. Default: the configured one."
+    )
+    attempts: int = Field(1, ge=1, le=4, description="How many attempts to make, e.g. 1.")
+    branch: str | None = Field(None, description="The branch to start from, e.g. main.")
+    model: str | None = Field(None, description="A model, where this Codex can choose one; leave it out otherwise.")
+    working_dir: WorkingDir = None
+    idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
+
+
+class CloudStatusInput(_NamedInput):
+    task_id: CloudTaskId
+
+
+class CloudWaitInput(_NamedInput):
+    task_id: CloudTaskId
+    timeout_sec: float = Field(25, ge=0, le=3600, description="How long to wait at most, e.g. 25.")
+
+
+class CloudCancelInput(_NamedInput):
+    task_id: CloudTaskId
+
+
+class CloudResultsInput(_NamedInput):
+    task_id: CloudTaskId
+    attempt: int = Field(1, ge=1, le=4, description="Which attempt, e.g. 1.")
+    apply_to: str | None = Field(
+        None, description="A repository to bring the change into, e.g. /src/app. Left out, nothing is touched."
+    )
+    allow_dirty: bool = Field(False, description="Apply even though that repository has uncommitted changes.")
+    digest: str | None = Field(
+        None, description="Apply only the diff with this digest, as an earlier call gave it; else diff_changed."
+    )
+
+
+class NoInput(_NamedInput):
+    pass
+
+
+class GitHubSetupInput(_NamedInput):
+    working_dir: WorkingDir = None
+
+
+class TaskAnswer(_Named):
+    task_id: str
+    alias: str
+    status: TaskStatus
+    progress: ProgressOutput | None = None
+    input_required: bool = False
+    pending_question: PendingQuestion | None = None
+    thread_id: str | None = None
+    external_id: str | None = None
+    url: str | None = None
+    poll_frequency_ms: int
+    keep_alive_until: str | None = None
+    last_event_at: str | None = None
+    note: str | None = None
+    error: ErrorOutput | None = None
+    next_actions: list[str]
+
+
+class WaitAnswer(TaskAnswer):
+    timed_out: bool = False
+    result: str | None = None
+
+
+class CancelAnswer(TaskAnswer):
+    message: str = Field(description="What was stopped, or why nothing was.")
+
+
+class ResultsAnswer(TaskAnswer):
+    result: str | None = None
+    diff: str | None = None
+    usage: UsageOutput | None = None
+    cost_usd: float | None = None
+    duration_ms: int | None = None
+    attempt: int | None = None
+    attempts: int | None = None
+    digest: str | None = Field(None, description="What the diff of a cloud task is called.")
+    applied_files: list[str] | None = None
+
+
+class EnvironmentOutput(_Named):
+    name: str
+    reference: str
+    source: str
+    is_default: bool
+
+
+class EnvironmentsAnswer(_Named):
+    environments: list[EnvironmentOutput]
+    note: str
+
+
+class GuideAnswer(_Named):
+    guide: str = Field(description="The whole guide, as Markdown.")
+    steps: list[str] = Field(description="The titles of its steps.")

@@ -1,0 +1,97 @@
+"""A session's history as Markdown, for people and agents who read the resource `codex://sessions/{id}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.shortening import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
+from helmsman.base.shown_text import exact, named, plain_output, shell_script, visible
+from helmsman.model.events import (
+    AgentMessage,
+    CommandExecution,
+    Decision,
+    FileChange,
+    ProposedPlan,
+    Reasoning,
+    Review,
+    TodoList,
+    UserMessage,
+)
+from helmsman.model.question_text import describe, part_texts
+from helmsman.model.unified_diff import read_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.agents.protocol import PastTurn
+    from helmsman.model.events import Item, PathChange
+    from helmsman.sessions.session import Session
+
+_OUTPUT_LINES: Final = 40
+_SPEAKERS: Final = {"agent_message": "Codex", "plan": "Plan", "review": "Review"}
+_STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
+
+
+def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
+    """The whole session, turn by turn; what is still being written in the running one comes from the session itself."""
+    facts = [f"- status: {session.status}"]
+    facts += [f"- directory: {session.directory}"] if session.directory else []
+    facts += [f"- model: {session.model}"] if session.model else []
+    parts = [f"# Codex session {session.id}", "\n".join(facts)]
+    for number, turn in enumerate(turns, 1):
+        state = session.state
+        is_running = turn.id == state.turn_id and state.is_running
+        items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
+        parts.append(f"## Turn {number} ({turn.status})")
+        parts += [cut(text, TEXT_CHARS, session_file(session.id)) for text in map(_section, items) if text]
+    if session.state.timed_out_note is not None:
+        parts.append(f"**{session.state.timed_out_note}**")
+    for question in session.questions:
+        asked = "\n".join([describe(question).text(), *part_texts(question)[1:]])
+        parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
+    if session.error is not None:
+        parts.append(f"**Error** ({session.error.code}): {session.error.message}")
+    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id))
+
+
+def _section(item: Item) -> str:
+    match item:
+        case UserMessage():
+            return "**User:**\n\n" + _quoted(item.text)
+        case AgentMessage() | ProposedPlan() | Review():
+            return f"**{_SPEAKERS[item.type]}:**\n\n" + _quoted(item.text)
+        case Reasoning():
+            return "**Thinking:**\n\n" + _quoted(item.text) if item.text else ""
+        case CommandExecution():
+            code = "declined" if item.declined else "" if item.exit_code is None else f"exit {item.exit_code}"
+            lines = plain_output(item.output).removesuffix("\n").split("\n") if item.output else []
+            shown = last_lines(lines, _OUTPUT_LINES)
+            if len(lines) > _OUTPUT_LINES:
+                shown = [f"… {len(lines) - _OUTPUT_LINES} lines", *shown]
+            command = exact(shell_script(item.command))
+            return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *shown]), "console")
+        case FileChange():
+            return _fenced("\n".join(line for change in item.changes for line in _change_lines(change)), "diff")
+        case Decision():
+            return f"**Question:** {item.question}\n\n**Answer:** {item.outcome}"
+        case TodoList():
+            return "\n".join(f"- [{_STEP_MARKS[step.status]}] {exact(step.text)}" for step in item.steps)
+        case _:
+            summary = exact(item.summary())
+            return f"*{item.type}*" + (f": {summary}" if summary else "")
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in visible(text).split("\n"))
+
+
+def _change_lines(change: PathChange) -> list[str]:
+    moved = f" → {named(change.moved_to)}" if change.moved_to is not None else ""
+    return [f"{change.kind} {named(change.path)}{moved}", *(visible(line.text) for line in read_change(change).lines)]
+
+
+def _fenced(text: str, language: str) -> str:
+    fence = "```"
+    while fence in text:  # what Codex printed must not end the block
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,134 @@
+"""The sessions a service knows: those it has started, and those of others that somebody asked for by their id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.base.concurrency import OnceEach
+from helmsman.errors import SessionNotFound
+from helmsman.model.events import Notice, TurnRequested
+from helmsman.model.options import TurnLimits
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+from helmsman.steering.memory import timed_out_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from helmsman.model.events import Event
+    from helmsman.model.options import SessionOptions
+    from helmsman.sessions.session import Verbs
+    from helmsman.settings import Settings
+    from helmsman.steering.memory import Memory, Remembered
+    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.model import Task
+
+
+class KnownSessions:
+    """`adopt` attaches a session to the engine that runs it, and says whether one does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        memory: Memory,
+        ledger: Ledger,
+        verbs: Verbs,
+        listeners: Sequence[Callable[[Session, Event], None]],
+        adopt: Callable[[Session, Task], Awaitable[bool]],
+    ) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._ledger = ledger
+        self._verbs = verbs
+        self._listeners = listeners
+        self._adopt = adopt
+        self._restored = OnceEach[Session]()
+        self.by_id: dict[str, Session] = {}
+        self.at_work: dict[str, Session] = {}
+        """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
+
+    def add(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
+        """A session that has just been started."""
+        session = self.by_id[session_id] = self._make(SessionState(session_id, directory=directory), options)
+        return session
+
+    def on_event(self, session: Session, _event: Event) -> None:
+        """Keep `at_work` true."""
+        if session.state.is_running or session.queue:
+            self.at_work[session.id] = session
+        else:
+            self.at_work.pop(session.id, None)
+
+    async def get(self, session_id: str) -> Session:
+        """A session by its id, known or found on disk, as it is now.
+
+        Raises:
+            SessionNotFound: There is none.
+        """
+        known = self.by_id.get(session_id)
+        if known is None:
+            return await self._restored.get(session_id, lambda: self._restore(session_id))
+        await self._catch_up(known)
+        return known
+
+    async def _catch_up(self, session: Session) -> None:
+        """Others may have gone on with a session since we last looked at it."""
+        if self._runs_here(session):
+            return
+        news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
+        if news is not None and not self._runs_here(session):
+            await self._bring_up_to_date(session, news)
+
+    async def _bring_up_to_date(self, session: Session, now: Remembered) -> None:
+        session.task_ids[:] = now.task_ids
+        task = now.running
+        if task is None:
+            for event in now.past:
+                session.apply(event)
+        elif session.state.is_running and session.engine is not None and session.engine.lost is None:
+            # The engine has told us of the turn, but not which task it is.
+            self._ledger.begin(task.id, session, engine=task.engine, taken_over=True)
+        else:
+            if not await self._adopt(session, task) and not session.state.is_running:
+                session.apply(TurnRequested(session_id=session.id, text=task.instruction))
+                session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
+            for event in () if session.state.timed_out else timed_out_questions(session.id, task):
+                session.apply(event)
+
+    def _runs_here(self, session: Session) -> bool:
+        return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
+
+    def forget(self, session_id: str) -> None:
+        """Let go of a session; whoever asks for it again gets it from disk."""
+        self.by_id.pop(session_id, None)
+        self.at_work.pop(session_id, None)
+        self._restored.forget(session_id)
+
+    def _make(self, state: SessionState, options: SessionOptions) -> Session:
+        session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, self._listeners)
+        session.limits = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
+        return session
+
+    async def _restore(self, session_id: str) -> Session:
+        """A session that others began, as it is now; attached to, where a detached engine is running it."""
+        known = await self._memory.of(session_id)
+        if known is None:
+            raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
+        tree = await anyio.to_thread.run_sync(worktrees.take_up, self._settings.state_dir, session_id)
+        if session_id in self.by_id:  # it has been started here meanwhile
+            return self.by_id[session_id]
+        state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
+        session = self._make(state, known.options)
+        session.worktree = tree
+        await self._bring_up_to_date(session, known)
+        return self.by_id.setdefault(session_id, session)
+
+
+def _run_elsewhere(task: Task) -> str:
+    if task.owner is not None and task.owner.is_alive():
+        return f"Process {task.owner.pid} runs this turn, and only it can follow and stop it. Look again for its end."
+    return "No process follows this turn right now. Look again in a moment."

@@ -1,0 +1,183 @@
+"""What is known of a session that this process has not seen: from the disk, the registry and Codex's own record.
+
+A session outlives the processes that use it. Whoever asks for one by its id gets it as it is now: the options its caller
+gave, its tasks, how its last turn ended, and, while a detached engine runs it, the engine to attach to.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.allowed_roots import is_inside
+from helmsman.errors import RegistryUnavailable
+from helmsman.model.answered_by import DEADLINE
+from helmsman.model.events import (
+    AgentMessage,
+    Failure,
+    ItemEnded,
+    QuestionClosed,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    UsageReported,
+)
+from helmsman.model.inputs import session_options
+from helmsman.model.questions import DENY
+from helmsman.tasks.kept_options import kept_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.model.events import Event
+    from helmsman.model.options import SessionOptions
+    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.model import Task, TaskChanges
+    from helmsman.tasks.reconcile import TurnTruth
+    from helmsman.tasks.truth import TaskTruth
+
+log = logging.getLogger(__name__)
+
+_NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A session as others left it. `running` is its running task, where some process or engine is still at it."""
+
+    options: SessionOptions
+    directory: str | None
+    model: str | None
+    name: str | None
+    task_ids: tuple[str, ...]
+    running: Task | None
+    past: tuple[Event, ...]
+
+
+class Memory:
+    """Remembers sessions."""
+
+    def __init__(self, truth: TaskTruth, ledger: Ledger, allowed_roots: Sequence[Path]) -> None:
+        self._truth = truth
+        self._ledger = ledger
+        self._allowed_roots = allowed_roots
+
+    async def of(self, session_id: str) -> Remembered | None:
+        """What is known of a session; None if there is none.
+
+        Raises:
+            InvalidInput: It works outside the allowed roots.
+        """
+        if not session_id.isprintable():  # nor can it be looked up: half of a surrogate pair is no text
+            return None
+        info = await self._truth.find(session_id)
+        tasks = await self._tasks(session_id)
+        if info is None and not tasks:
+            return None
+        directory = info.directory if info is not None else tasks[0].directory
+        running = tasks[0] if tasks and tasks[0].is_running else None
+        changes: TaskChanges | None = None
+        if running is not None:
+            changes = await self._truth.changes(running, tasks)
+            running = running if changes is None or changes.get("status") == "working" else None
+        turn = await self._truth.turn(session_id) if running is None else None
+        # A message that was queued and taken back never was the session's last turn.
+        last = next((task for task in tasks if task.turn_id is not None or task.status != "canceled"), None)
+        failed: tuple[Event, ...] = ()
+        if last is not None and running is None:
+            failed = _failed_turn(session_id, last, changes or {} if last is tasks[0] else {}, turn)
+        past = failed or (() if turn is None else _as_events(session_id, turn))
+        if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
+            past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
+        return Remembered(
+            options=self._options(directory, tasks),
+            directory=directory,
+            model=info.model if info is not None else tasks[0].model,
+            name=info.name if info is not None else None,
+            task_ids=tuple(task.id for task in reversed(tasks)),
+            running=running,
+            past=past,
+        )
+
+    async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
+        """What is known of a session now, unless that can be no news to somebody who knows these tasks."""
+        await self._ledger.write()
+        tasks = await self._tasks(session_id)
+        if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
+            return None
+        return await self.of(session_id)
+
+    async def _tasks(self, session_id: str) -> tuple[Task, ...]:
+        try:
+            return await self._ledger.registry(lambda registry: registry.tasks_of_session(session_id))
+        except RegistryUnavailable as error:
+            log.warning("the tasks of session %s are not known: %s", session_id, error)
+            return ()
+
+    def _options(self, directory: str | None, tasks: Sequence[Task]) -> SessionOptions:
+        place = directory if directory is not None and Path(directory).is_dir() else None
+        checked = session_options(place, {}, self._allowed_roots)
+        kept = tasks[0].metadata.get("options") if tasks else None
+        if not isinstance(kept, dict):
+            return checked
+        options = kept_options(kept, checked.cwd)
+        roots = self._allowed_roots  # which may be narrower now than they were
+        if not roots:
+            return options
+        inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
+        sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
+        return replace(options, writable_roots=inside, sandbox=sandbox, config={}, trust_repository=False)
+
+
+def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
+    """What the deadline denied in a task, as it happened: whoever looks at the session later is told, too."""
+    return tuple(
+        QuestionClosed(
+            session_id=session_id,
+            turn_id=task.turn_id,
+            question_id=f"{task.id}-{number}",
+            answer=DENY,
+            by=str(DEADLINE),
+            about=about,
+        )
+        for number, about in enumerate(task.timed_out, 1)
+    )
+
+
+def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:
+    """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
+
+    Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
+    recorded as interrupted.
+    """
+    status, error = changes.get("status", task.status), changes.get("error", task.error)
+    if status not in ("failed", "unknown"):
+        return ()
+    if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
+        is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
+        if not is_its_own or turn.outcome in ("completed", "failed"):
+            return ()
+    failure = Failure(code="engine_lost", message=changes.get("note", task.note) or _NO_END, retryable=True)
+    if error is not None:
+        code, message = str(error.get("code", failure.code)), str(error.get("message", failure.message))
+        failure = Failure(code=code, message=message, retryable=bool(error.get("retryable")))
+    return (
+        TurnRequested(session_id=session_id, text=task.instruction),
+        TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="failed", failure=failure),
+    )
+
+
+def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:
+    """A turn that is over, as what happened in it, as far as that is worth knowing. One that has no end says nothing."""
+    if turn.outcome == "open":
+        return ()
+    events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]
+    if turn.message is not None:
+        message = AgentMessage(id="final", text=turn.message)
+        events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
+    if turn.usage is not None:
+        events.append(UsageReported(session_id=session_id, turn_id=turn.turn_id, last=turn.usage))
+    ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
+    return (*events, ending)

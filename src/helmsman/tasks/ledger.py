@@ -1,0 +1,440 @@
+"""The ledger: every turn of every session is a task, and what happens in it is written into the registry.
+
+A turn is entered before Codex hears of it, so that a process which dies at any moment leaves a trace. What happens then
+comes as events; changes of one task are gathered and written a few times a second at most, an end and a question at once.
+A registry that cannot be written (a full disk, a read-only directory) is told of in the log and stops no work.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.processes import Process
+from helmsman.errors import EngineStartFailed, RegistryUnavailable
+from helmsman.model.answered_by import DEADLINE
+from helmsman.model.events import (
+    EngineGone,
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    Usage,
+    UsageReported,
+    UserMessage,
+)
+from helmsman.sessions.progress import infer_progress
+from helmsman.tasks.kept_options import options_to_keep
+from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.errors import HelmsmanError
+    from helmsman.model.events import Event
+    from helmsman.model.options import SessionOptions
+    from helmsman.sessions.session import Session
+    from helmsman.tasks.reconcile import TurnTruth
+
+log = logging.getLogger(__name__)
+
+_INTERVAL: Final = 0.5
+"""Between two writes of what is not urgent."""
+_AGAIN_SECONDS: Final = 5.0
+"""Until what could not be written is tried again, if nothing else is to be written before."""
+_MOST_KEPT: Final = 1000
+"""So many tasks' changes are kept for a registry that cannot be written."""
+_CLOSE_SECONDS: Final = 5.0
+_START_SECONDS: Final = 60.0
+_START_POLL: Final = 0.05
+_LOOK_FOR_SESSION: Final = timedelta(minutes=1)
+"""How long after a task has become `unknown` its session is still looked for. Codex writes it down within moments."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Witness(Protocol):
+    """Tells what happened while nobody wrote it down here (`helmsman.tasks.truth`)."""
+
+    async def lost_sessions(self, task: Task) -> Sequence[str]:
+        """The sessions that may be those of a task which does not know its own, the likeliest first."""
+        ...
+
+    async def turn(self, session_id: str, turn_id: str | None) -> TurnTruth | None:
+        """What is recorded of a turn."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    """A task whose turn is running here."""
+
+    id: str
+    session: Session
+    counted: Usage | None = None
+    """What the session had used before this turn, once that is known."""
+    used: Usage = field(default_factory=Usage)
+    taken_over: bool = False
+    """Another process began it: what it used before we came is in Codex's own record only."""
+    note_if_stopped: str | None = None
+    note_if_over: str | None = None
+
+
+class Ledger:
+    """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
+
+    def __init__(self, state_dir: Path, witness: Witness) -> None:
+        self._path = state_dir / REGISTRY_NAME
+        self._witness = witness
+        self._registry: Registry | None = None
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self._running: dict[str, _Running] = {}
+        self._not_begun: set[str] = set()
+        """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
+        self._placed: set[str] = set()
+        """Tasks of which such an engine may have heard, and that are not known to have begun."""
+        self._changes: dict[str, TaskChanges] = {}
+        self._uncounted: dict[str, tuple[str, str | None]] = {}
+        """Tasks that ended and were taken over before, with their session and turn."""
+        self._wake = anyio.Event()
+        self._urgent = anyio.Event()
+        self._writing = anyio.Lock()
+
+    async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
+        """Do something with the registry, on a thread.
+
+        Raises:
+            RegistryUnavailable: It cannot be read or written.
+        """
+        return await anyio.to_thread.run_sync(partial(self._with_registry, do), limiter=self._one_at_a_time)
+
+    def _with_registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
+        if self._registry is None:
+            self._registry = Registry(self._path)
+        return do(self._registry)
+
+    # --- turns begin -------------------------------------------------------------------------------------------------
+
+    async def enter(self, draft: TaskDraft) -> Task | None:
+        """Enter a task; where another has its idempotency key already, that one, once its session is known.
+
+        Raises:
+            EngineStartFailed: The other is being started, and that takes too long.
+        """
+        try:
+            while True:
+                task, fresh = await self.registry(lambda registry: registry.add(draft))
+                if fresh:
+                    self._not_begun.add(task.id)
+                    return None
+                if (begun := await self._with_session(task)) is not None:
+                    return begun
+        except RegistryUnavailable as error:
+            log.warning("task %s is not registered: %s", draft.id, error)
+            return None
+
+    async def _with_session(self, task: Task) -> Task | None:
+        """The task another caller began, perhaps in another process; None when that failed and the key is free."""
+        with anyio.move_on_after(_START_SECONDS):
+            while task.session_id is None:
+                if not task.is_running or task.owner is None or not task.owner.is_alive():
+                    task = await self.claim(task)
+                    if task.session_id is None:
+                        await self.registry(partial(_free_key, task))
+                        return None
+                    return task
+                await anyio.sleep(_START_POLL)
+                task = await self.registry(partial(_again, task))
+            return task
+        raise EngineStartFailed(
+            f"Another process has been starting task {task.id} with this idempotency key for {_START_SECONDS:g} s. Try "
+            "again, or use another key."
+        )
+
+    async def claim(self, task: Task) -> Task:
+        """The task of a process that has died; with its session, if it had begun one and did not come to write that down."""
+        gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
+        if task.session_id is not None or gave_up:
+            return task
+        for session_id in await self._witness.lost_sessions(task):
+            claimed = await self.registry(partial(_claim, task, session_id))
+            if claimed is not None:
+                return claimed
+        return task
+
+    async def place(self, task_id: str, engine: str | None) -> None:
+        """Write down which engine will run the task, before that hears of it: others look there if we die."""
+        if engine is not None:
+            self._not_begun.discard(task_id)
+            self._placed.add(task_id)
+            self._note(task_id, {"engine": engine})
+            await self.write()
+
+    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
+        """The task is the running turn of this session from now on."""
+        self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
+        self._no_longer_starts(task_id)
+        self._note(
+            task_id,
+            {
+                "status": "working",
+                "session_id": session.id,
+                "turn_id": session.state.turn_id,
+                "directory": session.directory,
+                "model": session.model,
+                "engine": engine,
+                "owner": Process.me(),
+                "last_event_at": _now(),
+            },
+            urgent=True,
+        )
+
+    def fail(self, task_id: str, error: HelmsmanError) -> None:
+        """The task never became a turn."""
+        self._no_longer_starts(task_id)
+        self._note(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None}, urgent=True)
+
+    def cancel(self, task_id: str, note: str) -> None:
+        """The task was taken back before it became a turn."""
+        self._no_longer_starts(task_id)
+        self._note(task_id, {"status": "canceled", "note": note}, urgent=True)
+
+    def _no_longer_starts(self, task_id: str) -> None:
+        self._not_begun.discard(task_id)
+        self._placed.discard(task_id)
+
+    def tell(self, task_id: str, changes: TaskChanges) -> None:
+        """Write this down of a task that is no turn here, as soon as that can be done."""
+        self._note(task_id, changes, urgent=True)
+
+    def remark(self, task_id: str, note: str) -> None:
+        """Say why a task is as it is."""
+        self._note(task_id, {"note": note}, urgent=True)
+
+    def explain(self, session_id: str, *, if_stopped: str, if_over: str | None = None) -> None:
+        """Say why the running turn of a session is about to be stopped. Whoever hears of its end hears why, too.
+
+        What was said first counts.
+
+        Args:
+            session_id: The session.
+            if_stopped: The note if the turn ends by being stopped.
+            if_over: The note if it ends in another way before that.
+        """
+        running = self._running.get(session_id)
+        if running is not None and running.note_if_stopped is None:
+            running.note_if_stopped, running.note_if_over = if_stopped, if_over
+
+    def running_task(self, session_id: str) -> str | None:
+        """The task that is the running turn of a session."""
+        running = self._running.get(session_id)
+        return running.id if running is not None else None
+
+    def usage_of(self, session_id: str) -> Usage | None:
+        """What the running turn of a session has used."""
+        running = self._running.get(session_id)
+        return running.used if running is not None else None
+
+    # --- turns go on -------------------------------------------------------------------------------------------------
+
+    def on_event(self, session: Session, event: Event) -> None:
+        """Take in what happened in a session."""
+        running = self._running.get(session.id)
+        if running is None or isinstance(event, ItemDelta):
+            return
+        if isinstance(event, UsageReported) and event.agent_id is None:
+            _count(running, event)
+        if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
+            del self._running[session.id]
+            if running.taken_over:
+                self._uncounted[running.id] = (session.id, session.state.turn_id)
+            self._note(running.id, _ending(running), urgent=True)
+            return
+        if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
+            return  # to be written within half a second anyway, and it would say the same
+        changes: TaskChanges = {
+            "turn_id": session.state.turn_id,
+            "model": session.model,
+            "last_event_at": _now(),
+            "input_required": bool(session.state.questions),
+        }
+        if not running.taken_over:
+            changes["usage"] = running.used
+        if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
+            changes["note"] = session.state.timed_out_note
+            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+        self._note(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
+
+    def _note(self, task_id: str, changes: TaskChanges, *, urgent: bool = False) -> None:
+        waiting = self._changes.setdefault(task_id, {})
+        if "metadata" in waiting and "metadata" in changes:
+            changes = {**changes, "metadata": {**waiting["metadata"], **changes["metadata"]}}
+        waiting.update(changes)
+        self._wake.set()
+        if urgent:
+            self._urgent.set()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled."""
+        while True:
+            with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
+                await self._wake.wait()
+            await self.write()
+            with anyio.move_on_after(_INTERVAL):
+                await self._urgent.wait()
+
+    async def write(self) -> None:
+        """Write all that is known by now. What somebody else is just writing is written too when this returns."""
+        async with self._writing:
+            await self._write()
+
+    async def _write(self) -> None:
+        changes, self._changes = self._changes, {}
+        if not changes:
+            return  # and `run` goes on waiting for the event it knows
+        self._wake, self._urgent = anyio.Event(), anyio.Event()
+        for running in self._running.values():
+            if running.id in changes:
+                changes[running.id]["progress"] = _progress(running.session)
+        try:
+            with anyio.CancelScope(shield=True):  # what was taken must be written
+                await self._count_whole_turns(changes)
+                await self.registry(lambda registry: _write_all(registry, changes))
+        except RegistryUnavailable as error:
+            log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
+            self._keep_for_later(changes)
+
+    def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
+        """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""
+        for task_id, change in changes.items():
+            if task_id in self._changes or len(self._changes) < _MOST_KEPT:
+                self._changes[task_id] = {**change, **self._changes.get(task_id, {})}
+
+    async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
+        for task_id in changes.keys() & self._uncounted.keys():
+            turn = await self._witness.turn(*self._uncounted.pop(task_id))
+            if turn is not None and turn.usage is not None:
+                changes[task_id]["usage"] = turn.usage
+
+    async def close(self) -> None:
+        """Write what is left, and let go of the file."""
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            for task_id in (*(running.id for running in self._running.values()), *self._placed):
+                self._note(task_id, {"owner": None})  # in an engine that goes on without us
+            for task_id in self._not_begun:
+                note = "Helmsman was closed before it began. Start it again if it is still wanted."
+                self._note(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
+            await self.write()
+            if self._registry is not None:
+                await anyio.to_thread.run_sync(self._registry.close)
+                self._registry = None
+
+
+def draft_task(
+    instruction: str, options: SessionOptions, *, session_id: str | None = None, idempotency_key: str | None = None
+) -> tuple[str, TaskDraft]:
+    """A turn as a task that has not begun: its id, and all that is known of it."""
+    task_id = new_task_id("local")
+    return task_id, TaskDraft(
+        id=task_id,
+        instruction=instruction,
+        directory=str(options.cwd) if options.cwd is not None else None,
+        session_id=session_id,
+        idempotency_key=idempotency_key,
+        owner=Process.me(),
+        model=options.model,
+        metadata={"options": options_to_keep(options)},
+    )
+
+
+def _count(running: _Running, event: UsageReported) -> None:
+    """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off.
+
+    Where that is not known, the first report tells: one that comes before the model has done anything repeats what earlier
+    turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
+    """
+    if event.total is None:
+        running.used += event.last or Usage()
+        return
+    if running.counted is None:
+        worked = any(not isinstance(item, UserMessage) for item in running.session.items)
+        fresh = (event.last if event.last is not None else event.total) if worked else Usage()
+        running.counted = event.total - fresh
+    running.used = event.total - running.counted
+
+
+def _ending(running: _Running) -> TaskChanges:
+    session, error = running.session, running.session.error
+    ending: TaskChanges = {
+        "status": task_status_of(session.status),
+        "turn_id": session.state.turn_id,
+        "model": session.model,
+        "last_event_at": _now(),
+        "completed_at": _now(),  # not when it is written: the session's next turn begins after this
+        "result": session.result,
+        "usage": running.used,
+        "progress": None,
+    }
+    note = running.note_if_stopped if session.status == "interrupted" else running.note_if_over
+    missed = session.state.timed_out_note
+    if note is not None or missed is not None:
+        ending["note"] = " ".join(filter(None, (note, missed)))
+    if missed is not None:
+        ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+    if error is not None:
+        ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    return ending
+
+
+def _progress(session: Session) -> dict[str, Any] | None:
+    if not session.state.is_running:
+        return None
+    progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
+    shown = {
+        "text": progress.text,
+        "done": progress.done,
+        "total": progress.total,
+        "unit": progress.unit,
+        "etaSeconds": progress.eta_seconds,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _again(task: Task, registry: Registry) -> Task:
+    return registry.get(task.id) or task
+
+
+def _claim(task: Task, session_id: str, registry: Registry) -> Task | None:
+    if registry.tasks_of_session(session_id):
+        return None  # another task's
+    return registry.update(task.id, if_revision=task.revision, session_id=session_id)
+
+
+def _free_key(task: Task, registry: Registry) -> None:
+    """Nothing came of this task: the next one with its idempotency key is a new one."""
+    if task.is_running:
+        note = "Its process ended before it was known to have begun."
+        registry.update(task.id, status="unknown", note=note, idempotency_key=None)
+    else:
+        registry.update(task.id, idempotency_key=None)
+
+
+def _write_all(registry: Registry, changes: Mapping[str, TaskChanges]) -> None:
+    for task_id, change in changes.items():
+        registry.update(task_id, **change)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

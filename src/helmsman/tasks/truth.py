@@ -1,0 +1,139 @@
+"""What is true of a task whose process may be gone: asks the witnesses that `helmsman.tasks.reconcile` judges.
+
+They are the process that followed it, the detached engine that may still run it, and Codex's own record of the turn.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from helmsman.agents.registry import engine_is_alive, past_turn
+from helmsman.base.redaction import redact
+from helmsman.errors import InvalidInput
+from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, TurnTruth, reconcile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.agents.registry import SessionIndex
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task, TaskChanges
+
+
+_STARTED_WITHIN: Final = timedelta(minutes=5)
+"""No session is started longer than this after its task was registered."""
+
+
+class TaskTruth:
+    """Finds out. Everything here is read from disk, on a thread."""
+
+    def __init__(self, settings: Settings, index: SessionIndex) -> None:
+        self._settings = settings
+        self._index = index
+
+    async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
+        """What the registry has to change of a local task, or None if it is right. `siblings` are its session's tasks."""
+        return await anyio.to_thread.run_sync(self._changes, task, siblings)
+
+    async def lost_sessions(self, task: Task) -> Sequence[str]:
+        """The sessions that began with this task's instruction just after it was registered, the first first.
+
+        A process that dies right after it has started a session leaves a task that does not know its session.
+        """
+        return await anyio.to_thread.run_sync(self._lost_sessions, task)
+
+    async def find(self, session_id: str) -> SessionInfo | None:
+        """A session on disk."""
+        return await anyio.to_thread.run_sync(self._index.find, session_id)
+
+    async def refuse_archived(self, session_id: str) -> None:
+        """Make sure that a session is not archived. Versions of Codex differ: some say so, some find nothing, one goes on.
+
+        Raises:
+            InvalidInput: It is.
+        """
+        info = await self.find(session_id)
+        if info is not None and info.archived:
+            raise InvalidInput(
+                f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
+            )
+
+    async def turn(self, session_id: str, turn_id: str | None = None) -> TurnTruth | None:
+        """What Codex has written down of a turn, of the last one by default."""
+        return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
+
+    def _changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
+        if task.owner is not None and task.owner.is_alive():
+            return None
+        truth = Truth(
+            owner_alive=False,
+            engine_alive=None if task.engine is None else engine_is_alive(self._settings, task.engine),
+            turn=self._own_turn(task, siblings),
+        )
+        return reconcile(task, truth, datetime.now(UTC))
+
+    def _own_turn(self, task: Task, siblings: Sequence[Task]) -> TurnTruth | None:
+        """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""
+        if task.session_id is None:
+            return None
+        earlier = [other for other in siblings if other.created_at < task.created_at]
+        if task.status == "pending" and earlier:
+            return None  # of a session's later tasks it is written down that they begin, before they do
+        ends = [other.completed_at for other in earlier if other.completed_at is not None]
+        turn = self._turn(task.session_id, task.turn_id, max([task.created_at - CLOCK_SKEW, *ends]))
+        if turn is None or task.turn_id is not None or turn.began_at is None:
+            return turn
+        is_a_later_one = any(task.created_at < other.created_at <= turn.began_at for other in siblings)
+        return None if is_a_later_one else turn
+
+    def _lost_sessions(self, task: Task) -> Sequence[str]:
+        begin = task.created_at - CLOCK_SKEW
+        found = [
+            (info.created_at, info.session_id)
+            for info in self._changed_since(begin)
+            if info.created_at is not None
+            and begin <= info.created_at <= task.created_at + _STARTED_WITHIN
+            and info.source != "cli"  # that one a person began
+            and _is_prompt_of(task, info.first_prompt)
+        ]
+        return [session_id for _, session_id in sorted(found)]
+
+    def _changed_since(self, begin: datetime) -> Iterator[SessionInfo]:
+        cursor: str | None = None
+        while True:
+            page, cursor = self._index.list(cursor=cursor)
+            for info in page:
+                if info.updated_at < begin:
+                    return
+                yield info
+            if cursor is None:
+                return
+
+    def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> TurnTruth | None:
+        info = self._index.find(session_id)
+        turn = None if info is None or info.path is None else past_turn(info.path, turn_id, since=since)
+        if turn is None:
+            return None
+        return TurnTruth(
+            outcome=turn.outcome,
+            message=turn.message,
+            error=turn.error,
+            usage=turn.usage,
+            model=turn.model,
+            turn_id=turn.turn_id,
+            began_at=turn.began_at,
+            ended_at=turn.ended_at,
+            last_written_at=turn.last_written_at,
+        )
+
+
+def _is_prompt_of(task: Task, prompt: str | None) -> bool:
+    """Whether a session began with this task's instruction; a listing shortens long prompts."""
+    if prompt is None:
+        return False
+    instruction, begin = task.instruction.strip(), redact(prompt).removesuffix("…")
+    return instruction == redact(prompt) or (prompt.endswith("…") and instruction.startswith(begin))

@@ -1,0 +1,125 @@
+"""Codex's configuration is asked for once, and again as soon as a file that could matter has changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from helmsman.agents.codex.access.configuration import Configuration
+from helmsman.agents.codex.wire.app_server import ConfigurationAnswer, ConfigurationLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.agents.codex.wire.app_server import AppServer
+
+pytestmark = pytest.mark.anyio
+
+
+class Codex:
+    """Answers `config/read` with a number that grows."""
+
+    def __init__(self, *layers: ConfigurationLayer) -> None:
+        self.asked = 0
+        self.layers: Sequence[ConfigurationLayer] | None = layers
+
+    async def read_configuration(self, _cwd: Path | None = None) -> ConfigurationAnswer:
+        self.asked += 1
+        asked = self.asked
+        await anyio.lowlevel.checkpoint()
+        return ConfigurationAnswer(config={"asked": asked}, layers=None if self.layers is None else tuple(self.layers))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text('model = "one"\n', encoding="utf-8")
+    return home
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    work = tmp_path / "repository" / "inside"
+    work.mkdir(parents=True)
+    return work
+
+
+def user_layer(home: Path) -> ConfigurationLayer:
+    return ConfigurationLayer("user", str(home / "config.toml"))
+
+
+def configuration(codex: Codex, home: Path) -> Configuration:
+    return Configuration(cast("AppServer", codex), home)
+
+
+async def asked(known: Configuration, cwd: Path | None) -> Any:
+    return (await known.configuration(cwd))["asked"]
+
+
+async def test_an_answer_holds_while_its_files_stay_as_they_are(home: Path, work: Path) -> None:
+    known = configuration(Codex(user_layer(home)), home)
+    assert [await asked(known, work) for _ in range(3)] == [1, 1, 1]
+
+
+async def test_many_who_ask_at_once_share_one_answer(home: Path, work: Path) -> None:
+    codex = Codex(user_layer(home))
+    known = configuration(codex, home)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(known.configuration, work)
+    assert codex.asked == 1
+
+
+async def test_each_directory_has_an_answer_of_its_own(home: Path, work: Path) -> None:
+    known = configuration(Codex(user_layer(home)), home)
+    assert [await asked(known, place) for place in (work, work.parent, work)] == [1, 2, 1]
+
+
+async def test_a_changed_configuration_is_read_again(home: Path, work: Path) -> None:
+    known = configuration(Codex(user_layer(home)), home)
+    await asked(known, work)
+    (home / "config.toml").write_text('sandbox_mode = "danger-full-access"\n', encoding="utf-8")
+    assert await asked(known, work) == 2
+
+
+async def test_a_configuration_that_appears_in_the_repository_is_read(home: Path, work: Path) -> None:
+    known = configuration(Codex(user_layer(home)), home)
+    await asked(known, work)
+    (work.parent / ".codex").mkdir()
+    (work.parent / ".codex" / "config.toml").write_text("", encoding="utf-8")
+    assert await asked(known, work) == 2
+
+
+async def test_a_directory_that_becomes_a_repository_is_looked_at_again(home: Path, work: Path) -> None:
+    known = configuration(Codex(user_layer(home)), home)
+    await asked(known, work)
+    (work.parent / ".git").mkdir()
+    assert await asked(known, work) == 2
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        ConfigurationLayer("mdm", None),
+        ConfigurationLayer("user", "/elsewhere/config.toml"),
+        ConfigurationLayer("None", None),
+    ],
+    ids=["a managed machine", "a file nobody watches", "something unknown"],
+)
+async def test_what_does_not_come_from_known_files_alone_is_never_remembered(
+    home: Path, work: Path, layer: ConfigurationLayer
+) -> None:
+    known = configuration(Codex(user_layer(home), layer), home)
+    assert [await asked(known, work), await asked(known, work)] == [1, 2]
+
+
+async def test_an_answer_without_sources_is_never_remembered(home: Path, work: Path) -> None:
+    codex = Codex()
+    codex.layers = None
+    known = configuration(codex, home)
+    assert [await asked(known, work), await asked(known, work)] == [1, 2]

@@ -1,0 +1,180 @@
+"""What is known on disk of detached engines."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.detached.engines import can_detach, why_bound
+from helmsman.agents.codex.detached.records import (
+    BinaryIdentity,
+    EngineRecord,
+    digest_of,
+    forget,
+    is_attached,
+    make_engine_directory,
+    mark_draining,
+    private_directory,
+    read_record,
+    read_records,
+    socket_path,
+    try_attach,
+    try_claim,
+    write_record,
+)
+from helmsman.agents.codex.features import Version
+from helmsman.base.processes import Process, running_process
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> EngineRecord:
+    """An engine whose keeper is this very process."""
+    directory = tmp_path / "engines" / "e1"
+    make_engine_directory(directory)
+    keeper = running_process(os.getpid())
+    assert keeper is not None
+    made = EngineRecord(
+        id="e1",
+        directory=directory,
+        socket=socket_path(directory),
+        keeper=keeper,
+        codex=Process(keeper.pid, "never"),
+        binary=BinaryIdentity(path="/usr/bin/codex", size=1, changed_ns=2, version="0.166.0"),
+        codex_home="/home/u/.codex",
+        env_digest="d",
+        idle=60.0,
+        started_at=1_800_000_000.0,
+    )
+    write_record(made)
+    return made
+
+
+def test_a_record_is_read_as_it_was_written(record: EngineRecord, tmp_path: Path) -> None:
+    assert read_record(record.directory) == record
+    assert read_records(tmp_path) == [record]
+
+
+def test_only_its_user_can_read_it(record: EngineRecord) -> None:
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in record.directory.iterdir()}
+    assert modes == {"engine.json": 0o600, "attached": 0o600}
+    assert stat.S_IMODE(record.directory.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"keeper": 1}', '{"keeper": ["x"], "codex": []}', "[" * 100_000]
+)
+def test_a_record_that_makes_no_sense_is_none(record: EngineRecord, content: str) -> None:
+    (record.directory / "engine.json").write_text(content, encoding="utf-8")
+    assert read_record(record.directory) is None
+
+
+def test_a_process_is_the_one_that_began_then(record: EngineRecord) -> None:
+    assert record.keeper.is_alive()
+    assert not record.codex.is_alive()  # same pid, another beginning
+    assert not Process(2**22 + 1, "1").is_alive()
+
+
+def test_an_engine_of_which_nothing_runs_is_not_listed(record: EngineRecord, tmp_path: Path) -> None:
+    write_record(replace(record, keeper=record.codex))
+    assert read_records(tmp_path) == []
+    assert read_records(tmp_path / "elsewhere") == []
+
+
+def test_a_link_among_the_engines_is_not_followed(record: EngineRecord, tmp_path: Path) -> None:
+    (tmp_path / "engines" / "e2").symlink_to(record.directory)
+    assert read_records(tmp_path) == [record]
+
+
+def test_draining_is_marked_for_everyone(record: EngineRecord) -> None:
+    assert not record.is_draining
+    mark_draining(record)
+    found = read_record(record.directory)
+    assert found is not None
+    assert found.is_draining
+
+
+def test_several_attach_at_once_and_the_keeper_waits_for_all(record: EngineRecord) -> None:
+    with try_attach(record) as one:
+        with try_attach(record) as two, try_claim(record.directory) as claimed:
+            assert (one, two, claimed) == (True, True, False)
+        assert is_attached(record)
+        with try_claim(record.directory) as claimed:
+            assert not claimed
+    assert not is_attached(record)
+    with try_claim(record.directory) as claimed, try_attach(record) as attached:
+        assert (claimed, attached) == (True, False)
+
+
+def test_nobody_attaches_to_an_engine_that_is_forgotten(record: EngineRecord) -> None:
+    forget(record.directory, record.socket)
+    assert not record.directory.exists()
+    with try_attach(record) as attached:
+        assert not attached
+
+
+def test_a_socket_lies_with_its_engine_where_its_address_is_short_enough() -> None:
+    assert socket_path(Path("/s/engines/e1")) == Path("/s/engines/e1/codex.sock")
+
+
+def test_a_long_address_is_made_short_and_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = Path("/" + "x" * 120)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert len(os.fsencode(socket_path(long))) <= 100
+    assert socket_path(long) == socket_path(long)
+    assert socket_path(long) != socket_path(long / "e2")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run")
+    assert socket_path(long).parent == Path("/run/helmsman")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("y" * 90)))
+    assert len(os.fsencode(socket_path(long))) <= 100
+
+
+def test_a_directory_for_sockets_must_be_ones_own(tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    assert stat.S_IMODE(private_directory(open_to_all).stat().st_mode) == 0o700
+    (tmp_path / "link").symlink_to(open_to_all)
+    with pytest.raises(PermissionError):
+        private_directory(tmp_path / "link")
+    (tmp_path / "file").touch()
+    with pytest.raises(PermissionError):
+        private_directory(tmp_path / "file")
+
+
+def test_the_environment_counts_as_far_as_codex_cares() -> None:
+    base = {"HOME": "/home/u", "PATH": "/bin", "TERM_SESSION_ID": "1", "OPENAI_API_KEY": "sk-1"}
+    assert digest_of(base) == digest_of({**base, "TERM_SESSION_ID": "2", "PWD": "/x", "SHLVL": "3"})
+    assert digest_of(base) == digest_of({**base, "CODEX_CLI_PATH": "/usr/bin/codex"})
+    for name in ("PATH", "OPENAI_API_KEY", "MISTRAL_API_KEY", "https_proxy", "CODEX_SQLITE_HOME"):
+        assert digest_of(base) != digest_of({**base, name: "other"})
+    assert "sk-1" not in digest_of(base)
+    assert digest_of({"PATH": "/b\udcffn"}) != digest_of({"PATH": "/bn"})
+
+
+def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
+    binary = CodexBinary(
+        path=Path("/usr/bin/codex"),
+        version=Version.parse("0.115.0"),
+        exec_flags=frozenset(),
+        resume_flags=frozenset(),
+        has_app_server=True,
+        can_listen_unix=False,
+        has_cloud=False,
+        has_mcp_server=True,
+        path_dir=None,
+    )
+    assert not can_detach(binary)
+    said = why_bound(binary)
+    assert said is not None
+    assert said.startswith("Codex 0.115.0 cannot listen on a Unix socket (Codex 0.125.0 and newer can)")
+    assert said.endswith("sessions continue from disk.")
+    able = replace(binary, can_listen_unix=True)
+    assert can_detach(able)
+    assert why_bound(able) is None

@@ -1,0 +1,87 @@
+"""The import graph of the package: which room uses which, drawn into docs/architecture.md (`make architecture`).
+
+Every import counts, also those for types alone and those inside functions. `tests/test_architecture.py` holds the graph to
+`ROOMS`: imports point downwards, and no module is part of a cycle.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src" / "helmsman"
+PAGE = REPOSITORY / "docs" / "architecture.md"
+BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing -->"
+
+ROOMS = (
+    *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients", "shapes", "router"),
+    *("step", "service", "capabilities", "steering", "tasks", "sessions", "approvals", "worktrees", "agents"),
+    *("model", "base"),
+)
+"""From the top to the ground. A room may use those below it."""
+
+DOORS = frozenset({"mcp", "web", "terminal"})
+"""None of them uses another; the command line starts them, and the HTTP server has two of them behind it."""
+
+_GROUND = frozenset({"errors", "settings", "_version"})
+"""Part of the ground, and in the root because users of the library look for them there."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name without `helmsman.`; the package itself is left out."""
+    found = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        parts = file.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return {name: file for name, file in found.items() if name not in ("", "__main__")}
+
+
+def imports(file: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "helmsman":
+            base = node.module.removeprefix("helmsman").removeprefix(".")
+            named = {f"{base}.{alias.name}".removeprefix(".") for alias in node.names}
+            found |= {name if name in known else base for name in named}
+        elif isinstance(node, ast.Import):
+            found |= {
+                alias.name.removeprefix("helmsman.") for alias in node.names if alias.name.startswith("helmsman.")
+            }
+    return found & known.keys()
+
+
+def room_of(module: str) -> str:
+    first = module.partition(".")[0]
+    return "base" if first in _GROUND else first
+
+
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    return {name: imports(file, known) - {name} for name, file in known.items()}
+
+
+def drawing() -> str:
+    """Each room with what it holds and what it uses, as a table in Markdown."""
+    uses: dict[str, set[str]] = {room: set() for room in ROOMS}
+    sizes: dict[str, int] = dict.fromkeys(ROOMS, 0)
+    for module, used in graph().items():
+        room = room_of(module)
+        sizes[room] += 1
+        uses[room] |= {room_of(other) for other in used} - {room}
+    lines = ["| room | modules | uses |", "| --- | --- | --- |"]
+    for room in ROOMS:
+        below = ", ".join(other for other in ROOMS if other in uses[room])
+        lines.append(f"| {room} | {sizes[room]} | {below or 'nothing of ours'} |")
+    return "\n".join(lines)
+
+
+def page_with_drawing(page: str) -> str:
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{drawing()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_drawing(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,249 @@
+"""A diff onto a working tree: all of it, or nothing. With a real git."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.base.patches import apply_patch
+from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput
+from helmsman.testing import git, make_repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.needs_git
+
+LINES = "".join(f"line {number}\n" for number in range(1, 21))
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository with files to change; `tmp_path` may have spaces and more in its name."""
+    repo = make_repository(tmp_path / "a répo")
+    (repo / "lines.txt").write_text(LINES, encoding="utf-8")
+    (repo / "old.txt").write_text("old\n", encoding="utf-8")
+    (repo / "run.sh").write_text("echo\n", encoding="utf-8")
+    (repo / "folder").mkdir()
+    (repo / "folder" / "file.txt").write_text("file\n", encoding="utf-8")
+    (repo / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    commit(repo)
+    return repo
+
+
+def commit(repo: Path) -> None:
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "--message=More")
+
+
+def diff_of(repo: Path) -> str:
+    """What has been changed in the tree, as the cloud would give it; the tree is clean again afterwards."""
+    git(repo, "add", "--all")
+    diff = git(repo, "diff", "--cached", "--binary", "--full-index")
+    git(repo, "reset", "--quiet", "--hard")
+    return diff
+
+
+def snapshot(repo: Path) -> dict[str, bytes]:
+    """Every file of the tree, and the index."""
+    files = [path for path in repo.rglob("*") if path.is_file() and ".git" not in path.parts]
+    return {str(path): path.read_bytes() for path in files} | {"status": git(repo, "status", "--porcelain").encode()}
+
+
+def test_every_kind_of_change_arrives(repo: Path) -> None:
+    (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
+    (repo / "old.txt").rename(repo / "folder" / "moved.txt")
+    (repo / "README.md").unlink()
+    (repo / "ünï code.bin").write_bytes(bytes(range(256)))
+    (repo / "empty").touch()
+    (repo / "run.sh").chmod(0o755)
+    wanted = {path: content for path, content in snapshot(repo).items() if path != "status"}
+    diff = diff_of(repo)
+
+    applied = apply_patch(repo, diff)
+
+    assert {path: content for path, content in snapshot(repo).items() if path != "status"} == wanted
+    assert (repo / "run.sh").stat().st_mode & stat.S_IXUSR
+    assert set(applied.files) == {
+        "lines.txt",
+        "old.txt",
+        "folder/moved.txt",
+        "README.md",
+        "ünï code.bin",
+        "empty",
+        "run.sh",
+    }
+    assert not applied.three_way
+    assert git(repo, "diff", "--cached") == ""
+
+
+def test_a_diff_begins_at_the_root_wherever_one_stands(repo: Path) -> None:
+    (repo / "lines.txt").write_text("changed\n", encoding="utf-8")
+    diff = diff_of(repo)
+
+    applied = apply_patch(repo / "folder", diff.removesuffix("\n"))
+
+    assert applied.repository == repo
+    assert (repo / "lines.txt").read_text(encoding="utf-8") == "changed\n"
+
+
+def test_a_tree_that_moved_on_is_merged(repo: Path) -> None:
+    (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
+    diff = diff_of(repo)
+    (repo / "lines.txt").write_text(LINES.replace("line 8\n", "eight\n"), encoding="utf-8")
+    commit(repo)
+
+    applied = apply_patch(repo, diff)
+
+    assert applied.three_way
+    merged = LINES.replace("line 5\n", "five\n").replace("line 8\n", "eight\n")
+    assert (repo / "lines.txt").read_text(encoding="utf-8") == merged
+
+
+def test_a_conflict_names_its_files_and_touches_nothing(repo: Path) -> None:
+    (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
+    (repo / "other.txt").write_text("new\n", encoding="utf-8")
+    diff = diff_of(repo)
+    (repo / "lines.txt").write_text(LINES.replace("line 5\n", "FIVE\n"), encoding="utf-8")
+    commit(repo)
+    before = snapshot(repo)
+
+    with pytest.raises(ApplyConflict) as caught:
+        apply_patch(repo, diff)
+
+    assert caught.value.details["conflicts"] == ["lines.txt"]
+    assert snapshot(repo) == before
+
+
+def test_a_change_from_an_unknown_version_is_a_conflict(repo: Path) -> None:
+    before = snapshot(repo)
+    diff = "diff --git a/old.txt b/old.txt\n--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-something else\n+new\n"
+
+    with pytest.raises(ApplyConflict, match="does not fit") as caught:
+        apply_patch(repo, diff)
+
+    assert caught.value.details["conflicts"] == ["old.txt"]
+    assert snapshot(repo) == before
+
+
+def test_a_change_that_is_there_already_is_said_to_be(repo: Path) -> None:
+    (repo / "old.txt").write_text("new\n", encoding="utf-8")
+    git(repo, "add", "--all")
+    diff = git(repo, "diff", "--cached").replace("index ", "index 0", 1)
+    commit(repo)
+
+    with pytest.raises(ApplyConflict, match="already"):
+        apply_patch(repo, diff)
+
+
+@pytest.mark.parametrize("dirt", ["changed", "staged", "untracked"])
+def test_uncommitted_changes_are_a_reason_to_refuse(repo: Path, dirt: str) -> None:
+    (repo / "old.txt").write_text("new\n", encoding="utf-8")
+    diff = diff_of(repo)
+    (repo / ("mine.txt" if dirt == "untracked" else "run.sh")).write_text("mine\n", encoding="utf-8")
+    if dirt == "staged":
+        git(repo, "add", "run.sh")
+    before = snapshot(repo)
+
+    with pytest.raises(DirtyTree) as caught:
+        apply_patch(repo, diff)
+    assert caught.value.details["files"] == ["mine.txt" if dirt == "untracked" else "run.sh"]
+    assert snapshot(repo) == before
+
+    apply_patch(repo, diff, allow_dirty=True)
+    assert (repo / "old.txt").read_text(encoding="utf-8") == "new\n"
+    assert "mine\n" in {
+        path.read_text(encoding="utf-8") for path in (repo / "run.sh", repo / "mine.txt") if path.exists()
+    }
+
+
+def test_an_allowed_dirty_tree_keeps_what_is_uncommitted(repo: Path) -> None:
+    (repo / "old.txt").write_text("new\n", encoding="utf-8")
+    diff = diff_of(repo)
+    (repo / "old.txt").write_text("mine\n", encoding="utf-8")
+    before = snapshot(repo)
+
+    with pytest.raises(ApplyConflict, match="uncommitted") as caught:
+        apply_patch(repo, diff, allow_dirty=True)
+
+    assert caught.value.details["conflicts"] == ["old.txt"]
+    assert snapshot(repo) == before
+
+
+def test_an_ignored_file_in_the_way_is_not_overwritten(repo: Path) -> None:
+    (repo / "debug.log").write_text("theirs\n", encoding="utf-8")
+    (repo / "another.txt").write_text("another\n", encoding="utf-8")
+    git(repo, "add", "--force", "debug.log")
+    diff = diff_of(repo)
+    (repo / "debug.log").write_text("mine\n", encoding="utf-8")
+    before = snapshot(repo)
+
+    with pytest.raises(ApplyConflict) as caught:
+        apply_patch(repo, diff)
+
+    assert caught.value.details["conflicts"] == ["debug.log"]
+    assert snapshot(repo) == before
+
+
+def test_a_failure_to_write_puts_back_what_was_there(repo: Path) -> None:
+    (repo / "README.md").unlink()
+    (repo / "AAA.txt").write_text("new\n", encoding="utf-8")
+    (repo / "run.sh").chmod(0o755)
+    (repo / "build.log").mkdir()
+    (repo / "build.log" / "new.txt").write_text("new\n", encoding="utf-8")
+    git(repo, "add", "--force", "build.log/new.txt")
+    diff = diff_of(repo)
+    (repo / "build.log").write_text("an ignored file where the change has a directory\n", encoding="utf-8")
+    before = snapshot(repo)
+
+    with pytest.raises(ApplyConflict, match="as it was"):
+        apply_patch(repo, diff)
+
+    assert snapshot(repo) == before
+    assert not (repo / "run.sh").stat().st_mode & stat.S_IXUSR
+
+
+@pytest.mark.parametrize("name", ["../outside.txt", ".git/hooks/post-commit", "/tmp/x", "folder/../../outside.txt"])
+def test_nothing_is_written_outside_the_tree(repo: Path, name: str) -> None:
+    diff = f"diff --git a/{name} b/{name}\nnew file mode 100755\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+evil\n"
+
+    with pytest.raises(ApplyConflict):
+        apply_patch(repo, diff)
+
+    assert not (repo.parent / "outside.txt").exists()
+    assert not (repo / ".git" / "hooks" / "post-commit").exists()
+
+
+def test_hooks_of_the_repository_are_not_run(repo: Path, tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ntouch '{witness}'\n", encoding="utf-8")
+    hook.chmod(0o755)
+    git(repo, "config", "core.fsmonitor", str(hook))
+    (repo / "old.txt").write_text("new\n", encoding="utf-8")
+    git(repo, "-c", "core.fsmonitor=false", "add", "--all")
+    diff = git(repo, "-c", "core.fsmonitor=false", "diff", "--cached")
+    git(repo, "-c", "core.fsmonitor=false", "reset", "--quiet", "--hard")
+    witness.unlink(missing_ok=True)
+
+    apply_patch(repo, diff)
+
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("diff", ["", "\n", "not a diff\n", "diff --git a/x b/x\n@@ broken"])
+def test_what_is_no_diff_is_a_conflict_and_no_crash(repo: Path, diff: str) -> None:
+    before = snapshot(repo)
+    with pytest.raises(ApplyConflict):
+        apply_patch(repo, diff)
+    assert snapshot(repo) == before
+
+
+def test_a_place_without_a_repository_or_a_commit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="not in a git repository"):
+        apply_patch(tmp_path, "x")
+    git(tmp_path, "init", "--quiet")
+    with pytest.raises(InvalidInput, match="no commit"):
+        apply_patch(tmp_path, "x")

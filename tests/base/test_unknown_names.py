@@ -1,0 +1,85 @@
+"""An argument that does not exist is an error, at every function that passes options on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import helmsman
+from helmsman import Helmsman, load_settings, run_step, run_step_sync
+from helmsman.base.unknown_names import nearest, only_known_arguments
+from helmsman.model.inputs import StartOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings({"state_dir": str(tmp_path)}, {}, tmp_path)
+
+
+def calls(helm: Helmsman) -> dict[str, Callable[..., Any]]:
+    """Every function that takes a session's options, with its other arguments given."""
+    return {
+        "start": lambda **options: helm.start("x", **options),
+        "say": lambda **options: helm.say("id", "x", **options),
+        "fork": lambda **options: helm.fork("id", "x", **options),
+        "plan": lambda **options: helm.extras.plans.start("x", **options),
+        "task": lambda **options: helm.tasks.local.run("x", **options),
+        "follow-up": lambda **options: helm.tasks.local.follow_up("id", "x", **options),
+        "step": lambda **options: run_step("x", helm=helm, **options),
+        "step without a loop": lambda **options: run_step_sync("x", helm=helm, **options),
+    }
+
+
+@pytest.mark.parametrize("name", ["start", "say", "fork", "plan", "task", "follow-up", "step", "step without a loop"])
+def test_a_misspelt_sandbox_is_a_type_error_and_nothing_runs(settings: Settings, name: str) -> None:
+    # Nothing is awaited: as with any function, the call itself is wrong.
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'sanbox'\. Did you mean 'sandbox'\?"):
+        calls(Helmsman(settings))[name](sanbox="read-only")
+
+
+def test_every_public_function_that_passes_options_on_is_among_them() -> None:
+    """A new one has to be checked, too."""
+    taking: set[str] = set()
+    checked: set[str] = set()
+    for file in Path(helmsman.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef) or node.args.kwarg is None:
+                continue
+            if "StartOptions" in ast.unparse(node.args.kwarg.annotation or ast.Constant("")):
+                taking.add(f"{file.name}:{node.name}")
+                if "takes_start_options" in map(ast.unparse, node.decorator_list):
+                    checked.add(f"{file.name}:{node.name}")
+    assert taking
+    assert taking == checked
+
+
+def test_what_resembles_nothing_is_told_what_there_is(settings: Settings) -> None:
+    with pytest.raises(TypeError, match=r"'zzz'\. It takes: approval_policy, .*sandbox"):
+        calls(Helmsman(settings))["start"](zzz=1)
+
+
+def test_an_argument_of_the_function_itself_is_suggested_too(settings: Settings) -> None:
+    with pytest.raises(TypeError, match=r"Helmsman\.start\(\).*Did you mean 'output_schema'\?"):
+        calls(Helmsman(settings))["start"](outputschema={})
+
+
+def test_what_exists_is_passed_on() -> None:
+    @only_known_arguments(StartOptions)
+    def function(first: int, *, second: int = 2, **options: object) -> tuple[int, int, dict[str, object]]:
+        return first, second, options
+
+    assert function(1, second=3, sandbox="read-only") == (1, 3, {"sandbox": "read-only"})
+    assert function.__name__ == "function"
+
+
+def test_the_nearest_name_is_found() -> None:
+    assert nearest("sanbox", ["model", "sandbox"]) == "sandbox"
+    assert nearest("zzz", ["model", "sandbox"]) is None

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from helmsman import Helmsman
+from helmsman.agents.codex.normalise import from_app_server
+from helmsman.errors import InvalidInput, RateLimitLow
+from helmsman.model.events import RateLimit, RateLimitsReported
+from helmsman.settings import load_settings
+from helmsman.testing import ScriptedCloud, rate_limit, say
+from helmsman.testing.local_server import serve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.script import Part
+
+pytestmark = pytest.mark.anyio
+
+LATER = int(time.time()) + 86400
+
+
+async def after_a_turn(helm: Helmsman, model: ScriptedModel, directory: Path, *limits: Part) -> None:
+    """Codex has heard of limits with an answer of the model."""
+    model.on("hello", [say("hi"), *limits])
+    session = await helm.start("hello", cwd=directory)
+    assert await session.wait(until="end", timeout=30)
+
+
+async def test_models_come_with_their_efforts_and_one_default(helm: Helmsman) -> None:
+    models = await helm.extras.account.models()
+    assert [model.is_default for model in models].count(True) == 1
+    assert all(model.efforts and model.default_effort in model.efforts for model in models)
+
+
+async def test_a_provider_of_ones_own_is_said_as_such(helm: Helmsman) -> None:
+    report = await helm.extras.account.read()
+    assert "needs no OpenAI login" in report.login
+    assert (report.kind, report.limits, report.large_task_fits) == (None, (), "unknown")
+    assert "Nothing is known of rate limits" in report.advice
+
+
+async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:
+    codex_home.config_path.write_text("", encoding="utf-8")
+    settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        report = await helm.extras.account.read()
+    assert "Run `codex login`" in report.login
+    assert report.large_task_fits == "no"
+
+
+async def test_an_api_key_is_said_as_such(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:
+    codex_home.config_path.write_text("", encoding="utf-8")
+    (codex_home.path / "auth.json").write_text('{"OPENAI_API_KEY": "sk-not-a-key"}', encoding="utf-8")
+    settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        report = await helm.extras.account.read()
+    assert report.kind == "apiKey"
+    assert "API key" in report.login
+    assert report.large_task_fits == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("used", "fits"), [(20.0, "likely"), (75.0, "uncertain"), (95.0, "unlikely"), (100.0, "no"), (120.0, "no")]
+)
+async def test_what_codex_reported_says_whether_a_large_task_fits(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, used: float, fits: str
+) -> None:
+    limits = rate_limit(used, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
+    await after_a_turn(helm, model, git_repo, *limits)
+    report = await helm.extras.account.read()
+    primary, secondary = report.limits
+    assert (primary.name, primary.remaining_percent, primary.window_minutes) == ("primary", max(0, 100 - used), 300)
+    assert primary.resets_at is not None
+    assert int(primary.resets_at.timestamp()) == LATER
+    assert (secondary.name, secondary.remaining_percent) == ("secondary", 90)
+    assert report.large_task_fits == fits
+    assert primary.resets_at.isoformat(timespec="minutes") in report.advice
+
+
+async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    await after_a_turn(helm, model, git_repo, rate_limit(99, window_minutes=300, resets_at=int(time.time()) - 10))
+    assert (await helm.extras.account.read()).limits == ()
+
+
+# --- minRemainingPercent ---------------------------------------------------------------------------------------------
+
+
+async def test_a_start_is_refused_when_less_is_left_than_asked_for(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    limits = rate_limit(90, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
+    await after_a_turn(helm, model, git_repo, *limits)
+    asked = len(model.requests)
+    with pytest.raises(RateLimitLow) as caught:
+        await helm.start("more", cwd=git_repo, min_remaining_percent=20)
+    error = caught.value.as_dict()
+    assert (error["code"], error["remaining_percent"], error["limit"]) == ("rate_limit_low", 10, "primary")
+    assert error["resets_at"] is not None
+    assert len(helm.sessions) == 1
+    assert len(model.requests) == asked
+
+
+async def test_a_start_goes_on_when_enough_is_left(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+    await after_a_turn(helm, model, git_repo, rate_limit(50, window_minutes=300, resets_at=LATER))
+    model.on("more", say("ok"))
+    session = await helm.start("more", cwd=git_repo, min_remaining_percent=50)
+    assert await session.wait(until="end", timeout=30)
+    assert (session.result, session.notes) == ("ok", ())
+
+
+async def test_the_limit_of_a_single_model_does_not_hold_up_others(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    await after_a_turn(helm, model, git_repo, rate_limit(10, window_minutes=300, resets_at=LATER))
+    engine = await helm.engine()
+    assert engine.extras is not None
+    known = await engine.extras.rate_limits()
+    assert known is not None
+    of_a_model = {"limitId": "codex_small", "primary": {"usedPercent": 99, "resetsAt": LATER}}
+    news = from_app_server("account/rateLimits/updated", {"rateLimits": of_a_model})
+    assert isinstance(news, RateLimitsReported)
+    both = news.over(known)
+    assert [limit.name for limit in both.limits] == ["primary", "codex_small primary"]
+    assert both.limits[0] == RateLimit(name="primary", used_percent=10, window_minutes=300, resets_at=LATER)
+
+
+async def test_unknown_limits_let_the_start_go_on_and_say_so(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hello", say("hi"))
+    session = await helm.start("hello", cwd=git_repo, min_remaining_percent=20)
+    assert any("Nothing is known of the account's rate limits" in note for note in session.notes)
+    assert await session.wait(until="end", timeout=30)
+    assert session.result == "hi"
+
+
+@pytest.mark.parametrize("percent", [-1, 101, float("nan")])
+async def test_what_is_no_percentage_is_refused(helm: Helmsman, git_repo: Path, percent: float) -> None:
+    with pytest.raises(InvalidInput, match="from 0 to 100"):
+        await helm.start("hello", cwd=git_repo, min_remaining_percent=percent)
+
+
+# --- with a ChatGPT login --------------------------------------------------------------------------------------------
+
+
+async def test_with_a_chatgpt_login_codex_is_asked(
+    codex_binary: Path, codex_version: tuple[int, int, int], codex_home: CodexHome, tmp_path: Path, git_repo: Path
+) -> None:
+    window = {"limit_window_seconds": 18000, "reset_after_seconds": 86400, "reset_at": LATER}
+    limits = {"allowed": True, "limit_reached": False, "primary_window": {"used_percent": 85, **window}}
+    usage = {"plan_type": "pro", "rate_limit": limits | {"secondary_window": None}, "credits": None}
+
+    async def answer(_request: Request) -> JSONResponse:
+        return JSONResponse(usage)
+
+    async with serve(Starlette(routes=[Route("/backend-api/wham/usage", answer)])) as address:
+        codex_home.config_path.write_text(f'chatgpt_base_url = "{address}/backend-api"\n', encoding="utf-8")
+        ScriptedCloud().log_in(codex_home)
+        settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
+        async with Helmsman(settings, env=codex_home.env) as helm:
+            report = await helm.extras.account.read()
+            with pytest.raises(RateLimitLow):
+                await helm.start("hello", cwd=git_repo, min_remaining_percent=20)
+    assert report.plan == "pro"
+    if codex_version < (0, 163, 0):
+        assert (report.kind, report.login) == ("chatgpt", "Codex is logged in with ChatGPT.")
+    else:  # it asks its backend more than this one can answer
+        assert "cannot be told now" in report.login
+    (primary,) = report.limits
+    assert (primary.remaining_percent, primary.window_minutes) == (15, 300)
+    assert report.large_task_fits == "uncertain"

@@ -1,0 +1,367 @@
+"""Plan first, on a real Codex: nothing changes before the plan is approved."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, run_step
+from helmsman.errors import (
+    AnswerInvalid,
+    CodexUnsupported,
+    QuestionNotOpen,
+    SessionBusy,
+    StepFailed,
+    StepInterrupted,
+)
+from helmsman.model.events import TurnEnded
+from helmsman.settings import load_settings
+from helmsman.testing import add, ask_user, fail, patch, question, run, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 60
+PLAN = "I have looked.\n<proposed_plan>\n# Plan\n1. Make a file.\n</proposed_plan>\n"
+MAKE_FILE = run("echo made > made.txt")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below the folder, also those of git."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def asked(session: Session) -> Question:
+    assert await session.wait(until="attention", timeout=SECONDS)
+    assert session.status == "awaiting_approval", (session.status, session.error)
+    (only,) = session.questions
+    return only
+
+
+async def ended(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    return session
+
+
+@pytest.fixture
+def writes(git_repo: Path) -> dict[str, Any]:
+    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "never"}
+
+
+async def test_nothing_changes_before_the_plan_is_approved(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    tries = [
+        MAKE_FILE,
+        patch(add("patched.txt", "hi\n")),
+        run("git commit --allow-empty -m no"),
+        run("rm -r README.md"),
+    ]
+    model.on("Make a file", *tries, say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+    before = contents(git_repo)
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    assert contents(git_repo) == before
+    assert (plan.type, plan.prompts[0].options) == ("user_input", ("approve", "revise", "stop"))
+    assert plan.details["plan"] == "# Plan\n1. Make a file."
+
+    await session.respond(plan.id, "approve")
+    assert (await ended(session)).result == "Done"
+    assert contents(git_repo).keys() - before.keys() == {"made.txt"}
+
+
+async def test_full_access_too_is_given_only_to_an_approved_plan(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.txt"
+    write = run(f"echo made > {outside}")
+    model.on("Write outside", write, say(PLAN))
+    model.on("The plan is approved", write, say("Done"))
+    session = await helm.extras.plans.start(
+        "Write outside", cwd=git_repo, dangerously_bypass_approvals_and_sandbox=True
+    )
+    plan = await asked(session)
+    assert not outside.exists()
+    await session.respond(plan.id, "approve")
+    await ended(session)
+    assert outside.exists()
+
+
+async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", say("Done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    seen: list[str | None] = []
+
+    async def wait_for_the_end() -> None:
+        assert await session.wait(until="end", timeout=SECONDS)
+        seen.append(session.result)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait_for_the_end)
+        await session.respond(plan.id, "approve")
+        assert session.state.is_running
+    assert seen == ["Done"]
+
+
+async def test_revising_plans_again_in_the_same_thread(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("call it other.txt", MAKE_FILE, say(PLAN.replace("a file", "other.txt")))
+    model.on("The plan is approved", run("echo x > other.txt"), say("Done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    first = await asked(session)
+    await session.respond(first.id, "revise: call it other.txt")
+    while session.questions == [first] or not session.questions:
+        with anyio.fail_after(SECONDS):
+            await session.feed.changed()
+    second = await asked(session)
+    assert second.details["plan"] == "# Plan\n1. Make other.txt."
+    assert not (git_repo / "made.txt").exists()
+    assert model.requests[-1].user_texts[0] == "Make a file"
+    await session.respond(second.id, "approve: and be quick")
+    assert (await ended(session)).result == "Done"
+    assert "and be quick" in model.requests[-1].last_user_text
+    assert (git_repo / "other.txt").exists()
+    assert len(session.task_ids) == 3
+
+
+async def test_stop_ends_it(helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]) -> None:
+    model.on("Make a file", say(PLAN))
+    before = contents(git_repo)
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    await session.respond(plan.id, "stop")
+    assert (session.status, session.questions) == ("interrupted", [])
+    task = await helm.tasks.get(session.task_ids[0])
+    assert task.status == "canceled"
+    assert task.note is not None
+    assert "not approved" in task.note
+    assert contents(git_repo) == before
+    with pytest.raises(QuestionNotOpen):
+        await session.respond(plan.id, "approve")
+
+
+async def test_a_plan_that_is_cancelled_for_a_reason_says_the_reason(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    await asked(session)
+    task, _ = await helm.tasks.cancel(await helm.tasks.get(session.task_ids[0]), reason="not today")
+    assert (task.status, task.note) == ("canceled", "It was cancelled: not today")
+
+
+async def test_after_a_stop_the_session_works_on_in_the_ordinary_way(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("just do it", MAKE_FILE, say("Done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    await session.respond((await asked(session)).id, "stop")
+    await session.say("just do it")
+    assert (await ended(session)).result == "Done"
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_nobody_s_answer_is_a_stop(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+        session = await helm.extras.plans.start("Make a file", **writes)
+        assert (await ended(session)).status == "interrupted"
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_an_interrupt_is_a_stop(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
+    model.on("Make a file", say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    await asked(session)
+    await session.interrupt()
+    assert (session.status, session.questions) == ("interrupted", [])
+
+
+async def test_revise_needs_words(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
+    model.on("Make a file", say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    for answer in ("revise", "revise:", "yes"):
+        with pytest.raises(AnswerInvalid):
+            await session.respond(plan.id, answer)
+    assert session.questions == [plan]
+    await session.respond(plan.id, "stop")
+
+
+async def test_a_handler_answers_the_plan_like_any_question(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+    shown: list[str] = []
+
+    async def approve(_session: Session, asked: Question) -> Sequence[str]:
+        shown.append(asked.details["plan"])
+        return ["approve"]
+
+    session = await helm.extras.plans.start("Make a file", on_question=approve, **writes)
+    assert (await ended(session)).result == "Done"
+    assert shown == ["# Plan\n1. Make a file."]
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_the_approved_work_has_to_fit_the_output_schema(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    schema["additionalProperties"] = False
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", say('{"ok": true}'))
+    session = await helm.extras.plans.start("Make a file", output_schema=schema, **writes)
+    await session.respond((await asked(session)).id, "approve")
+    assert (await ended(session)).output == {"ok": True}
+    assert [request.output_schema for request in model.requests] == [None, schema]
+
+
+async def test_what_codex_asks_while_it_plans_is_asked(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", ask_user(question("Which name?", "a.txt", "b.txt")), say(PLAN))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    first = await asked(session)
+    assert "Which name?" in first.prompts[0].text
+    await session.respond(first.id, "b.txt")
+    with anyio.fail_after(SECONDS):
+        while not session.questions:
+            await session.feed.changed()
+    assert (await asked(session)).prompts[0].text == "Carry out this plan?"
+    await session.interrupt()
+
+
+async def test_a_message_instead_of_a_plan_can_be_answered(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say("Which file do you mean?"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    only = await asked(session)
+    assert "no plan yet" in only.prompts[0].text
+    assert only.details["plan"] == "Which file do you mean?"
+    await session.interrupt()
+
+
+async def test_a_plan_that_fails_is_an_error_and_no_question(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", fail(400))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    assert (await ended(session)).status == "error"
+    assert session.questions == []
+
+
+async def test_a_queued_message_waits_for_the_answer(
+    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("next", say("Next done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    with pytest.raises(SessionBusy):
+        await session.say("next")
+    await session.say("next", when_busy="queue")
+    ends: list[TurnEnded] = []
+    helm.listen(lambda _session, event: ends.append(event) if isinstance(event, TurnEnded) else None)
+    await session.respond(plan.id, "stop")
+    with anyio.fail_after(SECONDS):
+        while len(ends) < 2:
+            await session.feed.changed()
+    assert session.result == "Next done"
+
+
+async def test_an_engine_that_dies_meanwhile_does_not_take_the_plan_with_it(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+    session = await helm.extras.plans.start("Make a file", **writes)
+    plan = await asked(session)
+    engine: Any = await helm.engine()
+    os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
+    with anyio.fail_after(SECONDS):
+        await engine.until_lost()
+    assert session.questions == [plan]
+    await session.respond(plan.id, "approve")
+    assert (await ended(session)).result == "Done"
+    assert (git_repo / "made.txt").exists()
+
+
+@pytest.mark.needs_git
+async def test_a_plan_in_a_worktree_is_carried_out_there(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+    session = await helm.extras.plans.start("Make a file", worktree=True, **writes)
+    await session.respond((await asked(session)).id, "approve")
+    await ended(session)
+    assert session.worktree is not None
+    assert (session.worktree.path / "made.txt").exists()
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_a_step_that_plans_first_asks_its_handler(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    model.on("The plan is approved", MAKE_FILE, say("Done"))
+
+    async def approve(_session: Session, asked: Question) -> Sequence[str]:
+        return ["approve"]
+
+    result = await run_step("Make a file", plan=True, helm=helm, on_question=approve, **writes)
+    assert result.text == "Done"
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_step_whose_plan_nobody_can_approve_does_nothing(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", say(PLAN))
+    with pytest.raises(StepInterrupted):
+        await run_step("Make a file", plan=True, helm=helm, **writes)
+    assert not (git_repo / "made.txt").exists()
+
+
+async def test_a_step_whose_plan_failed_is_not_continued_without_one(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
+    model.on("Make a file", fail(500))
+    with pytest.raises(StepFailed):
+        await run_step("Make a file", plan=True, attempts=3, helm=helm, **writes)
+    assert len(model.requests) == 1
+
+
+async def test_the_exec_engine_refuses_and_names_the_one_that_can(
+    codex_binary: Path, codex_home: CodexHome, git_repo: Path, tmp_path: Path
+) -> None:
+    settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        with pytest.raises(CodexUnsupported, match="app-server"):
+            await helm.extras.plans.start("Make a file", cwd=git_repo)

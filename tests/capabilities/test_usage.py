@@ -1,0 +1,147 @@
+"""What was spent, on a real Codex: what the scripted model charged is what is told, once, whoever made the session."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.model.events import Usage
+from helmsman.testing import run, say, spawn_agent, usage, wait_agents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 60
+
+
+@pytest.fixture
+def scripted(model: ScriptedModel) -> ScriptedModel:
+    model.on("one", [run("true"), usage(1, 0, 1, 0)], [say("1"), usage(10, 4, 2, 1)])
+    model.on("two", [say("2"), usage(100, 40, 20, 10)])
+    model.on("fork", [say("3"), usage(1000, 400, 200, 100)])
+    model.on("delegate", [spawn_agent("child"), usage(1)], [wait_agents(), usage(1)], [say("4"), usage(1)])
+    model.on("child", [say("5"), usage(10000)])
+    return model
+
+
+async def ended(session: Session) -> Session:
+    assert await session.wait(until="end", timeout=SECONDS)
+    assert session.status == "done"
+    return session
+
+
+async def total(helm: Helmsman) -> Usage:
+    return (await helm.extras.usage.report()).total.usage
+
+
+async def test_turns_of_this_process_count_at_once_and_only_once(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
+    await ended(await session.say("two"))
+    told = await helm.extras.usage.report(group_by="session")
+    assert told.total.usage == Usage(111, 44, 23, 11)
+    assert (told.total.turns, told.total.sessions) == (2, 1)
+    (group,) = told.groups
+    assert (group.key, group.usage) == (session.id, told.total.usage)
+    (by_model,) = (await helm.extras.usage.report(group_by="model")).groups
+    assert by_model.key == session.model
+    assert by_model.cost_usd is not None
+    (by_directory,) = (await helm.extras.usage.report(group_by="directory")).groups
+    assert by_directory.key == str(git_repo)
+
+
+async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+    session = await ended(await helm.start("two", cwd=git_repo))
+    fork = await ended(await helm.fork(session.id, "fork"))
+    told = {group.key: group.usage for group in (await helm.extras.usage.report(group_by="session")).groups}
+    assert told == {session.id: Usage(100, 40, 20, 10), fork.id: Usage(1000, 400, 200, 100)}
+
+
+@pytest.mark.matrix
+async def test_turns_that_were_forgotten_were_spent_all_the_same(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
+        await ended(await session.say("two"))
+        await helm.extras.upkeep.roll_back(session.id)
+        await ended(await session.say("fork"))
+        assert await total(helm) == Usage(1111, 444, 223, 111)
+    for file in settings.state_dir.glob("registry*"):
+        file.unlink()
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert await total(helm) == Usage(1111, 444, 223, 111)
+
+
+async def test_sub_agents_count_for_the_session_that_began_them(
+    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    session = await ended(await helm.start("delegate", cwd=git_repo))
+    (group,) = (await helm.extras.usage.report(group_by="session")).groups
+    assert (group.key, group.usage) == (session.id, Usage(10003))
+
+
+async def test_sessions_that_helmsman_never_ran_count(
+    settings: Settings, codex_home: CodexHome, codex_binary: Path, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    with anyio.fail_after(SECONDS):
+        await anyio.run_process(
+            [codex_binary, "exec", "two"], cwd=git_repo, env=codex_home.env, stdin=subprocess.DEVNULL
+        )
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        assert await total(helm) == Usage(100, 40, 20, 10)
+        (info,), _ = await helm.list()
+        await ended(await helm.say(info.session_id, "fork"))
+        assert await total(helm) == Usage(1100, 440, 220, 110)
+
+
+async def test_the_exec_engine_counts_once(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+        session = await ended(await helm.start("two", cwd=git_repo, approval_policy="never"))
+        await ended(await session.say("fork"))
+        assert await total(helm) == Usage(1100, 440, 220, 110)
+
+
+async def test_what_codex_has_deleted_is_still_known_to_the_registry(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        await ended(await helm.start("two", cwd=git_repo))
+        assert await total(helm) == Usage(100, 40, 20, 10)
+        shutil.rmtree(settings.codex_home / "sessions")
+        assert await total(helm) == Usage(100, 40, 20, 10)
+
+
+@pytest.mark.needs_git
+async def test_worktrees_count_for_their_repository_also_when_they_are_gone(
+    settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
+) -> None:
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await ended(await helm.start("two", cwd=git_repo, worktree=True))
+        for _ in range(2):
+            (group,) = (await helm.extras.usage.report(group_by="directory")).groups
+            assert group.key == str(git_repo)
+            if session.worktree is not None:
+                await helm.extras.changes.discard(session.id)
+
+
+async def test_nothing_was_spent_before_it_was(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+    assert (await helm.extras.usage.report()).groups == ()
+    await ended(await helm.start("two", cwd=git_repo))
+    assert (await helm.extras.usage.report(since="1h")).total.turns == 1
+    assert (await helm.extras.usage.report(since="0h")).total.turns == 0

@@ -1,0 +1,131 @@
+"""Bad input is refused before anything starts, with the parameter named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.errors import InvalidInput
+from helmsman.model.inputs import MAX_PROMPT_CHARS, session_options, turn_input
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.model.inputs import StartOptions
+
+
+def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:
+    options = session_options(tmp_path, {})
+    assert (options.model, options.sandbox, options.approval_policy, options.profile) == (None, None, None, None)
+    assert options.cwd == tmp_path.resolve()
+
+
+def test_a_symbolic_link_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert session_options(tmp_path / "link", {}).cwd == (tmp_path / "real").resolve()
+
+
+def test_full_auto_is_on_request_and_workspace_write(tmp_path: Path) -> None:
+    options = session_options(tmp_path, {"full_auto": True})
+    assert (options.approval_policy, options.sandbox) == ("on-request", "workspace-write")
+
+
+def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
+    options = session_options(tmp_path, {"dangerously_bypass_approvals_and_sandbox": True})
+    assert (options.approval_policy, options.sandbox) == ("never", "danger-full-access")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"sandbox": "open"}, "sandbox cannot be 'open'. Use one of: read-only, workspace-write"),
+        ({"approval_policy": "always"}, "approval_policy cannot be 'always'"),
+        ({"full_auto": True, "sandbox": "read-only"}, "full_auto means workspace-write and contradicts read-only"),
+        ({"dangerously_bypass_approvals_and_sandbox": True, "approval_policy": "untrusted"}, "contradicts untrusted"),
+        ({"model": " "}, "model cannot be ' '"),
+        ({"model": "a\nb"}, "model cannot be"),
+        ({"profile": ""}, "profile cannot be ''"),
+        ({"writable_roots": ["/no/such/place"]}, "'/no/such/place' does not exist"),
+        ({"writable_roots": "/"}, "writable_roots cannot be '/'. Use a list of directories"),
+        ({"full_auto": "false"}, "full_auto cannot be 'false'. Use True or False"),
+        ({"dangerously_bypass_approvals_and_sandbox": "no"}, "cannot be 'no'"),
+        ({"trust_repository": 1}, "trust_repository cannot be 1"),
+        ({"config": {"sanbox_mode": "read-only"}}, "Did you mean sandbox_mode?"),
+        ({"config": {"aproval_policy": "untrusted"}}, "Did you mean approval_policy?"),
+        ({"config": {"sandbox_workspace_writes.network_access": False}}, "Did you mean sandbox_workspace_write?"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOptions, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        session_options(tmp_path, given)
+    assert sentence in caught.value.message
+    assert caught.value.code == "invalid_input"
+
+
+def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> None:
+    others = {"sandbox_private_desktop": True, "approvals_reviewer": "user", "model_provider": "x", "permissions.a": {}}
+    given = {**others, "sandbox_mode": "read-only", "sandbox_workspace_write.network_access": False}
+    assert session_options(tmp_path, {"config": given}).config == given
+
+
+def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) -> None:
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    allowed.mkdir()
+    outside.mkdir()
+    (allowed / "link").symlink_to(outside)
+    roots = [allowed.resolve()]
+    assert session_options(allowed, {}, roots).cwd == allowed.resolve()
+    for place in (outside, allowed / "link", allowed / ".." / "outside"):
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            session_options(place, {}, roots)
+    with pytest.raises(InvalidInput, match="outside the allowed roots"):
+        session_options(allowed, {"writable_roots": [outside]}, roots)
+
+
+def test_a_directory_must_exist_and_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="does not exist"):
+        session_options(tmp_path / "missing", {})
+    with pytest.raises(InvalidInput, match="is not a directory"):
+        session_options(tmp_path / "file", {})
+    with pytest.raises(InvalidInput, match="does not exist"):
+        session_options("a\0b", {})
+
+
+def test_an_empty_name_is_not_the_directory_we_happen_to_be_in(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is empty"):
+        session_options("", {})
+    with pytest.raises(InvalidInput, match="is empty"):
+        session_options(tmp_path, {"sandbox": "workspace-write", "writable_roots": [""]})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("x" * (MAX_PROMPT_CHARS + 1), "takes at most 1048576"),
+        ("\ud800", "surrogate"),
+    ],
+    ids=["empty", "blank", "too long", "half a surrogate pair"],
+)
+def test_a_prompt_codex_could_not_take_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        turn_input(text)
+
+
+def test_a_prompt_that_looks_like_an_option_is_just_text() -> None:
+    assert turn_input("--help").text == "--help"
+
+
+def test_an_image_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no image at"):
+        turn_input("look", images=[tmp_path / "none.png"])
+
+
+@pytest.mark.parametrize("schema", [{"type": "banana"}, {"properties": 3}])
+def test_an_output_schema_must_be_a_schema(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="not a valid JSON schema"):
+        turn_input("x", output_schema=schema)

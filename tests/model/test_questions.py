@@ -1,0 +1,58 @@
+"""What is a legal answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from helmsman.errors import AnswerInvalid
+from helmsman.model.questions import Choice, Prompt, Question, QuestionType, read_answers
+
+
+def question(*prompts: Prompt, kind: QuestionType = "command_approval") -> Question:
+    return Question(id="q_1", type=kind, session_id="s", turn_id="t", prompts=prompts, details={"command": "ls"})
+
+
+APPROVAL = Prompt(text="Run it?", options=("approve", "deny"))
+
+
+def test_an_option_is_an_answer() -> None:
+    assert read_answers(question(APPROVAL), ["approve"]) == (Choice("approve"),)
+
+
+def test_a_reason_may_follow_after_the_first_colon() -> None:
+    assert read_answers(question(APPROVAL), ["deny: touches: production"]) == (Choice("deny", "touches: production"),)
+
+
+def test_an_empty_reason_is_none() -> None:
+    assert read_answers(question(APPROVAL), ["deny:"]) == (Choice("deny"),)
+
+
+@pytest.mark.parametrize("answer", ["yes", "", "Approve", "approve please", ": approve"])
+def test_what_was_not_offered_is_refused_and_the_offer_named(answer: str) -> None:
+    with pytest.raises(AnswerInvalid, match="approve, deny"):
+        read_answers(question(APPROVAL), [answer])
+
+
+@pytest.mark.parametrize("answers", [[], ["approve", "approve"]])
+def test_a_wrong_count_is_refused(answers: list[str]) -> None:
+    with pytest.raises(AnswerInvalid, match="1 part"):
+        read_answers(question(APPROVAL), answers)
+
+
+def test_free_text_is_taken_as_it_is_even_with_a_colon() -> None:
+    prompt = Prompt(text="Name?")
+    assert read_answers(question(prompt, kind="user_input"), ["a: b"]) == (Choice("a: b"),)
+
+
+def test_a_prompt_with_options_may_allow_other_text() -> None:
+    prompt = Prompt(text="Which?", options=("A", "B"), free_text=True)
+    assert read_answers(question(prompt, kind="user_input"), ["neither"]) == (Choice("neither"),)
+
+
+def test_who_declines_a_form_need_not_fill_it_in() -> None:
+    form = question(
+        Prompt(text="?", options=("accept", "decline", "cancel")), Prompt(text="name"), kind="mcp_elicitation"
+    )
+    assert read_answers(form, ["decline"]) == (Choice("decline"),)
+    with pytest.raises(AnswerInvalid, match="2 part"):
+        read_answers(form, ["accept"])

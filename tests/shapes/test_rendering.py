@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from helmsman.agents.protocol import SessionInfo
+from helmsman.model import events
+from helmsman.model.events import (
+    CommandExecution,
+    Event,
+    Failure,
+    FileChange,
+    ItemEnded,
+    PathChange,
+    QuestionAsked,
+    TurnEnded,
+    Unknown,
+    Usage,
+    UsageReported,
+)
+from helmsman.model.question_text import question_as_dict
+from helmsman.model.questions import Prompt, Question
+from helmsman.shapes.rendering import event_as_dict, event_name, json_line, session_info_as_dict, usage_as_dict
+
+
+def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
+    item = CommandExecution(id="c", command="ls", exit_code=0, output="x\n", duration_ms=5)
+    assert event_as_dict(ItemEnded(session_id="s", turn_id="t", item=item)) == {
+        "type": "item_ended",
+        "sessionId": "s",
+        "turnId": "t",
+        "item": {
+            "type": "command_execution",
+            "id": "c",
+            "status": "completed",
+            "command": "ls",
+            "exitCode": 0,
+            "output": "x\n",
+            "announced": False,
+            "declined": False,
+            "durationMs": 5,
+            "summary": "ls (exit 0): x",
+        },
+    }
+
+
+def test_values_inside_an_event_are_plain_too() -> None:
+    change = FileChange(id="f", changes=(PathChange(path="a", kind="add", added=1, removed=0),))
+    assert event_as_dict(ItemEnded(session_id="s", item=change))["item"]["changes"] == [
+        {"path": "a", "kind": "add", "added": 1, "removed": 0}
+    ]
+    failed = TurnEnded(session_id="s", outcome="failed", failure=Failure(code="x", message="no", http_status=429))
+    assert event_as_dict(failed)["failure"] == {"code": "x", "message": "no", "retryable": False, "httpStatus": 429}
+    spent = UsageReported(session_id="s", total=Usage(1, 2, 3, 4))
+    assert event_as_dict(spent)["total"] == usage_as_dict(Usage(1, 2, 3, 4))
+
+
+def test_a_question_is_shown_as_pending_question_is() -> None:
+    prompt = Prompt(text="Run?", options=("approve", "deny"))
+    question = Question(
+        id="q", type="command_approval", session_id="s", turn_id="t", prompts=(prompt,), details={"command": "ls"}
+    )
+    assert event_as_dict(QuestionAsked(session_id="s", question=question))["question"] == question_as_dict(question)
+
+
+def test_every_event_has_a_name_of_its_own() -> None:
+    kinds = [
+        kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind != Event
+    ]
+    names = {event_name(kind.__new__(kind)) for kind in kinds}
+    assert len(names) == len(kinds) >= 15
+    assert {"turn_requested", "engine_gone", "unknown"} <= names
+
+
+def test_a_line_is_one_line_of_ascii_whatever_is_in_it() -> None:
+    odd = {"text": "a\nb\x1b[2J\u202e\ud800", "path": Path("x")}
+    line = json_line(event_as_dict(Unknown(session_id="s", name="n", payload=odd)))
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["payload"]["text"] == odd["text"]
+
+
+def test_a_session_is_listed_with_what_is_known_of_it() -> None:
+    info = SessionInfo(session_id="s", updated_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), first_prompt="Do it")
+    assert session_info_as_dict(info) == {
+        "sessionId": "s",
+        "summary": "Do it",
+        "timestamp": "2026-01-02T03:04:05+00:00",
+        "archived": False,
+    }
+    assert len(fields(SessionInfo)) >= len(session_info_as_dict(info))
