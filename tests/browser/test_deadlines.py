@@ -48,6 +48,7 @@ async def go(page: Page, place: str) -> None:
 
 
 async def set_window(page: Page, state: str) -> None:
+    await page.call("Emulation.setFocusEmulationEnabled", enabled=False)  # with it, a page is visible whatever happens
     window: dict[str, Any] = await page.call("Browser.getWindowForTarget")
     await page.call("Browser.setWindowBounds", windowId=window["windowId"], bounds={"windowState": state})
     await page.until(f"document.visibilityState === '{'hidden' if state == 'minimized' else 'visible'}'")

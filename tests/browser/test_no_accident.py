@@ -74,6 +74,7 @@ async def test_in_a_narrow_window_too_a_slash_takes_what_follows(page: Page, ask
     await page.resize(360, 720)
     await page.get(f"location.hash = '#/s/{asking.id}'")
     await page.until_text(".session .question", "touch one")
+    await page.get("document.querySelector('[data-answer=approve]').scrollIntoView({block: 'center'})")
     await page.until(SETTLED)
     await page.type_quickly("/api")
     await page.until("document.querySelector('.search input').value === 'api'")

@@ -37,7 +37,7 @@ async def test_it_shows_a_command_a_change_and_an_approval(demo: Cli) -> None:
     assert "3/3 checks passed\n  ✓ exit 0" in story
     assert story.count("? Codex asks to run a command") == 1
     assert "→ approve (answered by the demo itself: no terminal here)" in story
-    assert "What changed\n  change greet.sh\n" in story
+    assert "What changed\n  change greet.sh  +1 -1\n" in story
     assert " tokens in" in story
     assert "helmsman doctor" in story
     assert _left_behind(demo) == []
@@ -95,7 +95,7 @@ async def test_it_works_without_git(demo: Cli, tmp_path: Path) -> None:
         (programs / name).symlink_to(found)
     done = await demo.run("demo", PATH=str(programs))
     assert done.exit_code == 0, done.stderr
-    assert "What changed\n  change greet.sh\n" in done.stderr
+    assert "What changed\n  change greet.sh  +1 -1\n" in done.stderr
 
 
 async def test_without_codex_the_exit_code_is_3(bare_cli: Cli) -> None:

@@ -29,20 +29,11 @@ _CODE = struct.Struct("i")
 
 def serve(path: str) -> None:
     """Take commands until this process is ended."""
-    import helmsman.cli
+    import helmsman
 
-    for module in pkgutil.walk_packages(helmsman.cli.__path__, "helmsman.cli."):
-        importlib.import_module(module.name)
-    for name in (
-        "service",
-        "extras",
-        "all_tasks",
-        "codex.app_server_engine",
-        "codex.detached",
-        "codex.exec",
-        "mcp.server",
-    ):
-        importlib.import_module(f"helmsman.{name}")
+    for module in pkgutil.walk_packages(helmsman.__path__, "helmsman."):
+        if not module.name.startswith(("helmsman.testing", "helmsman.__main__")):
+            importlib.import_module(module.name)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork that waits for a command has ended
     with socket.socket(socket.AF_UNIX) as listener:

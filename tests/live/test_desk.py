@@ -11,6 +11,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import AnswerInvalid
 from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.question_text import describe
 from helmsman.settings import load_settings
 from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
 
@@ -200,7 +201,7 @@ async def test_a_request_for_permissions_is_a_question(
         assert await session.wait(timeout=SECONDS)
         (question,) = session.questions
         assert question.type == "permission_approval"
-        assert "network access" in question.prompts[0].text
+        assert "network access" in describe(question).text()
         await session.respond(question.id, "approve")
         assert (await finished(session)).result == "thanks"
     assert "enabled" in model.requests[-1].tool_output

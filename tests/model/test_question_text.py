@@ -79,9 +79,9 @@ def test_a_command_names_all_that_it_brings() -> None:
         "Permission: write anywhere",
         "Network: https to evil.example",
         "Reason given: I need it",
+        'Also: something: {"new": 1}',
         "Always would add the rule: [[rules]]",
         '    │ command = ["curl", "x"]',
-        'Also: something: {"new": 1}',
     ]
 
 
@@ -276,7 +276,7 @@ def test_no_line_that_begins_like_ours_is_a_models_and_every_fact_is_there(
 
     # As many lines as were made here, and each of them is a title, a label of ours, or behind the bar.
     ours = [line for line in shown if not line.startswith(GUTTER)]
-    labelled = [line for line in words.lines if line.label]
+    labelled = [line for line in (*words.lines, *words.rule) if line.label]
     has_diff = words.diff is not None
     assert len(ours) == 1 + len(labelled) + has_diff + any(line.startswith("    (cut here: ") for line in ours)
     assert ours[0] == words.title

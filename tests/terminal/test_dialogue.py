@@ -280,7 +280,7 @@ async def test_a_held_key_answers_one_question_and_not_the_next(terminal: Pseudo
             tasks.start_soon(second.run)
             await terminal.shows("stop the turn")
             tasks.start_soon(hold)
-            await terminal.shows("$ two")
+            await terminal.shows("Command: two")
             await anyio.sleep(2 * MOMENT)
             held.set()
             assert (first.answer, second.answer) == (["approve"], "not yet")
@@ -305,7 +305,7 @@ async def test_the_bell_rings_once_for_each_question_also_for_one_that_waits(ter
             tasks.start_soon(second.run)
             await terminal.shows("\a")
             terminal.press("y")
-            await terminal.shows("$ two")
+            await terminal.shows("Command: two")
             await terminal.shows("stop the turn")
             terminal.press("x")
     assert terminal.raw.count("\a") == 2

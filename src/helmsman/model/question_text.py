@@ -50,16 +50,21 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """A question in words. `diff` is that of a patch, as it is: a door parses it (`unified_diff`) or says that it has it."""
+    """A question in words. `diff` is that of a patch, as it is: a door parses it (`unified_diff`) or says that it has it.
+
+    `rule` is what "always" would add. Where that answer is asked back, with the rule, it need not stand in the question.
+    """
 
     title: str
     lines: tuple[Line, ...]
     diff: str | None = None
+    rule: tuple[Line, ...] = ()
 
     def text(self, *, diff_chars: int = 0) -> str:
         """All of it as plain text, with at most so much of the diff."""
         shown = [self.title]
-        shown += [f"{line.label}: {line.text}" if line.label else GUTTER + line.text for line in self.lines]
+        every = (*self.lines, *self.rule)
+        shown += [f"{line.label}: {line.text}" if line.label else GUTTER + line.text for line in every]
         if self.diff and diff_chars:
             shown += _diff_text(self.diff, diff_chars)
         return "\n".join(shown)
@@ -69,11 +74,13 @@ def describe(question: Question) -> QuestionText:
     """What a question asks, and everything that a yes to it would grant."""
     details = dict(question.details)
     diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
+    rule = details.pop("alwaysRule", None)
     title, lines = _DESCRIBED[question.type](question, details, diff)
     if question.agent_id is not None:
         title = title.replace("through Codex", "through a sub-agent of Codex")
         title = re.sub("^Codex", "A sub-agent of Codex", title)
-    return QuestionText(title, (*lines, *_unknown(details)), diff or None)
+    added = tuple(_value("Always would add the rule", str(rule).strip("\n"))) if rule else ()
+    return QuestionText(title, (*lines, *_unknown(details)), diff or None, added)
 
 
 def in_a_line(question: Question) -> str:
@@ -144,7 +151,7 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     lines += _permissions(details.pop("additionalPermissions", None))
     if network is not None:
         lines.append(Line("Network", _network(network)))
-    return title, [*lines, *_why(details), *_always(details)]
+    return title, [*lines, *_why(details)]
 
 
 def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
@@ -153,12 +160,12 @@ def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str
     root = details.pop("grantRoot", None)
     if root is not None:
         lines.append(Line("Permission", f"write to everything under {named(root)}, for the rest of the session"))
-    return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details), *_always(details)]
+    return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details)]
 
 
 def _permission(_question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     granted = _permissions(details.pop("permissions", None)) or [Line("Permission", "Codex does not say which")]
-    return "Codex asks for more permissions", [*granted, *_where(details), *_why(details), *_always(details)]
+    return "Codex asks for more permissions", [*granted, *_where(details), *_why(details)]
 
 
 def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
@@ -174,7 +181,7 @@ def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tup
         lines += _value("Parameters", _json(parameters) if parameters else "none")
     lines += _value("Opens", details.pop("url")) if "url" in details else []
     lines += _value("The tool says of itself", details.pop("toolDescription")) if "toolDescription" in details else []
-    return title, [*lines, *_why(details), *_always(details)]
+    return title, [*lines, *_why(details)]
 
 
 def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
@@ -212,12 +219,6 @@ def _why(details: dict[str, Any]) -> Iterator[Line]:
     reason = details.pop("reason", None)
     if reason:
         yield from _value("Reason given", reason)
-
-
-def _always(details: dict[str, Any]) -> Iterator[Line]:
-    rule = details.pop("alwaysRule", None)
-    if rule:
-        yield from _value("Always would add the rule", rule)
 
 
 def _permissions(granted: Any) -> list[Line]:

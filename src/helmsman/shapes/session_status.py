@@ -145,13 +145,13 @@ def in_words(status: StatusOutput) -> str:
     if status.progress is not None:
         lines.append(exact(status.progress.text))
     if status.note:
-        lines.append(status.note)
+        lines.append(exact(status.note))
     if status.pending_question is not None:
         lines += question_in_words(status.pending_question)
     if status.error is not None:
-        lines.append(f"{status.error.code}: {status.error.message}")
+        lines.append(f"{status.error.code}: {exact(status.error.message)}")
     if status.result is not None:
-        lines.append(status.result)
+        lines.append(f"Result:\n{status.result}")  # the last: all that follows the label is the agent's
     return "\n".join(lines)
 
 
