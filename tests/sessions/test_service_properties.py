@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from helmsman import Settings
+
 SESSION = "0199a0f2-0000-7000-8000-000000000001"
 
 
@@ -152,8 +154,8 @@ class PlayedEngine:
 
 
 MOVES = st.sampled_from(
-    ["started", "item", "note", "ask", "ask", "withdraw", "completed", "failed", "die", "approve", "deny", "abort",
-     "approve_session", "interrupt", "say", "queue", "steer", "let time pass", "yield", "yield"]
+    ["started", "item", "note", "ask", "ask", "withdraw", "ask+withdraw", "completed", "failed", "die", "approve", "deny",
+     "abort", "approve_session", "interrupt", "say", "queue", "steer", "let time pass", "yield", "yield"]
 )  # fmt: skip
 
 
@@ -162,6 +164,13 @@ MOVES = st.sampled_from(
 def test_any_order_ends_in_a_legal_state_with_nothing_waiting(
     moves: list[str], patient: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engines = played_engines(monkeypatch)
+    chosen = unhurried(tmp_path)
+    anyio.run(partial(play, moves, chosen if patient else replace(chosen, approval_timeout=0.0), engines, tmp_path))
+
+
+def played_engines(monkeypatch: pytest.MonkeyPatch) -> list[PlayedEngine]:
+    """Every engine that the service opens is a played one, and added to this list."""
     engines: list[PlayedEngine] = []
 
     @asynccontextmanager
@@ -170,9 +179,12 @@ def test_any_order_ends_in_a_legal_state_with_nothing_waiting(
         yield engines[-1]
 
     monkeypatch.setattr(helmsman.agents.holder, "open_engine", open_played)
-    base = load_settings({}, {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
-    chosen = replace(base, approval_timeout=30.0 if patient else 0.0)
-    anyio.run(partial(play, moves, chosen, engines, tmp_path))
+    return engines
+
+
+def unhurried(place: Path) -> Settings:
+    base = load_settings({}, {"HOME": str(place), "HELMSMAN_STATE_DIR": str(place / "state")}, place)
+    return replace(base, approval_timeout=30.0)
 
 
 async def play(moves: list[str], chosen: Any, engines: list[PlayedEngine], place: Path) -> None:
@@ -193,6 +205,9 @@ async def play(moves: list[str], chosen: Any, engines: list[PlayedEngine], place
                         await make(move, helm, session, engine)
                     assert session.status in ("active", "awaiting_approval", "done", "error", "interrupted")
                     assert bool(session.questions) == (session.status == "awaiting_approval")
+                    assert {
+                        question.id for question in session.questions
+                    } <= engine.open  # what nobody asks is not shown
                     if session.state.is_running:
                         waiters.start_soon(wait)
                 # Whatever was going on, the end of the engine ends it; messages in the queue are not sent any more.
@@ -225,6 +240,9 @@ async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) ->
             engine.ask()
         case "withdraw":
             engine.withdraw()
+        case "ask+withdraw":
+            engine.ask()
+            engine.withdraw()
         case "completed" | "failed":
             engine.end(move)
         case "die":
@@ -245,3 +263,10 @@ async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) ->
         case _:
             await settle()
     assert helm.sessions
+
+
+def test_a_question_withdrawn_in_the_same_breath_is_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = played_engines(monkeypatch)
+    anyio.run(partial(play, ["started", "ask+withdraw", "yield", "yield"], unhurried(tmp_path), engines, tmp_path))

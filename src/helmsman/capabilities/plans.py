@@ -106,7 +106,7 @@ class Plans:
         self._waiting[session.id] = _Waiting(question.id, event)
         session.own_questions[question.id] = partial(self._answered, session)
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
-        self._helm.in_background(partial(self._helm.desk.see_to, session, asked))
+        self._helm.in_background(self._helm.desk.receive(session, asked))
         return True
 
     def stop(self, session: Session) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import shlex
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -37,7 +38,7 @@ from helmsman.model.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from helmsman.approvals.audit import AuditLog
     from helmsman.approvals.policy import Rule, Ruling
@@ -83,32 +84,49 @@ class Desk:
         self._offered: dict[str, _Rules] = {}
         self._allowed_roots = allowed_roots
 
-    async def see_to(self, session: Session, asked: QuestionAsked) -> None:
-        """Stay with a question until it is closed. Never raises: one question's trouble is not the other sessions'."""
+    def receive(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Decide at once whether anybody is asked. What is left to do is returned, and belongs in the background.
+
+        Whatever else an engine says in the same breath, that the question is withdrawn or the turn over, comes after. Never
+        raises, nor does the rest: one question's trouble is not the other sessions'.
+        """
         try:
-            await self._see_to(session, asked)
+            rest = self._decided(session, asked)
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
-            await self._refuse(session, asked.question, TROUBLE)
-        finally:
-            self._offered.pop(asked.question.id, None)
-            if asked.question.id not in session.state.questions:
-                session.deadlines.pop(asked.question.id, None)
-            elif (deadline := session.deadlines.get(asked.question.id)) is not None:
-                deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
+            rest = partial(self._refuse, session, asked.question, TROUBLE)
+        return partial(self._to_the_end, session, asked.question, rest)
 
-    async def _see_to(self, session: Session, asked: QuestionAsked) -> None:
+    def _decided(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
         beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
         if beyond is not None:
-            await self._keep_inside(session, asked, beyond)
-            return
+            return partial(self._keep_inside, session, asked, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
-        decision = self._decide(session, question)
-        if decision.effect != "ask":
-            await self._answer_by_rule(session, replace(asked, question=question), decision)
-            return
+        asked = replace(asked, question=question)
+        ruling = self._decide(session, question)
+        if ruling.effect != "ask":
+            return partial(self._answer_by_rule, session, asked, ruling)
         deadline = session.deadlines[question.id] = Deadline(self._audit.state_dir, question, self._timeout)
-        session.apply(replace(asked, question=question))
+        session.apply(asked)
+        return partial(self._wait, session, question, deadline)
+
+    async def _to_the_end(
+        self, session: Session, question: Question, rest: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        try:
+            await rest()
+        except Exception:
+            log.exception("question %s of session %s is refused", question.id, session.id)
+            await self._refuse(session, question, TROUBLE)
+        finally:
+            self._offered.pop(question.id, None)
+            if question.id not in session.state.questions:
+                session.deadlines.pop(question.id, None)
+            elif (deadline := session.deadlines.get(question.id)) is not None:
+                deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
+
+    async def _wait(self, session: Session, question: Question, deadline: Deadline) -> None:
+        """Stay with an open question until it is answered, withdrawn, or its time is up."""
         await deadline.open()
         async with anyio.create_task_group() as tasks:
             handler = session.on_question or self._handler

@@ -544,7 +544,7 @@ class Steering(ABC):
     def _on_event(self, session: Session, event: Event) -> None:
         assert self._tasks is not None
         if isinstance(event, QuestionAsked):
-            self._tasks.start_soon(self.desk.see_to, session, event)
+            self._tasks.start_soon(self.desk.receive(session, event))
             return
         if session.planning and self.keeps_back(session, event):
             return
