@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman.base.processes import running_process
 from helmsman.mcp.server import build_server
+from helmsman.tasks.model import TaskDraft
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -54,6 +57,19 @@ async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[s
     assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
     (listed,) = (await codex("codex_list"))["sessions"]
     assert (listed["sessionId"], listed["isActive"], listed["summary"]) == (session_id, False, "make it")
+
+
+async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_active(
+    codex: Caller, helm: Helmsman, model: ScriptedModel
+) -> None:
+    model.on("hello", say("hi"))
+    session_id = (await codex("codex_start", prompt="hello"))["sessionId"]
+    assert (await codex.until_settled(session_id))["status"] == "done"
+    another = running_process(os.getppid())
+    draft = TaskDraft(instruction="more", status="working", session_id=session_id, owner=another)
+    await helm.ledger.registry(lambda registry: registry.add(draft))
+    (listed,) = (await codex("codex_list"))["sessions"]
+    assert (listed["isActive"], listed["activeStatus"]) == (True, "active")
 
 
 async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Caller) -> None:

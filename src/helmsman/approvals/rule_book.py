@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
 from helmsman.base.file_lock import file_lock
+from helmsman.base.files import replace_file
 from helmsman.base.repositories import repository_root
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
@@ -182,7 +182,7 @@ class RuleBook:
                 before = path.read_text(encoding="utf-8") if path.exists() else ""
                 after = change(before)
                 if after != before:
-                    _replace_file(path, after)
+                    replace_file(path, after)
         except (OSError, ValueError) as error:
             raise InvalidSetting(
                 f"The rules could not be saved in {path}: {error}. Make room there, or check who may write."
@@ -282,17 +282,3 @@ def _load_toml(path: Path) -> Mapping[str, Any]:
         raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
-
-
-def _replace_file(path: Path, text: str) -> None:
-    """Write a file so that every reader sees the old or the new one, whole, and nobody else sees either."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)  # noqa: PTH105 - `name` is text
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

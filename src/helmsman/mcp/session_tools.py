@@ -22,7 +22,7 @@ from helmsman.shapes.contract import (
     StatusOutput,
     WaitInput,
 )
-from helmsman.shapes.session_status import in_words, session_status, started, task_id
+from helmsman.shapes.session_status import in_words, known_status, session_status, started, task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import SessionInfo
     from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
 
 _SUMMARY_CHARS: Final = 200
@@ -110,8 +109,7 @@ async def _list(call: CallContext, args: ListInput) -> ListOutput:
 
 
 def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -> ListedSession:
-    """A session of this process by what it is, one of another process by its tasks."""
-    status = session.status if session is not None else _status_by_tasks(tasks)
+    status = known_status(session, tasks)
     running = status in ("active", "awaiting_approval")
     summary = info.name or info.first_prompt
     return ListedSession(
@@ -125,12 +123,6 @@ def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -
         model=info.model,
         task_ids=[task.id for task in reversed(tasks)] or None,
     )
-
-
-def _status_by_tasks(tasks: Sequence[Task]) -> SessionStatus | None:
-    if not tasks or not tasks[0].is_running:
-        return None
-    return "awaiting_approval" if tasks[0].input_required else "active"
 
 
 def state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:

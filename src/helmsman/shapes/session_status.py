@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.deadline import countdown
+from helmsman.base.processes import Process
 from helmsman.base.shortening import MESSAGE_CHARS, TEXT_CHARS, cut, last_lines, session_file, within
 from helmsman.base.shown_text import exact
 from helmsman.model.events import (
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from helmsman.model.events import Failure, Item
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.model import Task
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10
@@ -82,6 +85,16 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         model=session.model,
         worktree=worktree(session),
     )
+
+
+def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+    """A session's status: of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
+    if session is not None and session.state.is_running:
+        return session.status
+    newest = tasks[0] if tasks else None
+    if newest is not None and newest.is_running and newest.owner != Process.me():
+        return "awaiting_approval" if newest.input_required else "active"
+    return None if session is None else session.status
 
 
 def started(session: Session) -> StartOutput:

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base import shown_text
-from helmsman.base.processes import Process
 from helmsman.base.shortening import TEXT_CHARS, cut, shortened
 from helmsman.model.question_text import describe, part_texts
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.rendering import session_info_as_dict, usage_as_dict
-from helmsman.shapes.session_status import session_status
+from helmsman.shapes.session_status import known_status, session_status
 from helmsman.web.safe_values import safe, shown_files, shown_item
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from helmsman.model.events import Item
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
     from helmsman.web.transcripts import Turn
 
@@ -44,16 +42,6 @@ def time(when: datetime | None) -> str | None:
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
-
-
-def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
-    """A session's status: of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
-    if session is not None and session.state.is_running:
-        return session.status
-    newest = tasks[0] if tasks else None
-    if newest is not None and newest.is_running and newest.owner != Process.me():
-        return "awaiting_approval" if newest.input_required else "active"
-    return None if session is None else session.status
 
 
 def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
