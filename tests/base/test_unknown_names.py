@@ -67,7 +67,7 @@ def test_what_resembles_nothing_is_told_what_there_is(settings: Settings) -> Non
 
 
 def test_an_argument_of_the_function_itself_is_suggested_too(settings: Settings) -> None:
-    with pytest.raises(TypeError, match=r"Helmsman\.start\(\).*Did you mean 'output_schema'\?"):
+    with pytest.raises(TypeError, match=r"start\(\).*Did you mean 'output_schema'\?"):
         calls(Helmsman(settings))["start"](outputschema={})
 
 

@@ -41,7 +41,7 @@ def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]],
                 if name not in known:
                     meant = nearest(name, sorted(known))
                     hint = f". Did you mean {meant!r}?" if meant else f". It takes: {', '.join(sorted(known))}."
-                    raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
             return function(*args, **kwargs)
 
         return checked

@@ -42,7 +42,7 @@ pytestmark = [
 
 RECORDED = {
     file.stem: json.loads(file.read_text(encoding="utf-8"))
-    for file in sorted((Path(__file__).parents[1] / "golden" / "cloud").glob("*.json"))
+    for file in sorted((Path(__file__).parents[2] / "golden" / "cloud").glob("*.json"))
 }
 WITH_BACKEND = [version for version, answers in RECORDED.items() if "exec" in answers]
 TASK = "task_e_00000000000000000000000000000001"

@@ -20,7 +20,7 @@ from helmsman.model.unified_diff import read_diff
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def _apply(folder: Path, diff: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from types import ModuleType
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "record_goldens.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "record_goldens.py"
 
 
 def _load_script() -> ModuleType:

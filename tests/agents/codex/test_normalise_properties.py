@@ -17,7 +17,7 @@ from helmsman.agents.codex.normalise.app_server import _HANDLERS
 from helmsman.agents.codex.normalise.exec import exec_item
 from helmsman.model.events import Event, FileChange, Item
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def _recorded(dialect: str) -> list[dict[str, Any]]:
