@@ -195,6 +195,18 @@ def test_a_rule_is_kept_once_and_for_the_user_alone(place: Place) -> None:
     assert [entry.name for entry in sorted(path.parent.iterdir())] == ["rules.lock", "rules.toml"]
 
 
+def test_a_link_in_the_place_of_its_directory_leads_a_kept_rule_nowhere_else(place: Place) -> None:
+    rule = Rule(effect="allow", command=("ls",), directory=place.sub, below=False, resolved=True, outside=True)
+    place.book().add(rule)
+    assert place.book().explain("ls", place.sub).effect == "allow"
+    place.sub.rmdir()
+    elsewhere = place.repo.parent / "elsewhere"
+    elsewhere.mkdir()
+    place.sub.symlink_to(elsewhere)
+    assert place.book().explain("ls", place.sub).effect == "ask"
+    assert place.book().explain("ls", elsewhere).effect == "ask"
+
+
 def test_what_a_person_wrote_into_the_file_is_kept(place: Place) -> None:
     path = place.book().permanent_path
     place.book().add(Rule(effect="allow", command=("ls",), directory=place.repo))

@@ -235,6 +235,9 @@ class RuleBook:
         if remembered is not None and remembered[0] == stamp:
             return remembered[1]
         content = read_rules(_load_toml(path), path, project=project)
+        if path == self.permanent_path:  # answers make rules for one directory, with all links followed
+            rules = tuple(replace(rule, resolved=not rule.below) for rule in content.rules)
+            content = replace(content, rules=rules)
         if len(self._read) >= _FILES_REMEMBERED:
             self._read.clear()
         self._read[path] = (stamp, content)
