@@ -131,23 +131,28 @@ class RuleBook:
         ]
         return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
 
-    def add(self, rule: Rule) -> None:
-        """Keep a rule for good, for all processes.
+    def add(self, rule: Rule) -> str | None:
+        """Keep a rule for good, for all processes. Returns its id, with which it can be removed; None if it was there.
 
         Raises:
             InvalidSetting: It cannot be saved.
         """
         path = self.permanent_path
+        new: list[ListedRule] = []
 
         def added(text: str) -> str:
             known = self._content(path, project=None)
             if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                 return text
             text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
-            read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
+            rules = read_rules(
+                tomllib.loads(text), path
+            ).rules  # what could not be read again would be worse than no rule
+            new.append(ListedRule(rule=rules[-1], path=path, number=len(rules), line=None))
             return text
 
         self._rewrite(added)
+        return new[0].id if new else None
 
     def remove(self, rule_id: str) -> ListedRule:
         """Take back a rule that an answer made.
