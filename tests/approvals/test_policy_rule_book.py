@@ -225,6 +225,16 @@ def test_a_file_that_others_can_write_is_not_believed(place: Place) -> None:
         place.book().add(Rule(effect="allow", command=("wc",), directory=place.repo))
 
 
+def test_ones_own_file_is_not_believed_where_everybody_can_write_it(place: Place) -> None:
+    place.user(ALLOW + DENY)
+    place.user_file.chmod(0o664)  # a group of one's own
+    assert len(place.described()) == 2
+    place.user_file.chmod(0o666)
+    assert place.described() == []
+    with pytest.raises(InvalidSetting, match="Other users can write to"):
+        place.book().check(place.sub)
+
+
 def test_a_broken_file_is_neither_believed_nor_overwritten(place: Place) -> None:
     place.state.mkdir(mode=0o700)
     path = place.book().permanent_path

@@ -233,7 +233,9 @@ class RuleBook:
             return RulesContent()
         except OSError as error:
             raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
-        if path == self.permanent_path and os.name == "posix" and status.st_mode & 0o022:
+        # One's own file may belong to a group of one's own, as where the umask is 002; ours never does.
+        others = 0o022 if path == self.permanent_path else 0o002 if project is None else 0
+        if os.name == "posix" and status.st_mode & others:
             raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         remembered = self._read.get(path)
