@@ -84,7 +84,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ],
         [
             "rm *", "rm -r $X", "rm -{r,f} x", "rm -rZ x", "rm -r --frobnicate x", "rm --r --v x",
-            "find . | xargs rm -r",
+            "find . | xargs rm -r", "rm -r --interactive=never x",
         ],
         ["rm x", "rm -r x", "rm -f x", "rm -- -rf", "rm --recursive x", "rm -fv x", "rmdir x", "ls -rf"],
     ),
@@ -100,7 +100,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
     ),
     "git clean -fdx": (
         ["git clean -xdf", "git clean --force -d -x", "git clean --for -xd"],
-        ["git clean -fd $X", "git clean -fd -Z"],
+        ["git clean -fd $X", "git clean -fd -Z", "git clean -dxi"],
         ["git clean -fd", "git clean -ndx", "git clean -fd -e x"],
     ),
     "git branch -D": (
@@ -113,7 +113,11 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["git checkout -B x", "git checkout -tf x"],
         ["git checkout main"],
     ),
-    "git checkout .": (["git checkout -- .", "git checkout HEAD -- ./"], ["git checkout $X"], ["git checkout main"]),
+    "git checkout .": (
+        ["git checkout -- .", "git checkout HEAD -- ./"],
+        ["git checkout $X", "git checkout :/", "git checkout ':(top)'", "git checkout HEAD -- '*'"],
+        ["git checkout main"],
+    ),
     "git commit --amend": (
         ["git commit --am", "git commit -a --amend --no-edit"],
         ["git commit --fixup=amend:HEAD", "git commit -m --amend"],
@@ -133,7 +137,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["git stash list", "git stash push -m drop"],
     ),
     "chmod -R 777": (
-        ["chmod 777 -R x", "chmod --recursive 0777 x", "chmod --recurs 777 x y"],
+        ["chmod 777 -R x", "chmod --recursive 0777 x", "chmod --recurs 777 x y", "chmod -R 4777 x"],
         ["chmod -R a+rwx x", "chmod -R --reference=y x", "chmod 777 $X"],
         ["chmod 777 x", "chmod -R 755 x", "chmod -R +x x"],
     ),
@@ -161,11 +165,18 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
     ),
     "npm install left-pad": (["npm i left-pad@1.0", "npm i x left-pad"], ["npm i $X"], ["npm i left", "npm i"]),
     "npm publish": (
-        ["npm publ", "npm --access public publish", "npm -w x publish"],
+        [
+            "npm publ", "npm --access public publish", "npm -w x publish", "npm --dry-run false publish",
+            "npm -y true --color always publish",
+        ],
         ["npm $X"],
         ["npm pack", "npm run publish"],
     ),
-    "pnpm publish": (["pnpm -r publish", "pnpm --filter x publish"], ["pnpm --frob x publish"], ["pnpm install"]),
+    "pnpm publish": (
+        ["pnpm -r publish", "pnpm --filter x publish", "pnpm -r true publish"],
+        ["pnpm --frob x publish"],
+        ["pnpm install"],
+    ),
     "yarn publish": (["yarn npm publish", "yarn --cwd x publish"], ["yarn --frob x publish"], ["yarn install"]),
     "pip install": (["pip3 install x", "pip3.12 -q install x", "python -m pip install x"], ["pip $X"], ["pip list"]),
     "pip install requests": (

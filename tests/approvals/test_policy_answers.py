@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,45 @@ def test_a_rule_is_for_the_directory_as_it_was_when_it_was_asked_about(repo: Pat
     link.unlink()
     link.symlink_to(repo / "sub")
     assert not is_allowed(question, rule)
+
+
+@pytest.mark.parametrize("make", [rule_for_session, rule_for_always])
+def test_a_link_in_the_place_of_the_directory_leads_no_rule_elsewhere(repo: Path, make: Any) -> None:
+    question = command("npm publish", repo / "sub", "outside")
+    rule = make(question, Workspace())
+    (repo / "sub").rmdir()
+    (repo.parent / "other").mkdir()
+    (repo / "sub").symlink_to(repo.parent / "other")
+    assert not is_allowed(question, rule)
+    assert not is_allowed(command("npm publish", repo.parent / "other", "outside"), rule)
+
+
+MORE_THAN_WORDS: list[dict[str, Any]] = [
+    {"details": {"kind": "writeStdin"}},
+    {"details": {"kind": "something new"}},
+    {"details": {"additionalPermissions": {"network": {"enabled": True}}}},
+    {"details": {"networkContext": {"host": "example.org"}}},
+    {"asides": {"environment": "production"}},
+]
+
+
+@pytest.mark.parametrize("more", MORE_THAN_WORDS)
+@pytest.mark.parametrize("sandbox", ["inside", "outside"])
+def test_what_is_more_than_to_run_these_words_here_is_asked_about_each_time(
+    repo: Path, more: dict[str, Any], sandbox: str
+) -> None:
+    plain = command("rm -rf dist", repo, sandbox)
+    question = replace(
+        plain, details={**plain.details, **more.get("details", {})}, asides=more.get("asides", {"environment": "local"})
+    )
+    written = Rule(effect="allow", command=("rm", "-rf", "dist"), outside=True, prefix=True)
+    for rule in (rule_for_session(plain, Workspace()), rule_for_always(plain, Workspace()), written):
+        assert is_allowed(plain, rule)
+        assert not is_allowed(question, rule)
+    assert rule_for_session(question, Workspace()) is None
+    assert rule_for_always(question, Workspace()) is None
+    denied = RuleSet(rules=(Rule(effect="deny", command=("rm", "-rf")),))
+    assert decide(question, denied, Workspace()).effect == "deny"
 
 
 def patch(repo: Path, *paths: str) -> Question:

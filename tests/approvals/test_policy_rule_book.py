@@ -195,6 +195,18 @@ def test_a_rule_is_kept_once_and_for_the_user_alone(place: Place) -> None:
     assert [entry.name for entry in sorted(path.parent.iterdir())] == ["rules.lock", "rules.toml"]
 
 
+def test_a_link_in_the_place_of_its_directory_leads_a_kept_rule_nowhere_else(place: Place) -> None:
+    rule = Rule(effect="allow", command=("ls",), directory=place.sub, below=False, resolved=True, outside=True)
+    place.book().add(rule)
+    assert place.book().explain("ls", place.sub).effect == "allow"
+    place.sub.rmdir()
+    elsewhere = place.repo.parent / "elsewhere"
+    elsewhere.mkdir()
+    place.sub.symlink_to(elsewhere)
+    assert place.book().explain("ls", place.sub).effect == "ask"
+    assert place.book().explain("ls", elsewhere).effect == "ask"
+
+
 def test_what_a_person_wrote_into_the_file_is_kept(place: Place) -> None:
     path = place.book().permanent_path
     place.book().add(Rule(effect="allow", command=("ls",), directory=place.repo))
@@ -211,6 +223,16 @@ def test_a_file_that_others_can_write_is_not_believed(place: Place) -> None:
     assert place.described() == []
     with pytest.raises(InvalidSetting, match="Other users can write to"):
         place.book().add(Rule(effect="allow", command=("wc",), directory=place.repo))
+
+
+def test_ones_own_file_is_not_believed_where_everybody_can_write_it(place: Place) -> None:
+    place.user(ALLOW + DENY)
+    place.user_file.chmod(0o664)  # a group of one's own
+    assert len(place.described()) == 2
+    place.user_file.chmod(0o666)
+    assert place.described() == []
+    with pytest.raises(InvalidSetting, match="Other users can write to"):
+        place.book().check(place.sub)
 
 
 def test_a_broken_file_is_neither_believed_nor_overwritten(place: Place) -> None:

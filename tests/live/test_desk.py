@@ -9,7 +9,9 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import AnswerInvalid
+from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.base.file_lock import file_lock
+from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.question_text import describe
 from helmsman.settings import load_settings
@@ -138,6 +140,74 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
         assert [answer for answer, _ in closings(again)] == ["approve"]
     assert (settings.state_dir / "rules.toml").read_text(encoding="utf-8") == shown
     assert not (codex_home.path / "rules").exists() or not any((codex_home.path / "rules").iterdir())
+
+
+async def test_always_leaves_no_rule_where_the_answer_came_too_late(
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("go", run("touch one.txt", escalate="please"), say("done"))
+    session = await helm.start("go", **asks)
+    await session.wait(timeout=SECONDS)
+    (question,) = session.questions
+    too_late: list[QuestionNotOpen] = []
+
+    async def respond() -> None:
+        try:
+            await session.respond(question.id, "approve_always")
+        except QuestionNotOpen as error:
+            too_late.append(error)
+
+    state_dir = helm.settings.state_dir
+    async with anyio.create_task_group() as tasks:
+        with file_lock(state_dir / "rules.lock", timeout=SECONDS):
+            tasks.start_soon(respond)
+            await anyio.sleep(0.2)  # it waits to write the rule
+            await session.interrupt()
+            await finished(session)
+    assert too_late
+    assert helm.rules.rules_for(None).rules == ()
+
+
+async def test_the_deadline_does_not_deny_what_is_being_approved(
+    codex_binary: Path,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    tmp_path: Path,
+    git_repo: Path,
+    asks: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steer = AppServer.steer_turn
+
+    async def slow(self: AppServer, thread_id: str, turn_id: str, text: str) -> Any:
+        await anyio.sleep(4)
+        return await steer(self, thread_id, turn_id, text)
+
+    monkeypatch.setattr(AppServer, "steer_turn", slow)
+    settings = load_settings({"codex_path": str(codex_binary), "approval_timeout_ms": 1000}, codex_home.env, tmp_path)
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+    refused: list[QuestionNotOpen] = []
+
+    async def another(session: Session, question: Question) -> None:
+        await anyio.sleep(0.3)
+        try:
+            await session.respond(question.id, "deny")
+        except QuestionNotOpen as error:
+            refused.append(error)
+
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        session = await helm.start("go", **asks)
+        await session.wait(timeout=SECONDS)
+        (question,) = session.questions
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(another, session, question)
+            await session.respond(question.id, "approve: for once")
+        await finished(session)
+    assert refused
+    assert (git_repo / "made.txt").exists()
+    assert closings(session) == [("approve", "program")]
+    (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["decision"] == "approve"
 
 
 async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(

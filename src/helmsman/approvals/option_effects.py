@@ -47,6 +47,9 @@ _VERSION: Final = re.compile(r"(pip|python)[\d.]+")
 _PACKAGE: Final = re.compile(r"(@[^@]+|[^@=<>!~\[;]+)")
 _OPENS: Final = re.compile("[+=][rwxXst]*[wugo]")
 """A mode in letters that may be any number."""
+_VALUES_OF_SWITCHES: Final = frozenset(["true", "false", "null", "always"])
+_PATHSPEC: Final = re.compile(r":|.*[*?\[]", re.DOTALL)
+"""What git takes for a pattern of paths."""
 _ABSTRACT_REFS: Final = frozenset(["HEAD", "@"])
 
 
@@ -135,6 +138,9 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
         words = _read_options(reading, grammar_of(program) or Grammar(), words, only_before_operands=True)
         if not words:
             return []
+        if program in ("npm", "pnpm") and words[0] in _VALUES_OF_SWITCHES:
+            words = words[1:]  # `npm --dry-run false publish`
+            continue
         name = words[0] if program != "npm" else _npm_command(words[0])
         if COMPUTED in name:
             reading.any_subcommand = True
@@ -337,6 +343,8 @@ def _compare_others(rule: _Reading, command: _Reading) -> Answer:
         return "perhaps"
     if kind == "modes" and any(_OPENS.search(other) for other in command.operands[:1]):
         return "perhaps"
+    if command.program == "git" and any(map(_PATHSPEC.match, command.operands)):
+        return "perhaps"
     leads_up = any(".." in other.split("/") for other in command.operands)
     return "perhaps" if leads_up and any(word.startswith(("/", "~")) for word in missing) else "no"
 
@@ -361,7 +369,7 @@ def _is_operand(kind: str, word: str, other: str) -> bool:
         case "refspecs":
             return _branch(word) == _branch(other)
         case "modes":
-            return word.isdigit() and word.lstrip("0") == other.lstrip("0")
+            return word.isdigit() and word.lstrip("0") in (other.lstrip("0"), other[-3:] if other.isdigit() else "")
         case "hosts":
             return "@" not in word and word == other.removeprefix("ssh://").rpartition("@")[2].partition(":")[0]
         case "packages":

@@ -88,7 +88,7 @@ _GIT: Final = {
         --signed? --atomic -o,--push-option= -4,--ipv4 -6,--ipv6
         """,
     "git reset": f"--mixed --soft --hard --merge --keep -p,--patch -N,--intent-to-add --no-refresh --refresh {_TREES}",
-    "git clean": "-q,--quiet -n,--dry-run -f,--force -i,--interactive -d -e,--exclude= -x -X",
+    "git clean": "-q,--quiet -n,--dry-run -f,--force -i,--interactive~force -d -e,--exclude= -x -X",
     "git checkout": f"""
         -b= -B=>b~force -l --guess --overlay -m,--merge --conflict= -d,--detach -t,--track? -f,--force --orphan=
         --overwrite-ignore --ignore-other-worktrees -2,--ours -3,--theirs -p,--patch --ignore-skip-worktree-bits
@@ -156,7 +156,7 @@ _GIT: Final = {
 
 _FILES: Final = {
     "rm": """
-        -f,--force -i -I --interactive? --one-file-system --no-preserve-root --preserve-root? -r,-R,--recursive
+        -f,--force -i -I --interactive?~force --one-file-system --no-preserve-root --preserve-root? -r,-R,--recursive
         -d,--dir -v,--verbose -P -W -x --help --version
         """,
     "chmod": """

@@ -44,7 +44,9 @@ class Rule:
 
     `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
     server and one of its tools (or None for all of them). `directory` must contain the place where the question arises,
-    or be it, if the rule does not hold `below`. `reason` is told to whoever asked, `origin` says where the rule comes from.
+    or be it, if the rule does not hold `below`; `resolved` says that links in it were followed when the rule was made, and
+    that one which stands there now is something else. `reason` is told to whoever asked, `origin` says where the rule
+    comes from.
 
     For allow rules only: `outside` answers what may leave the sandbox too, and then `command` are all words of a simple
     command, the first ones only with `prefix`; `paths` are files that a patch may change, `env` variables that may be set
@@ -59,6 +61,7 @@ class Rule:
     paths: tuple[str, ...] | None = None
     directory: Path | None = None
     below: bool = True
+    resolved: bool = False
     type: QuestionType | None = None
     env: tuple[str, ...] = ()
     outside: bool = False
@@ -158,7 +161,7 @@ class _Subject:
         self.text = _text(details.get("command")) if question.type == "command_approval" else None
         self.commands = parse_command(self.text) if self.text is not None else None
         self.possible = possible_commands(self.text, self.commands) if self.text is not None else []
-        self.asks_for_more = bool(details.get("additionalPermissions") or details.get("networkContext"))
+        self.is_more_than_words = is_more_than_words(question)
         self.directory = place_of(question, workspace)
         self.grants_root = bool(details.get("grantRoot"))
         self.paths = changed_paths(question)
@@ -203,6 +206,14 @@ class _Subject:
         return places is None or any(_inside(place, directory, rule.below, ignore_case=True) for place in places)
 
 
+def is_more_than_words(question: Question) -> bool:
+    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, or words that
+    are typed into a program that runs, wherever that has gone meanwhile."""
+    details = question.details
+    elsewhere = question.asides.get("environment") not in (None, "local")
+    return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind"))
+
+
 def place_of(question: Question, workspace: Workspace) -> str | None:
     """The directory in which a question arose: the one it names, else the session's; None when that is no good path."""
     return _absolute(question.details.get("directory", workspace.directory))
@@ -241,8 +252,8 @@ def changed_paths(question: Question) -> tuple[str, ...] | None:
 def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
     if subject.text is None:
         return Ruling("ask", None, "The question does not say which command it is about.")
-    if subject.asks_for_more:
-        return Ruling("ask", None, "The command asks for permissions of its own, which no rule covers.")
+    if subject.is_more_than_words:
+        return Ruling("ask", None, "It asks for more than to run these words here, which no rule covers.")
     start = directories_after(subject.directory, ())
     whole = [rule for rule in rules if rule.text == subject.text and _holds_in(rule, start)]
     for rule in whole:
@@ -376,7 +387,11 @@ def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
 
 def _holds_in(rule: Rule, places: Sequence[str] | None) -> bool:
     directory = rule.directory
-    return directory is None or (places is not None and all(_inside(place, directory, rule.below) for place in places))
+    if directory is None:
+        return True
+    if rule.resolved and _resolved(str(directory)) != str(directory):
+        return False
+    return places is not None and all(_inside(place, directory, rule.below) for place in places)
 
 
 def _inside(place: str, directory: Path, below: bool, *, ignore_case: bool = False) -> bool:

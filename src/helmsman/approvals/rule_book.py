@@ -131,23 +131,28 @@ class RuleBook:
         ]
         return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
 
-    def add(self, rule: Rule) -> None:
-        """Keep a rule for good, for all processes.
+    def add(self, rule: Rule) -> str | None:
+        """Keep a rule for good, for all processes. Returns its id, with which it can be removed; None if it was there.
 
         Raises:
             InvalidSetting: It cannot be saved.
         """
         path = self.permanent_path
+        new: list[ListedRule] = []
 
         def added(text: str) -> str:
             known = self._content(path, project=None)
             if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                 return text
             text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
-            read_rules(tomllib.loads(text), path)  # what could not be read again would be worse than no rule
+            rules = read_rules(
+                tomllib.loads(text), path
+            ).rules  # what could not be read again would be worse than no rule
+            new.append(ListedRule(rule=rules[-1], path=path, number=len(rules), line=None))
             return text
 
         self._rewrite(added)
+        return new[0].id if new else None
 
     def remove(self, rule_id: str) -> ListedRule:
         """Take back a rule that an answer made.
@@ -228,13 +233,18 @@ class RuleBook:
             return RulesContent()
         except OSError as error:
             raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
-        if path == self.permanent_path and os.name == "posix" and status.st_mode & 0o022:
+        # One's own file may belong to a group of one's own, as where the umask is 002; ours never does.
+        others = 0o022 if path == self.permanent_path else 0o002 if project is None else 0
+        if os.name == "posix" and status.st_mode & others:
             raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         remembered = self._read.get(path)
         if remembered is not None and remembered[0] == stamp:
             return remembered[1]
         content = read_rules(_load_toml(path), path, project=project)
+        if path == self.permanent_path:  # answers make rules for one directory, with all links followed
+            rules = tuple(replace(rule, resolved=not rule.below) for rule in content.rules)
+            content = replace(content, rules=rules)
         if len(self._read) >= _FILES_REMEMBERED:
             self._read.clear()
         self._read[path] = (stamp, content)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.approvals.command_words import sensible_prefix
-from helmsman.approvals.policy import Rule, cd_target, changed_paths, place_of, sandbox_of
+from helmsman.approvals.policy import Rule, cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command
 from helmsman.base.redaction import redact
@@ -44,7 +44,15 @@ def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
         text, directory = _command_text(question), _directory(question, workspace)
         if text is None or directory is None:
             return None
-        return Rule(effect="allow", text=text, directory=directory, below=False, outside=outside, origin=origin)
+        return Rule(
+            effect="allow",
+            text=text,
+            directory=directory,
+            below=False,
+            resolved=True,
+            outside=outside,
+            origin=origin,
+        )
     paths = changed_paths(question)
     if paths is None or question.details.get("grantRoot"):
         return None
@@ -95,9 +103,8 @@ def _for_beginning(rule: Rule, words: tuple[str, ...]) -> Rule:
 
 def _command_text(question: Question) -> str | None:
     """The command, when it can be recognised by its text and says all that was asked for."""
-    details = question.details
-    text = details.get("command")
-    if question.type != "command_approval" or details.get("additionalPermissions") or details.get("networkContext"):
+    text = question.details.get("command")
+    if question.type != "command_approval" or is_more_than_words(question):
         return None
     if not isinstance(text, str) or not text or not all(char.isprintable() or char in "\n\t" for char in text):
         return None  # what has invisible characters in it may not be what the person saw

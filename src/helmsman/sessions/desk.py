@@ -53,6 +53,9 @@ _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 _HANDLER_ATTEMPTS: Final = 3
 """How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
 
+_OWN_SECONDS: Final = 10.0
+"""How long an answer may be on its way to Codex: more than a reason takes that is told before it."""
+
 _OTHERS_SECONDS: Final = 2.0
 """How long another process that was faster to answer may take until Codex tells of it."""
 
@@ -146,9 +149,11 @@ class Desk:
     async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
         log.warning("question %s of session %s timed out and is refused", question.id, session.id)
         reason = deadline.why_over()
-        if deadline.is_being_answered or not await deadline.close(Closing("deny", str(DEADLINE), None, reason)):
-            with anyio.move_on_after(_OTHERS_SECONDS) as waiting:
-                await _until_closed(session, question, waiting)
+        seconds = _OWN_SECONDS if deadline.is_being_answered else 0.0
+        if not seconds and not await deadline.close(Closing("deny", str(DEADLINE), None, reason)):
+            seconds = _OTHERS_SECONDS
+        with anyio.move_on_after(seconds) as waiting:
+            await _until_closed(session, question, waiting)
         if question.id in session.state.questions:
             await self._refuse(session, question, DEADLINE, reason)
 
@@ -234,12 +239,21 @@ class Desk:
         """Give the answer to Codex, make the rule it asks for, and tell everybody."""
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
-        if first.value == APPROVE_ALWAYS and offered.always is not None:
-            rule = _chosen(offered.always, question, _workspace(session), first.reason)
-            await anyio.to_thread.run_sync(self._rules.add, rule)
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
         shown = _shown(question, ", ".join(choice.value for choice in choices))
-        await self._send(session, question, sent, Closing(shown, str(by), by.through, first.reason))
+        with anyio.CancelScope(
+            shield=True
+        ):  # bounded; a rule and the answer that made it are kept together, or neither
+            made: str | None = None
+            if first.value == APPROVE_ALWAYS and offered.always is not None:
+                rule = _chosen(offered.always, question, _workspace(session), first.reason)
+                made = await anyio.to_thread.run_sync(self._rules.add, rule)
+            try:
+                await self._send(session, question, sent, Closing(shown, str(by), by.through, first.reason))
+            except HelmsmanError:
+                if made is not None:
+                    await anyio.to_thread.run_sync(self._rules.remove, made)
+                raise
         if first.value == APPROVE_SESSION and offered.for_session is not None:
             session.rules += (offered.for_session,)
         await self._closed(session, question, shown, by, first.reason)
@@ -252,15 +266,17 @@ class Desk:
         if deadline is None:
             await session.answer(question, choices)
             return
-        with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
-            deadline.is_being_answered = True
-            await deadline.close(closing)
-            try:
-                await session.answer(question, choices)
-            except HelmsmanError:
-                deadline.is_being_answered = False
+        if deadline.is_being_answered:
+            raise QuestionNotOpen(f"Question {question.id} is being answered by somebody else. Look at the status.")
+        deadline.is_being_answered = True
+        is_ours = await deadline.close(closing)
+        try:
+            await session.answer(question, choices)
+        except HelmsmanError:
+            deadline.is_being_answered = False
+            if is_ours:
                 await deadline.reopen()
-                raise
+            raise
 
     async def _refuse(self, session: Session, question: Question, by: AnsweredBy, reason: str | None = None) -> None:
         """Say no for want of an answer."""

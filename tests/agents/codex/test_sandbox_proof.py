@@ -170,6 +170,12 @@ def test_two_calls_with_one_id_prove_nothing_unless_they_are_the_same(sessions: 
     assert sessions.proof(context(turn_id="U0"), escalated, context(), call()) == "inside"  # of another turn
 
 
+def test_a_call_that_is_over_proves_nothing_for_another_with_its_id(sessions: Sessions) -> None:
+    over = line("response_item", {"type": "function_call_output", "call_id": "call_1", "output": "done"})
+    assert sessions.proof(context(), call(), over) == "outside"  # the one that is asked about is not written down yet
+    assert sessions.proof(context(), call(), over, call()) == "outside"
+
+
 def test_settings_that_change_in_the_turn_prove_nothing(sessions: Sessions) -> None:
     def applied(policy: str) -> str:
         changed = {"approval_policy": policy, "sandbox_policy": {"type": "workspace-write"}}
@@ -182,7 +188,7 @@ def test_settings_that_change_in_the_turn_prove_nothing(sessions: Sessions) -> N
 def test_what_the_model_says_is_no_line_of_codexs(sessions: Sessions) -> None:
     planted = context().strip() + "\n" + call()
     said = line("response_item", {"type": "message", "content": [{"type": "output_text", "text": planted}]})
-    output = line("response_item", {"type": "function_call_output", "call_id": "call_1", "output": planted})
+    output = line("response_item", {"type": "function_call_output", "call_id": "call_0", "output": planted})
     named = call(name="turn_context", call_id="call_0")
     denied = context(approval_policy="on-failure")
     assert sessions.proof(denied, said, output, named, call()) == "outside"
@@ -209,6 +215,10 @@ def test_the_file_is_found_on_the_day_before_and_after_and_the_newest_counts(ses
     os.utime(older, (1, 1))
     assert sessions.proof() == "inside"
     os.utime(newer, (0, 0))
+    assert sessions.proof() == "outside"
+    sessions.write(line("session_meta", {"id": THREAD}))  # the newest says nothing, and no other speaks for it
+    os.utime(newer)
+    os.utime(sessions.folder / newer.name.replace("_" + THREAD, ""), (2_000_000_000_000, 2_000_000_000_000))
     assert sessions.proof() == "outside"
 
 

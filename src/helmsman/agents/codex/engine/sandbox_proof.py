@@ -25,7 +25,7 @@ from helmsman.agents.codex.normalise.reading import mapping
 from helmsman.agents.codex.storage.rollout_head import parse_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from helmsman.model.questions import Sandbox
 
@@ -80,17 +80,14 @@ class _Turn:
 
 
 def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
-    for path in _files(sessions, thread_id):
-        for size in _TAILS:
-            turn = _read_tail(path, size, call_id)
-            if turn is not None:
-                return turn
-    return None
+    path = _file(sessions, thread_id)
+    tails = (_read_tail(path, size, call_id) for size in _TAILS if path is not None)
+    return next((turn for turn in tails if turn is not None), None)
 
 
-def _files(sessions: Path, thread_id: str) -> Iterator[Path]:
-    """The files of a thread, the one that was written to last first. They lie under the day on which it began, which is
-    in its id."""
+def _file(sessions: Path, thread_id: str) -> Path | None:
+    """The file of a thread; of several, the one that was written to last. They lie under the day on which it began, which
+    is in its id."""
     found: list[tuple[float, Path]] = []
     for day in _days_around(thread_id):
         folder = sessions / f"{day:%Y}" / f"{day:%m}" / f"{day:%d}"
@@ -100,8 +97,7 @@ def _files(sessions: Path, thread_id: str) -> Iterator[Path]:
                 found += [(entry.stat().st_mtime, Path(entry.path)) for entry in mine]
         except OSError:
             continue
-    for _, path in sorted(found, reverse=True):
-        yield path
+    return max(found)[1] if found else None
 
 
 def _days_around(thread_id: str) -> list[datetime]:
@@ -131,7 +127,9 @@ def _read_tail(path: Path, size: int, call_id: str) -> _Turn | None:
     for line in reversed(lines):
         if wanted in line:
             payload = _payload(line, "response_item")
-            if payload.get("call_id") == call_id and "output" not in payload:
+            if (
+                payload.get("call_id") == call_id
+            ):  # the output of one, too: that call is over, so it is not the one asked about
                 turn.calls.append({key: payload.get(key) for key in ("type", "name", "namespace", "arguments")})
         elif b'"thread_settings_applied"' in line[:200]:
             settings.append(mapping(_payload(line, "event_msg").get("thread_settings")))
