@@ -119,6 +119,19 @@ async def test_a_code_is_good_once(anybody: httpx2.AsyncClient, logins: Logins) 
     assert (await anybody.get("/api/sessions")).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "others",
+    ['theme={"dark":true}', 'x=a"b', "a b=c", "alone", "=nameless", "tz=Europe Berlin", "a@b=1", "helmsman-8645=planted"],
+)
+async def test_the_cookies_of_other_servers_on_this_host_lock_nobody_out(browser: Browser, others: str) -> None:
+    """A browser sends those of all ports along: some are no proper cookies, and one may have been put in place of ours."""
+    ((name, value),) = browser.http.cookies.items()
+    browser.http.cookies.clear()
+    for sent in (f"{others}; {name}={value}", f"{name}={value}; {others}"):
+        assert (await browser.http.get("/api/sessions", headers={"Cookie": sent})).status_code == 200, sent
+    assert (await browser.http.get("/api/sessions", headers={"Cookie": others})).status_code == 401
+
+
 async def test_a_code_can_be_typed_as_people_type(anybody: httpx2.AsyncClient, logins: Logins) -> None:
     for typed in (
         str.lower,

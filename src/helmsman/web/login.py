@@ -17,7 +17,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -115,16 +114,20 @@ class Logins:
         return f"{content}.{hmac.new(self._key, content.encode('ascii'), 'sha256').hexdigest()}"
 
     def knows(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the request comes from a browser that has logged in."""
-        try:
-            cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
-            value = cookies[_cookie_name(scope)].value
-            content, _, _ = value.rpartition(".")
-            if not hmac.compare_digest(self._signed(content).encode(), value.encode()):
-                return False
-            return int(content.partition(".")[0]) > self._clock()
-        except (CookieError, KeyError, ValueError):
+        """Whether the request comes from a browser that has logged in.
+
+        The browser sends the cookies of every server on this host along, whatever is in them: none of those may be in the
+        way, and one of our name that somebody else made does not replace ours.
+        """
+        pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
+        name = _cookie_name(scope)
+        return any(self._is_ours(value.strip()) for given, _, value in pairs if given.strip() == name)
+
+    def _is_ours(self, value: str) -> bool:
+        content, _, _ = value.rpartition(".")
+        if not content.isascii() or not hmac.compare_digest(self._signed(content).encode(), value.encode()):
             return False
+        return int(content.partition(".")[0]) > self._clock()
 
 
 def is_same_site(headers: Headers) -> bool:
