@@ -121,7 +121,16 @@ async def test_a_code_is_good_once(anybody: httpx2.AsyncClient, logins: Logins) 
 
 @pytest.mark.parametrize(
     "others",
-    ['theme={"dark":true}', 'x=a"b', "a b=c", "alone", "=nameless", "tz=Europe Berlin", "a@b=1", "helmsman-8645=planted"],
+    [
+        'theme={"dark":true}',
+        'x=a"b',
+        "a b=c",
+        "alone",
+        "=nameless",
+        "tz=Europe Berlin",
+        "a@b=1",
+        "helmsman-8645=planted",
+    ],
 )
 async def test_the_cookies_of_other_servers_on_this_host_lock_nobody_out(browser: Browser, others: str) -> None:
     """A browser sends those of all ports along: some are no proper cookies, and one may have been put in place of ours."""
