@@ -6,6 +6,7 @@ import { countdown } from "/deadline.js";
 import { freshId, h, toast } from "/dom.js";
 import { store } from "/store.js";
 import { diffLines, fileHeading } from "/views/diff.js";
+import { ruleText } from "/views/rule.js";
 
 const LABELS = {
   approve: "Approve",
@@ -107,7 +108,7 @@ function choices(question, part, send) {
 
 /** Whether the rule is wanted that "always" makes: it outlives the question, the session and this server. */
 function wantsRule(question) {
-  const rule = h("pre", { class: "code rule", tabindex: "0" }, question.alwaysRule?.trim() ?? "");
+  const rule = ruleText(question.alwaysRule ?? "");
   return confirmed({
     title: "Always approve this?",
     about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the page Rules.")],
