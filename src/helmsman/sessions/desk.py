@@ -213,18 +213,26 @@ class Desk:
             await self._refuse(session, question, TROUBLE, "the handler failed")
 
     async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
-        """Give the answer to Codex, make the rule it asks for, and tell everybody."""
+        """Give the answer to Codex, make the rule it asks for, and tell everybody.
+
+        The rule comes last: an answer that came too late, after somebody's no, must not decide from now on.
+        """
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
+        permanent: Rule | None = None
         if first.value == APPROVE_ALWAYS and offered.always is not None:
-            rule = _chosen(offered.always, question, _workspace(session), first.reason)
-            await anyio.to_thread.run_sync(self._rules.add, rule)
+            permanent = _chosen(offered.always, question, _workspace(session), first.reason)
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
         shown = _shown(question, ", ".join(choice.value for choice in choices))
         await self._send(session, question, sent, Closing(shown, str(by), by.through, first.reason))
         if first.value == APPROVE_SESSION and offered.for_session is not None:
             session.rules += (offered.for_session,)
-        await self._closed(session, question, shown, by, first.reason)
+        try:
+            if permanent is not None:
+                with anyio.CancelScope(shield=True):  # Codex has its answer, which may close the question any time now
+                    await anyio.to_thread.run_sync(self._rules.add, permanent)
+        finally:
+            await self._closed(session, question, shown, by, first.reason)
 
     async def _send(
         self, session: Session, question: Question, choices: tuple[Choice, ...] | None, closing: Closing
