@@ -255,6 +255,14 @@ def test_a_cookie_ends_with_its_server_and_with_its_time() -> None:
     assert not admitted(logins, cookie)
 
 
+async def test_a_copy_of_the_cookie_ends_with_the_logout(browser: Browser, logins: Logins) -> None:
+    ((name, value),) = browser.http.cookies.items()
+    other = cookie_of(logins)
+    assert (await browser.http.post("/api/logout", json={})).json() == {"ok": True}
+    for cookie, status in ((f"{name}={value}", 401), (other, 200)):
+        assert (await browser.http.get("/api/sessions", headers={"Cookie": cookie})).status_code == status
+
+
 def test_a_cookie_that_was_tampered_with_is_none() -> None:
     logins = Logins(secure=False)
     cookie = cookie_of(logins)
