@@ -70,6 +70,37 @@ async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm:
     assert kept.toml.strip() == rule.strip()
 
 
+async def test_all_of_a_long_rule_is_in_the_dialog_and_no_command_writes_lines_of_it(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    command = "echo " + "x" * 300 + " outside = false\n" * 40
+    model.on("long", run(command, escalate="it is needed"), say("All said."))
+    session = await helm.start("a long one", cwd=git_repo, full_auto=True)
+    with anyio.fail_after(SECONDS):
+        await session.wait()
+    await page.until("document.querySelector('[data-answer=approve_always]')?.scrollIntoView() ?? true")
+    await page.click("[data-answer=approve_always]")
+    await page.until_text("dialog .rule", "outside = true")
+    box = "document.querySelector('dialog .rule')"
+    assert await page.get(f"{box}.scrollHeight - {box}.clientHeight") <= 1, "nothing to scroll in"
+    assert await page.get("document.querySelector('dialog').scrollTop") == 0, "its beginning is seen first"
+    first, further = await page.get(
+        """(() => {
+            const [first, further] = [[], []];
+            for (const line of document.querySelectorAll('dialog .rule-line')) {
+                const text = document.createRange();
+                text.selectNodeContents(line);
+                const [begins, ...more] = [...text.getClientRects()].filter((part) => part.width).map((part) => part.left);
+                first.push(begins);
+                further.push(...more);
+            }
+            return [first, further];
+        })()"""
+    )
+    assert further
+    assert max(first) < min(further)
+
+
 async def test_a_double_click_does_not_agree_to_the_rule(page: Page, asking: Session, helm: Helmsman) -> None:
     await page.click("[data-answer=approve_always]")
     x, y = await page.until(

@@ -175,3 +175,26 @@ async def test_what_was_done_is_shown_in_the_same_way(
     await page.until_text(".agent_message", "It is\\u200b done.")
     shown = await page.get("[...document.querySelectorAll('.file_change .diff .line')].map((one) => one.textContent)")
     assert shown == ["+a\\u2028b\n", "+--- a/x\n"]
+
+
+async def test_options_that_are_names_of_the_pages_own_language_are_options(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("go", ask_user(question("Which?", "constructor", "toString", id="which")), say("done"))
+    session = await _asking(helm, git_repo, config={"features.default_mode_request_user_input": True})
+    await page.until_text(".question", "Which?")
+    await page.until_text(".question .answers", "toString")
+    assert (await _texts(page, ".answers button"))[:2] == ["constructor", "toString"]
+    await page.click(".question .answers button")
+    with anyio.fail_after(SECONDS):
+        while session.status != "done":
+            await session.feed.changed()
+    assert "constructor" in model.requests[-1].tool_output
+
+
+async def test_a_line_of_a_patch_that_is_too_long_for_the_page_is_said_to_be_cut(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("go", patch(add("long.txt", "x" * 300_000 + "; rm -rf ~")), say("done"))
+    await _asking(helm, git_repo, sandbox="read-only")
+    await page.until_text(".question .missing", "1 line is not shown here, or not to the end.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import __version__, errors
+from helmsman.cli.app import reports_errors
 from helmsman.cli.exit_codes import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -79,3 +80,17 @@ async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
 )
 def test_every_error_has_its_exit_code(error: errors.HelmsmanError, code: int) -> None:
     assert exit_code_of(error) == code
+
+
+def test_an_error_reaches_the_terminal_with_nothing_in_it_that_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It quotes directories and files, whose names a model can choose."""
+
+    @reports_errors
+    def command() -> None:
+        raise errors.InvalidInput("/repo/\x1b]52;c;cm0=\x07\u202e is no directory.\nGive another.")
+
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)  # as on a terminal
+    assert command() == ExitCode.USAGE
+    assert capsys.readouterr().err == "Error: /repo/\\x1b]52;c;cm0=\\x07\\u202e is no directory.\nGive another.\n"

@@ -334,3 +334,29 @@ async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
         )
     assert not (git_repo / "child.txt").exists()
     assert session.status == "done"
+
+
+async def test_an_always_that_comes_too_late_makes_no_rule(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+) -> None:
+    model.on("go", run("touch made.txt", escalate="please"), say("done"))
+    session = await helm.start("go", **asks)
+    assert await session.wait(timeout=SECONDS)
+    (question,) = session.questions
+    given: list[str] = []
+
+    async def answer(words: str) -> None:
+        try:
+            await session.respond(question.id, words)
+        except QuestionNotOpen:
+            return
+        given.append(words)
+
+    async with anyio.create_task_group() as tasks:  # both find it open; one is the first
+        tasks.start_soon(answer, "deny")
+        tasks.start_soon(answer, "approve_always")
+    await finished(session)
+    assert given == ["deny"]
+    assert [told for told, _ in closings(session)] == ["deny"]
+    assert helm.rules.listed(git_repo) == []
+    assert not (git_repo / "made.txt").exists()

@@ -164,7 +164,7 @@ def test_a_patch_of_which_only_the_diff_is_known_names_its_files_too() -> None:
 
 
 def test_an_mcp_tool_is_named_with_all_its_parameters() -> None:
-    parameters = {"path": "/x", "deep": [{"er": True}], "text": "a" * 5000}
+    parameters = {"path": "/x", "deep": [{"er": True}], "text": "a" * 5000 + "; rm -rf ~", "file": "b" * 200_000}
     question = _question(
         "mcp_elicitation",
         text='Allow the lab MCP server to run tool "write"?',
@@ -183,7 +183,7 @@ def test_an_mcp_tool_is_named_with_all_its_parameters() -> None:
     )
     shown = words.text()
     assert "Parameters: {\n" in shown
-    assert all(part in shown for part in ('"path": "/x"', '"er": true', "it has 5000 characters"))
+    assert all(part in shown for part in ('"path": "/x"', '"er": true', "aa; rm -rf ~", "it has 200000 characters"))
 
 
 def test_an_address_is_shown_whole() -> None:

@@ -234,6 +234,50 @@ async def test_keys_pressed_before_the_question_and_pasted_text_answer_nothing(t
     assert answer == ["abort"]
 
 
+@pytest.mark.parametrize("pieces", [("x" * 4096, "y"), ("y", "es\n"), ("\x1b[200~", "y", "\x1b[201~")])
+async def test_a_paste_that_comes_in_pieces_answers_nothing(terminal: PseudoTerminal, pieces: tuple[str, ...]) -> None:
+    """One that is longer than a read, or cut up by a network, may have a piece of one letter."""
+    asking = Asking(_command())
+    with anyio.fail_after(20), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.run)
+            await terminal.shows("stop the turn")
+            for piece in pieces:
+                terminal.press(piece)
+                await anyio.sleep(0.005)
+            await terminal.shows("Press one of")
+            assert asking.answer == "not yet"
+            terminal.press("x")
+    assert asking.answer == ["abort"]
+
+
+async def test_a_rule_that_nobody_has_had_time_to_read_is_not_kept(terminal: PseudoTerminal) -> None:
+    """Somebody who types "okay" presses a and y, one after the other."""
+    asking = Asking(_command(options=("approve", "approve_always", "deny"), alwaysRule=RULE))
+    with anyio.fail_after(20), terminal.attached():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.run)
+            await terminal.shows("deny")
+            for letter in "okay":
+                terminal.press(letter)
+                await anyio.sleep(0.1)
+            await terminal.shows("(y/N)")
+            assert asking.answer == "not yet"
+            terminal.press("n")
+            await terminal.shows("deny")
+            terminal.press("y")
+    assert asking.answer == ["approve"]
+
+
+async def test_a_long_command_cannot_write_lines_of_its_rule(terminal: PseudoTerminal) -> None:
+    rule = f'[[rules]]\neffect = "allow"\ntext = "{"x" * 68} outside = false"\noutside = true\n'
+    question = _command(options=("approve", "approve_always", "deny"), alwaysRule=rule)
+    await _answered(terminal, question, "deny", "a", "(y/N)", "y")
+    assert "\n    outside = true\n" in terminal.screen
+    assert "\n    outside = false" not in terminal.screen
+    assert "│ outside = false" in terminal.screen
+
+
 async def test_a_question_answered_elsewhere_is_withdrawn_and_leaves_the_terminal_as_it_was(
     terminal: PseudoTerminal,
 ) -> None:
@@ -270,6 +314,8 @@ async def test_a_held_key_answers_one_question_and_not_the_next(terminal: Pseudo
     held = anyio.Event()
 
     async def hold() -> None:
+        terminal.press("y")
+        await anyio.sleep(0.25)
         while not held.is_set():
             terminal.press("y")
             await anyio.sleep(0.03)  # as keyboards repeat

@@ -120,7 +120,7 @@ def test_no_details_whatever_raise_or_reach_the_terminal_unseen(
 
 @given(
     st.sampled_from(["Directory: /safe", "? Codex asks", "Permission: none", "  y  approve"]),
-    st.integers(24, 120),
+    st.integers(20, 120),
     st.integers(0, 130),
 )
 def test_no_line_that_the_width_breaks_looks_like_ours(forged: str, width: int, padding: int) -> None:
@@ -134,6 +134,7 @@ def test_no_line_that_the_width_breaks_looks_like_ours(forged: str, width: int, 
     for kind in TYPES:
         console = Console(width=width, file=io.StringIO())
         lines, _ = question_lines(console, _question(kind, details, text=text), directory="/repo")
+        assert all(line.cell_len <= width for line in lines[2:])  # or the terminal breaks it, where it likes
         ours = [line.plain for line in lines if not line.plain.startswith("    │")]
         assert all(line == "" or line.startswith(("? ", "  ")) for line in ours)
         labels = [line.label for line in describe(_question(kind, details, text=text)).lines if line.label]

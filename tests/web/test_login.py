@@ -119,6 +119,28 @@ async def test_a_code_is_good_once(anybody: httpx2.AsyncClient, logins: Logins) 
     assert (await anybody.get("/api/sessions")).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        'theme={"dark":true}',
+        'x=a"b',
+        "a b=c",
+        "alone",
+        "=nameless",
+        "tz=Europe Berlin",
+        "a@b=1",
+        "helmsman-8645=planted",
+    ],
+)
+async def test_the_cookies_of_other_servers_on_this_host_lock_nobody_out(browser: Browser, others: str) -> None:
+    """A browser sends those of all ports along: some are no proper cookies, and one may have been put in place of ours."""
+    ((name, value),) = browser.http.cookies.items()
+    browser.http.cookies.clear()
+    for sent in (f"{others}; {name}={value}", f"{name}={value}; {others}"):
+        assert (await browser.http.get("/api/sessions", headers={"Cookie": sent})).status_code == 200, sent
+    assert (await browser.http.get("/api/sessions", headers={"Cookie": others})).status_code == 401
+
+
 async def test_a_code_can_be_typed_as_people_type(anybody: httpx2.AsyncClient, logins: Logins) -> None:
     for typed in (
         str.lower,
@@ -231,6 +253,14 @@ def test_a_cookie_ends_with_its_server_and_with_its_time() -> None:
     assert not admitted(Logins(secure=False, clock=clock), cookie)
     clock.now += 31 * 86400
     assert not admitted(logins, cookie)
+
+
+async def test_a_copy_of_the_cookie_ends_with_the_logout(browser: Browser, logins: Logins) -> None:
+    ((name, value),) = browser.http.cookies.items()
+    other = cookie_of(logins)
+    assert (await browser.http.post("/api/logout", json={})).json() == {"ok": True}
+    for cookie, status in ((f"{name}={value}", 401), (other, 200)):
+        assert (await browser.http.get("/api/sessions", headers={"Cookie": cookie})).status_code == status
 
 
 def test_a_cookie_that_was_tampered_with_is_none() -> None:

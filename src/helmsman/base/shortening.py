@@ -18,6 +18,9 @@ OUTPUT_CHARS: Final = 32_000
 """All lines of recent output, or of one command in a transcript."""
 TEXT_CHARS: Final = 100_000
 """One text that an agent is handed: a result, a plan, a diff. About 25,000 tokens, which is what clients take at most."""
+QUESTION_CHARS: Final = 50_000
+"""What a question says, as an agent is handed it: so much that the whole answer, with its details, never has to cut it
+again. To what is longer an agent cannot say yes."""
 ANSWER_CHARS: Final = 400_000
 """All that one call gives back, as JSON."""
 KEPT_CHARS: Final = 2 * 1024 * 1024
@@ -38,12 +41,15 @@ def session_file(session_id: str) -> str:
     return f"all of it is in Codex's own file of the session, sessions/…/rollout-…-{session_id}.jsonl"
 
 
-def cut(text: str, limit: int, whole: str = "") -> str:
-    """The text with at most about `limit` characters of its own. `whole` says where all of it is."""
-    return shortened_text(text, limit, whole)[0]
+def cut(text: str, limit: int, whole: str = "", *, below: str = "") -> str:
+    """The text with at most about `limit` characters of its own.
+
+    `whole` says where all of it is. `below` is what goes before the rest of a line that was cut in the middle.
+    """
+    return shortened_text(text, limit, whole, below=below)[0]
 
 
-def shortened_text(text: str, limit: int, whole: str = "") -> tuple[str, int]:
+def shortened_text(text: str, limit: int, whole: str = "", *, below: str = "") -> tuple[str, int]:
     """The same, and how many characters are missing."""
     if len(text) <= limit:
         return text, 0
@@ -51,7 +57,7 @@ def shortened_text(text: str, limit: int, whole: str = "") -> tuple[str, int]:
     missing = len(text) - head - tail
     mark = _mark(missing, whole)
     if "\n" in text:
-        mark = f"\n{mark}\n"  # what was one line stays one
+        mark = f"\n{mark}\n{below}"  # what was one line stays one
     return f"{text[:head]}{mark}{text[-tail:]}", missing
 
 

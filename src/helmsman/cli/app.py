@@ -165,7 +165,9 @@ def reports_errors(body: Callable[..., int | None]) -> Callable[..., int]:
 
                 click.echo(json_line({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code}))
             else:
-                click.echo(f"Error: {error.message}", err=True)
+                from helmsman.base.shown_text import visible
+
+                click.echo(f"Error: {visible(error.message)}", err=True)
             return code
 
     return command

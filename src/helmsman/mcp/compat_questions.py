@@ -111,6 +111,8 @@ def answer(question: Question, reply: Mapping[str, Any]) -> str:
     if isinstance(decision, dict):  # the original's way to say which beginning of a command is always allowed
         decision = next(iter(decision), None)
     chosen = _DECISIONS.get(decision, DENY) if isinstance(decision, str) else DENY
+    if reply.get("action", "accept") != "accept" and chosen != ABORT:
+        return DENY  # it says no as well, whatever else it says
     options = question.prompts[0].options
     if chosen in options:
         return chosen

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.shortening import TEXT_CHARS
 from helmsman.base.shown_text import exact, in_sight, named, shell_script
 from helmsman.model.permission_words import permission_words
 from helmsman.model.unified_diff import read_diff
@@ -34,8 +35,8 @@ _SANDBOX: Final = {
 }
 _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind", "mode"])
 """Details that the title says, or that grant nothing."""
-_LONG_VALUE: Final = 2000
-"""A parameter may be a whole file; more of it than this helps nobody to decide."""
+_LONG_VALUE: Final = TEXT_CHARS
+"""A parameter may be a whole file. What is shorter is shown whole: its end may be what matters."""
 _EMPTY_LINES: Final = 3
 _LINE_CHARS: Final = 200
 

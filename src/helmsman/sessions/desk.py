@@ -22,10 +22,11 @@ from helmsman.approvals.deadline import Closing, Deadline
 from helmsman.approvals.policy import Workspace, decide, sandbox_of
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
+from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
 from helmsman.model.events import QuestionAsked, QuestionClosed
-from helmsman.model.question_text import in_a_line
+from helmsman.model.question_text import in_a_line, part_texts
 from helmsman.model.questions import (
     ACCEPT,
     APPROVE,
@@ -177,6 +178,11 @@ class Desk:
                 "There are allowed roots, and outside the sandbox this command could write anywhere: only a person can "
                 "let it, in the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",
             )
+        if by.who == "agent" and says_yes and question.type != "user_input" and _is_cut_for_agents(question):
+            raise AnswerInvalid(
+                "This question is so long that you were not shown all of what a yes grants: only a person can give it, in "
+                "the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",
+            )
         await self._close(session, question, choices, by)
 
     async def _keep_inside(self, session: Session, asked: QuestionAsked, why: str) -> None:
@@ -236,14 +242,17 @@ class Desk:
             await self._refuse(session, question, TROUBLE, "the handler failed")
 
     async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
-        """Give the answer to Codex, make the rule it asks for, and tell everybody."""
+        """Give the answer to Codex, make the rule it asks for, and tell everybody.
+
+        An answer that came too late, after somebody's no, leaves no rule.
+        """
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
         shown = _shown(question, ", ".join(choice.value for choice in choices))
         with anyio.CancelScope(
             shield=True
-        ):  # bounded; a rule and the answer that made it are kept together, or neither
+        ):  # bounded; a rule and the answer that made it are kept together, or not at all
             made: str | None = None
             if first.value == APPROVE_ALWAYS and offered.always is not None:
                 rule = _chosen(offered.always, question, _workspace(session), first.reason)
@@ -306,6 +315,11 @@ class Desk:
         )
         with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be who is here
             await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=answer, by=by, reason=reason))
+
+
+def _is_cut_for_agents(question: Question) -> bool:
+    """Whether the status that agents are handed has only a part of what the question says."""
+    return any(len(text) > QUESTION_CHARS for text in part_texts(question))
 
 
 def _shown(question: Question, answer: str) -> str:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.deadline import countdown
 from helmsman.base.processes import Process
-from helmsman.base.shortening import MESSAGE_CHARS, TEXT_CHARS, cut, last_lines, session_file, within
+from helmsman.base.shortening import (
+    LINE_CHARS,
+    MESSAGE_CHARS,
+    QUESTION_CHARS,
+    TEXT_CHARS,
+    cut,
+    last_lines,
+    session_file,
+    within,
+)
 from helmsman.base.shown_text import exact
 from helmsman.model.events import (
     AgentMessage,
@@ -21,7 +30,7 @@ from helmsman.model.events import (
     Usage,
     UserMessage,
 )
-from helmsman.model.question_text import marked, question_as_dict
+from helmsman.model.question_text import GUTTER, marked, question_as_dict
 from helmsman.sessions.progress import infer_progress
 from helmsman.shapes.contract import (
     DeadlineOutput,
@@ -120,14 +129,21 @@ def pending_question(session: Session, question: Question) -> PendingQuestion:
         id=question.id,
         type=question.type,
         questions=[
-            QuestionPart(question=cut(part["question"], TEXT_CHARS), options=part["options"])
-            for part in shown["questions"]
+            QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
         ],
         details=within(shown["details"], _DETAILS_CHARS),
         deadline=None
         if deadline is None
         else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
     )
+
+
+def _bounded(text: str) -> str:
+    """What a question says, in a size. Long lines give way first, so that what stands in lines of ours is seen."""
+    if len(text) <= QUESTION_CHARS:
+        return text
+    lines = [cut(line, LINE_CHARS) for line in text.split("\n")]
+    return cut("\n".join(lines), QUESTION_CHARS, below=GUTTER)
 
 
 def question_in_words(question: PendingQuestion) -> list[str]:

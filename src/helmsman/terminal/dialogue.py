@@ -18,6 +18,7 @@ from helmsman.approvals.deadline import countdown
 from helmsman.approvals.rules_from_answers import rule_shown_for_always
 from helmsman.base.shown_text import exact, one_line, visible
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
+from helmsman.model.question_text import GUTTER
 from helmsman.model.questions import (
     ABORT,
     ACCEPT,
@@ -143,6 +144,7 @@ class _Dialogue:
             return await self._line("  > ", secret=prompt.secret)
         keys = _keys(prompt.options)
         if keys is None:
+            await self._keyboard.quiet(MOMENT)
             return await self._ask_by_number(prompt)
         choices = dict(keys)
         if prompt.free_text:
@@ -208,8 +210,9 @@ class _Dialogue:
         prefix = answer.partition(":")[2].strip() or None
         self._console.print("\n  This rule is kept, and decides from now on without asking:\n", style="bold")
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
-            for part in fold(self._console, Text(line), indent=4):
+            for part in fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")):
                 self._console.print(part)
+        await self._keyboard.quiet(MOMENT)  # nobody has read it yet
         self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
         wanted = (await self._keyboard.key()).lower() == _YES
         self._console.print("yes" if wanted else "no")

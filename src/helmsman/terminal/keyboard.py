@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _READ_SIZE: Final = 4096
+_PASTED_WITHIN: Final = 0.02
+"""Seconds between two pieces of a paste, however it is cut up on its way; no finger is as fast, nor a key that is held."""
 _LOCAL_FLAGS: Final = 3
 _CONTROL_CHARS: Final = 6
 
@@ -38,8 +40,10 @@ class Keyboard:
         import termios
 
         self._set(off=termios.ICANON | termios.ECHO)
-        typed = (await self._read()).replace("\r", "\n")
-        return typed if len(typed) == 1 else ""
+        typed = await self._read()
+        while not await self._nothing_comes(_PASTED_WITHIN):
+            typed = ""
+        return typed.replace("\r", "\n") if len(typed) == 1 else ""
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no key has come for so long; those that do are thrown away.
@@ -50,11 +54,8 @@ class Keyboard:
         import termios
 
         self._set(off=termios.ICANON | termios.ECHO)
-        pressed = True
-        while pressed:
-            with anyio.move_on_after(seconds) as waiting:
-                await self._read()
-            pressed = not waiting.cancelled_caught
+        while not await self._nothing_comes(seconds):
+            pass
 
     async def line(self, *, secret: bool = False) -> str:
         """A line, without its end. A secret one is not shown while it is typed.
@@ -76,6 +77,12 @@ class Keyboard:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
             return False
+
+    async def _nothing_comes(self, seconds: float) -> bool:
+        """Whether no key comes for so long; one that does is thrown away."""
+        with anyio.move_on_after(seconds) as waiting:
+            await self._read()
+        return waiting.cancelled_caught
 
     async def _read(self) -> str:
         await anyio.wait_readable(self._fd)

@@ -21,7 +21,8 @@ def fold(
     """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width), `below` in
     that of the others."""
     indent = indent if lead is None else lead.cell_len
-    width = max(_NARROWEST, console.width - max(indent, below.cell_len if below is not None else 0))
+    # Never more than there is room for: the terminal would break the line itself, with nothing in the indent.
+    width = max(1, console.width - max(indent, below.cell_len if below is not None else 0))
     folded = [
         line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
     ]

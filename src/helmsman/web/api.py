@@ -17,7 +17,7 @@ otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
 
     POST /api/login *       {code} → {ok} and the cookie; 401 wrong_code. The page does this by itself with the code of
                             `/#login=CODE`, and takes it out of its address
-    POST /api/logout        {} → {ok}; the cookie is removed
+    POST /api/logout        {} → {ok}; the cookie is removed, and good for nothing any more
     POST /api/codes         {} → {code, path: "/#login=…", expiresAt}: a link for another device, once, for 10 minutes
     POST /api/proof *       {nonce} → {challenge, proof}: the server proves that it has the token (`web/proof.py`)
     POST /api/proof/code *  {nonce, challenge, proof} → as /api/codes, for who has proved the same; 401 wrong_proof

@@ -64,7 +64,7 @@ class Entering:
     async def log_out(self, request: Request) -> Response:
         await body(request, NothingInput)
         response = respond({"ok": True})
-        self._logins.send_off(request.scope, response)
+        self._logins.send_off(request.scope, request.headers, response)
         return response
 
     async def new_code(self, request: Request) -> dict[str, Any]:

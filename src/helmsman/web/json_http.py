@@ -13,6 +13,7 @@ from starlette.responses import Response
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.shapes.contract import Input, which_names
 from helmsman.shapes.rendering import json_line
+from helmsman.web.safe_values import safe
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -82,7 +83,7 @@ def respond(content: Mapping[str, Any], status: int = 200) -> Response:
 
 
 def respond_with_error(error: HelmsmanError) -> Response:
-    return respond(error.as_dict(), _STATUS.get(error.code, _OTHER_ERRORS))
+    return respond(safe(error.as_dict()), _STATUS.get(error.code, _OTHER_ERRORS))
 
 
 def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], Awaitable[ASGIApp]]:

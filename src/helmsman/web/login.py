@@ -17,7 +17,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ class Logins:
         self._secure = secure
         self._clock = clock
         self._codes: dict[bytes, float] = {}
+        self._taken_back: set[str] = set()
 
     # --- codes -------------------------------------------------------------------------------------------------------
 
@@ -102,8 +102,11 @@ class Logins:
         value = self._signed(f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}")
         self._set_cookie(scope, response, value, seconds=_COOKIE_SECONDS)
 
-    def send_off(self, scope: Scope, response: Response) -> None:
-        """Take the cookie back."""
+    def send_off(self, scope: Scope, headers: Headers, response: Response) -> None:
+        """Take the cookie back; a copy of it is worth nothing from now on."""
+        now = self._clock()
+        self._taken_back = {value for value in self._taken_back if _ends_at(value) > now}
+        self._taken_back.update(self._own_cookies(scope, headers))
         self._set_cookie(scope, response, "", seconds=0)
 
     def _set_cookie(self, scope: Scope, response: Response, value: str, *, seconds: int) -> None:
@@ -115,16 +118,23 @@ class Logins:
         return f"{content}.{hmac.new(self._key, content.encode('ascii'), 'sha256').hexdigest()}"
 
     def knows(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the request comes from a browser that has logged in."""
-        try:
-            cookies = SimpleCookie("; ".join(headers.getlist("cookie")))
-            value = cookies[_cookie_name(scope)].value
-            content, _, _ = value.rpartition(".")
-            if not hmac.compare_digest(self._signed(content).encode(), value.encode()):
-                return False
-            return int(content.partition(".")[0]) > self._clock()
-        except (CookieError, KeyError, ValueError):
+        """Whether the request comes from a browser that has logged in.
+
+        The browser sends the cookies of every server on this host along, whatever is in them: none of those may be in the
+        way, and one of our name that somebody else made does not replace ours.
+        """
+        return bool(self._own_cookies(scope, headers))
+
+    def _own_cookies(self, scope: Scope, headers: Headers) -> list[str]:
+        pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
+        values = [value.strip() for name, _, value in pairs if name.strip() == _cookie_name(scope)]
+        return [value for value in values if self._is_good(value)]
+
+    def _is_good(self, value: str) -> bool:
+        content, _, _ = value.rpartition(".")
+        if not content.isascii() or not hmac.compare_digest(self._signed(content).encode(), value.encode()):
             return False
+        return _ends_at(value) > self._clock() and value not in self._taken_back
 
 
 def is_same_site(headers: Headers) -> bool:
@@ -142,6 +152,10 @@ def is_from_page(scope: Scope, headers: Headers) -> bool:
         and origin in (None, f"{scope['scheme']}://{headers.get('host', '')}")
         and headers.get("sec-fetch-site", "same-origin") == "same-origin"
     )
+
+
+def _ends_at(signed: str) -> int:
+    return int(signed.partition(".")[0])
 
 
 def _cookie_name(scope: Scope) -> str:

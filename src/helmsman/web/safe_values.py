@@ -55,17 +55,21 @@ def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
 
 def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, Any]], int]:
     """The files of a diff, every one with its counts, their lines as far as there is room, and how many characters are
-    missing. A line is `[kind, text, number before, number after]`."""
+    missing. A line is `[kind, text, number before, number after]`; `missing` counts those that are not there, or not to
+    their end."""
     shown: list[dict[str, Any]] = []
     missing = 0
     for file in files:
         lines: list[list[Any]] = []
+        not_whole = 0
         for line in file.lines:
             if chars < 0:
                 break
             text = in_sight(line.text)
             lines.append([line.kind, text[: chars + 1], line.before, line.after])
-            missing += max(0, len(text) - chars - 1)
+            cut = max(0, len(text) - chars - 1)
+            missing += cut
+            not_whole += cut > 0
             chars -= len(text) + 1
         left_out = file.lines[len(lines) :]
         missing += sum(len(line.text) + 1 for line in left_out)
@@ -76,7 +80,7 @@ def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, A
             "added": file.added,
             "removed": file.removed,
             "lines": lines,
-            "missing": len(left_out) or None,
+            "missing": len(left_out) + not_whole or None,
         }
         shown.append({key: value for key, value in told.items() if value is not None})
     return shown, missing

@@ -21,6 +21,7 @@ export function confirmed({ title, about, yes, no = "Cancel", danger = true }) {
     });
     document.body.append(dialog);
     dialog.showModal();
-    refuse.focus(); // so that Enter, pressed by habit, says no
+    refuse.focus({ preventScroll: true }); // so that Enter, pressed by habit, says no
+    dialog.scrollTop = 0; // what is asked about comes first, however long it is
   });
 }

@@ -31,7 +31,7 @@ export function diffLines(file, { all = false } = {}) {
   const shown = h("pre", { class: "diff", tabindex: "0", role: "group", "aria-label": `Changes of ${file.path}` });
   const add = (from, to) => shown.append(...file.lines.slice(from, to).map(lineElement));
   add(0, all ? file.lines.length : LINES_AT_ONCE);
-  const missing = file.missing ? h("p", { class: "missing" }, `${count(file.missing, "more line is", "more lines are")} not shown here.`) : null;
+  const missing = file.missing ? h("p", { class: "missing" }, `${count(file.missing, "line is", "lines are")} not shown here, or not to the end.`) : null;
   if (all || file.lines.length <= LINES_AT_ONCE) return missing ? h("div", {}, shown, missing) : shown;
   const more = h("button", { type: "button", class: "more" }, `Show all ${count(file.lines.length, "line")}`);
   more.addEventListener("click", () => {

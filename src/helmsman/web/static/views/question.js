@@ -6,8 +6,11 @@ import { countdown } from "/deadline.js";
 import { freshId, h, toast } from "/dom.js";
 import { store } from "/store.js";
 import { diffLines, fileHeading } from "/views/diff.js";
+import { ruleText } from "/views/rule.js";
 
+// Options may be words of a model, such as "constructor": a table must know only what was put into it.
 const LABELS = {
+  __proto__: null,
   approve: "Approve",
   approve_session: "Approve for this session",
   approve_always: "Always approve",
@@ -21,7 +24,7 @@ const LABELS = {
 };
 
 const YES = new Set(["approve", "accept"]);
-const WITH_WORDS = { deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
+const WITH_WORDS = { __proto__: null, deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
 const REFUSALS = ["decline", "cancel"];
 const PROSE = new Set(["Reason given", "Plan", "Question", "Asks", "The tool says of itself"]);
 
@@ -85,11 +88,12 @@ function fileChange(file) {
 function choices(question, part, send) {
   const area = h("div", { class: "answers" });
   const row = h("div", { class: "buttons" });
+  const descriptions = { __proto__: null, ...part.descriptions };
   for (const option of part.options) {
     const isYes = YES.has(option);
     const button = h(
       "button",
-      { type: "button", class: isYes ? "primary" : "", dataset: { answer: option }, title: part.descriptions[option] },
+      { type: "button", class: isYes ? "primary" : "", dataset: { answer: option }, title: descriptions[option] },
       LABELS[option] ?? part.labels[option],
       isYes ? h("kbd", { "aria-hidden": "true" }, "a") : null,
       option === "deny" ? h("kbd", { "aria-hidden": "true" }, "d") : null,
@@ -107,7 +111,7 @@ function choices(question, part, send) {
 
 /** Whether the rule is wanted that "always" makes: it outlives the question, the session and this server. */
 function wantsRule(question) {
-  const rule = h("pre", { class: "code rule", tabindex: "0" }, question.alwaysRule?.trim() ?? "");
+  const rule = ruleText(question.alwaysRule ?? "");
   return confirmed({
     title: "Always approve this?",
     about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the page Rules.")],
@@ -189,13 +193,14 @@ function partField(part) {
     const field = h("input", { id, type: part.secret ? "password" : "text", autocomplete: "off" });
     return { element: h("div", { class: "part" }, h("label", { for: id }, part.question), field), value: () => field.value };
   }
+  const descriptions = { __proto__: null, ...part.descriptions };
   const own = part.freeText ? h("input", { type: "text", "aria-label": "Another answer", placeholder: "Another answer" }) : null;
   const options = part.options.map((option) =>
     h(
       "label",
       { class: "option" },
       h("input", { type: "radio", name: id, value: option, required: !own }),
-      h("span", {}, part.labels[option], part.descriptions[option] ? h("span", { class: "quiet" }, ` ${part.descriptions[option]}`) : null),
+      h("span", {}, part.labels[option], descriptions[option] ? h("span", { class: "quiet" }, ` ${descriptions[option]}`) : null),
     ),
   );
   const element = h("fieldset", { class: "part" }, h("legend", {}, part.question), options, own);

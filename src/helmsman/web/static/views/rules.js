@@ -4,6 +4,7 @@ import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, freshId, h, toast } from "/dom.js";
 import { setPlace } from "/title.js";
+import { ruleText } from "/views/rule.js";
 
 const TONE = { allow: "good", deny: "bad", ask: "waiting" };
 const WORDS = { allow: "Allowed", deny: "Denied", ask: "You are asked" };
@@ -102,7 +103,7 @@ export class RulesView {
         rule.decidesLess ? h("span", { class: "pill waiting" }, "decides less than it did") : null,
         rule.line ? h("span", { class: "quiet" }, `line ${rule.line}`) : null,
       ),
-      h("pre", { class: "code", tabindex: "0" }, rule.toml.trim()),
+      ruleText(rule.toml),
       rule.ignored ? h("p", { class: "quiet" }, rule.ignored) : null,
       rule.restore ? restoring(rule) : null,
       rule.removable
@@ -114,7 +115,7 @@ export class RulesView {
   async #remove(rule) {
     const sure = await confirmed({
       title: rule.effect === "allow" ? "Take back this rule?" : "Take back this rule, which holds something off?",
-      about: [h("pre", { class: "code rule", tabindex: "0" }, rule.toml.trim()), h("p", { class: "quiet" }, "It no longer decides, in any session.")],
+      about: [ruleText(rule.toml), h("p", { class: "quiet" }, "It no longer decides, in any session.")],
       yes: "Take it back",
     });
     if (!sure) return;
@@ -128,7 +129,7 @@ export class RulesView {
     const { effect, reason, rule } = await post("rules/explain", given);
     this.answer.replaceChildren(
       h("p", {}, h("span", { class: `pill ${TONE[effect]}`, dataset: { effect } }, WORDS[effect]), " ", reason),
-      ...(rule ? [h("pre", { class: "code", tabindex: "0" }, rule.toml.trim()), h("p", { class: "quiet" }, place(rule))] : []),
+      ...(rule ? [ruleText(rule.toml), h("p", { class: "quiet" }, place(rule))] : []),
     );
   }
 }
@@ -137,7 +138,7 @@ function restoring(rule) {
   const words = rule.restoreInOwnFile
     ? "It answers only what is proved to stay in the sandbox. To have more answered, put this into your own helmsman.toml:"
     : "It answers only what is proved to stay in the sandbox. To have answered what it answered before, add to it:";
-  return h("div", { class: "restore" }, h("p", {}, words), h("pre", { class: "code", tabindex: "0" }, rule.restore.trim()));
+  return h("div", { class: "restore" }, h("p", {}, words), ruleText(rule.restore));
 }
 
 function place(rule) {
