@@ -45,7 +45,7 @@ async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
         assert lines[0].endswith("  allow git status")
         assert lines[1:6] == [
             f"  rule 1 of {own_file}, line 1",
-            "  Decides less than with 0.1: only what is proved to stay in the sandbox. Add to it to restore it:",
+            "  Decides less than with 0.1: only what is proved to stay in the sandbox. To restore that, add to it:",
             "    outside = true",
             "    prefix = true",
             "  Or say `outside = false`, if that is what you want.",

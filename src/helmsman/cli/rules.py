@@ -200,9 +200,9 @@ def _shown(one: ListedRule) -> str:
     if one.ignored is not None:
         lines.append(f"  Not used: {one.ignored}")
     if one.restore is not None:
-        where = "Put this into your own helmsman.toml" if one.restore_elsewhere else "Add to it"
+        where = "put this into your own helmsman.toml" if one.restore_elsewhere else "add to it"
         lines.append(
-            f"  Decides less than with 0.1: only what is proved to stay in the sandbox. {where} to restore it:"
+            f"  Decides less than with 0.1: only what is proved to stay in the sandbox. To restore that, {where}:"
         )
         lines += [f"    {one_line(line)}" for line in one.restore.strip().splitlines()]
         lines.append("  Or say `outside = false`, if that is what you want.")
