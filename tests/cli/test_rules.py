@@ -95,6 +95,17 @@ async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli,
     assert book.listed(None) == []
 
 
+async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: Cli, book: RuleBook) -> None:
+    (rule,) = book.listed(None)
+    async with bare_cli.on_terminal("rules", "remove", rule.id) as program:
+        program.press("y\n")
+        await program.shows("Remove this rule?")
+        program.press("\n")
+        await program.shows("Nothing was removed.")
+        assert await program.exit_code() == 0
+    assert book.listed(None) == [rule]
+
+
 async def test_json_removes_what_was_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
     (said,) = (await bare_cli.run("rules", "remove", rule.id, "--yes", "--json")).json

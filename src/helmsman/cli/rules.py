@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.client_files import yes_option
+from helmsman.cli.consent import confirmed, yes_option
 
 if TYPE_CHECKING:
     from helmsman.approvals.listed_rules import ListedRule
@@ -172,7 +172,7 @@ def remove_rule(rule_id: str, directory: Path, *, agreed: bool, as_json: bool) -
         raise InvalidInput("Nothing was removed. Give --yes beside --json, since nobody can be asked.")
     if not as_json:
         click.echo(_shown(rule), err=True)
-    if not agreed and not click.confirm("Remove this rule?", default=False, err=True):
+    if not agreed and not confirmed("Remove this rule?"):
         click.echo("Nothing was removed.", err=True)
         return
     removed = book.remove(rule.id)
