@@ -202,6 +202,30 @@ def test_a_text_for_outside_covers_whatever_it_says() -> None:
     assert decided(command(text, sandbox="outside"), first, rule).effect == "allow"
 
 
+def test_a_text_is_the_command_as_the_question_shows_it() -> None:
+    """People copy what they read, and that is without the shell that Codex puts around each command."""
+    text = "touch $HOME/x; echo $?"
+    asked = command(f"/bin/bash -lc {shlex.quote(text)}", sandbox="outside")
+    assert decided(asked, Rule(effect="allow", text=text, outside=True)).effect == "allow"
+    assert decided(asked, Rule(effect="allow", text=text)).effect == "ask"
+    assert decided(asked, Rule(effect="allow", text="touch $HOME/x", outside=True)).effect == "ask"
+    elsewhere = command(f"/home/me/bin/bash -lc {shlex.quote(text)}", sandbox="outside")
+    assert decided(elsewhere, Rule(effect="allow", text=text, outside=True)).effect == "ask"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git push origin",
+        "/bin/bash -lc 'git push origin'",
+        """sh -c 'bash -c "git push origin"'""",
+    ],
+)
+def test_a_text_is_denied_whatever_shell_is_around_it(text: str) -> None:
+    rules = (allow("git"), Rule(effect="deny", text="git push origin"))
+    assert decided(command(text), *rules).effect == "deny"
+
+
 def test_a_rule_for_one_directory_does_not_hold_below(tmp_path: Path) -> None:
     (tmp_path / "repo" / "vendor").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "repo")

@@ -95,7 +95,7 @@ async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
     await page.click(".login input")
     await page.write("wrong")
     await page.press("Enter")
-    await page.until_text(".login .note", "not one")
+    await page.until_text(".login .note", "This code is wrong")
     await page.get("document.querySelector('.login input').value = ''")
     await page.write(logins.new_code().value)
     await page.press("Enter")
@@ -107,7 +107,7 @@ async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: 
     async with chromium.page() as page:
         await page.goto(f"{server}/#login=wrong")
         await page.until_text("h1", "Log in")
-        await page.until_text(".login .note", "was used, is too old")
+        await page.until_text(".login .note", "has expired or was used already")
         assert await page.get("location.href") == f"{server}/", "no history keeps a code"
         assert await page.get("document.querySelector('#new').checkVisibility()") is False
 

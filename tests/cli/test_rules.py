@@ -45,7 +45,7 @@ async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
         assert lines[0].endswith("  allow git status")
         assert lines[1:6] == [
             f"  rule 1 of {own_file}, line 1",
-            "  Decides less than with 0.1: only what is proved to stay in the sandbox. Add to it to restore it:",
+            "  Decides less than with 0.1: only what is proved to stay in the sandbox. To restore that, add to it:",
             "    outside = true",
             "    prefix = true",
             "  Or say `outside = false`, if that is what you want.",
@@ -93,6 +93,17 @@ async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli,
     assert len(book.listed(None)) == 1
     assert (await bare_cli.run("rules", "remove", rule.id[:4], stdin=b"y\n")).exit_code == 0
     assert book.listed(None) == []
+
+
+async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: Cli, book: RuleBook) -> None:
+    (rule,) = book.listed(None)
+    async with bare_cli.on_terminal("rules", "remove", rule.id) as program:
+        program.press("y\n")
+        await program.shows("Remove this rule?")
+        program.press("\n")
+        await program.shows("Nothing was removed.")
+        assert await program.exit_code() == 0
+    assert book.listed(None) == [rule]
 
 
 async def test_json_removes_what_was_agreed_to(bare_cli: Cli, book: RuleBook) -> None:

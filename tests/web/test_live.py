@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from helmsman import Helmsman, load_settings
 from helmsman.model.events import ItemDelta, TurnRequested
 from helmsman.testing import run, say
 from helmsman.web.live import Live
+from helmsman.web.reading import Reading
+from helmsman.web.transcripts import Transcripts
 from mcp import Client
 from tests.clients.server_process import Serving
 from tests.mcp.caller import Caller
@@ -195,6 +198,7 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
 ) -> None:
     if codex_version < (0, 130, 0):
         pytest.skip("This Codex cannot listen on a Unix socket.")
+    model.on("hello", say("hello"))
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
     other = Serving.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1")
@@ -213,7 +217,9 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
         agent = Caller(client)
         messages = Live(helm)._messages(None)
         await anext(messages)
-        session_id = (await agent("codex_start", prompt="touch", **asks))["sessionId"]
+        session_id = (await agent("codex_start", prompt="hello", **asks))["sessionId"]
+        await agent.until_settled(session_id)
+        await agent("codex_say", sessionId=session_id, message="touch")
         asked = None
         with anyio.fail_after(SECONDS):
             while asked is None:
@@ -221,6 +227,10 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
                 asked = next((one for one in changes if "question" in one["kinds"]), None)
         assert asked["status"] == "awaiting_approval"
         (question,) = helm.sessions[session_id].questions
+        (shown,) = (await Reading(helm, Transcripts(helm), Live(helm)).questions(Request({"type": "http"})))[
+            "questions"
+        ]
+        assert shown.get("summary") == "hello", "a card names the session as the list does"
         await helm.respond(session_id, question.id, ["approve"])
         assert (await agent.until_settled(session_id))["status"] == "done"
         await messages.aclose()

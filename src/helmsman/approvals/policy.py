@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.approvals.loose_matching import may_run, possible_commands, runs_literally
-from helmsman.approvals.shell_words import SimpleCommand, parse_command
+from helmsman.approvals.shell_words import SimpleCommand, innermost_script, parse_command
+from helmsman.base.shown_text import shell_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,7 +43,8 @@ _MAX_DIRECTORIES: Final = 32
 class Rule:
     """One rule. What is None does not matter to it; all that is given must fit.
 
-    `command` are the first words of a simple command, `text` is a whole command exactly as Codex shows it, `mcp` a
+    `command` are the first words of a simple command, `text` is a whole command exactly as the question shows it, with
+    or without the shell that Codex puts around it, `mcp` a
     server and one of its tools (or None for all of them). `directory` must contain the place where the question arises,
     or be it, if the rule does not hold `below`; `resolved` says that links in it were followed when the rule was made, and
     that one which stands there now is something else. `reason` is told to whoever asked, `origin` says where the rule
@@ -129,7 +131,7 @@ def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Ruling:
                 return Ruling(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
     for rule, answer in answers:
         if answer == "perhaps":
-            return Ruling("ask", rule, f"Nobody can tell whether this is what a rule speaks of: {rule.describe()}.")
+            return Ruling("ask", rule, f"It is not certain whether this rule covers it: {rule.describe()}.")
     decision = _decide_by_allowing(subject, rules)
     if decision.effect == "ask" and rules.problem is not None:
         return replace(decision, reason=f"{decision.reason} Rules that allow are not used now: {rules.problem}")
@@ -159,6 +161,7 @@ class _Subject:
         details = question.details
         self.type = question.type
         self.text = _text(details.get("command")) if question.type == "command_approval" else None
+        self.texts = () if self.text is None else (self.text, shell_script(self.text))
         self.commands = parse_command(self.text) if self.text is not None else None
         self.possible = possible_commands(self.text, self.commands) if self.text is not None else []
         self.is_more_than_words = is_more_than_words(question)
@@ -180,7 +183,7 @@ class _Subject:
             return "no"
         answer: Answer = "yes"
         if rule.command is not None or rule.text is not None:
-            if self.text is None or (rule.text is not None and rule.text != self.text):
+            if self.text is None or rule.text not in (None, *self.texts, innermost_script(self.text)):
                 return "no"
             if rule.command is not None:
                 answer = self._may_run(rule, rule.command)
@@ -255,7 +258,7 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
     if subject.is_more_than_words:
         return Ruling("ask", None, "It asks for more than to run these words here, which no rule covers.")
     start = directories_after(subject.directory, ())
-    whole = [rule for rule in rules if rule.text == subject.text and _holds_in(rule, start)]
+    whole = [rule for rule in rules if rule.text in subject.texts and _holds_in(rule, start)]
     for rule in whole:
         if subject.stays_inside or rule.outside:
             return _allowed_by(rule)

@@ -46,8 +46,8 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
 A deny or ask rule means what its options do: `git push -f`, `--mirror` and `+HEAD:main` are denied by the one above, and
 what may be one of them for all anyone can tell is asked about. A deny rule with `exact = true` means just its words.
 
-`text` instead of `command` names one whole command exactly as Codex shows it. An allow rule needs a `command`, a `text`,
-an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.
+`text` instead of `command` names one whole command, exactly as the question shows it. An allow rule needs a `command`,
+a `text`, an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.
 
 Rules of Helmsman 0.1 had no `outside` and answered everything. They are read as what they say now: inside. One that keeps
 silent about it is listed as deciding less than it did; `outside = false` says that it is meant so.

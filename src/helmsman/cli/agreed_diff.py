@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from helmsman.cli.consent import can_ask
+from helmsman.cli.consent import can_ask, confirmed
 from helmsman.errors import ConfirmationNeeded
 
 if TYPE_CHECKING:
@@ -53,6 +53,6 @@ def _ask(patch: bytes, about: str, *, as_json: bool) -> None:
     console = message_console()
     for line in diff_lines(patch.decode("utf-8", "replace")):
         console.print(line, soft_wrap=True)
-    if not click.confirm(f"{about} Apply it?", default=False, err=True):
+    if not confirmed(f"{about} Apply it?"):
         click.echo("Nothing was touched.", err=True)
         raise click.exceptions.Exit(1)

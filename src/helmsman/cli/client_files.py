@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.cli.consent import can_ask
+from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def agree(*, agreed: bool, as_json: bool) -> ExitCode:
     if not can_ask(as_json=as_json):
         click.echo("Nothing was changed. Add --yes to make this change.", err=True)
         return ExitCode.USAGE
-    if click.confirm("Make this change?", default=False, err=True):
+    if confirmed("Make this change?"):
         return ExitCode.OK
     click.echo("Nothing was changed.", err=True)
     return ExitCode.FAILED

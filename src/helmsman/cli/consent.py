@@ -17,6 +17,15 @@ def can_ask(*, as_json: bool) -> bool:
     return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def confirmed(question: str) -> bool:
+    """Ask a person for a yes. What was typed before the question was on the screen is no answer to it."""
+    if sys.platform != "win32" and sys.stdin.isatty():
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    return click.confirm(question, default=False, err=True)
+
+
 def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> bool:
     """Whether to go on: somebody said yes, now or beforehand.
 
@@ -35,7 +44,7 @@ def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) 
         if otherwise is None:
             return True
         raise ConfirmationNeeded(f"{otherwise} Nothing was done. Add --yes to do it.")
-    if click.confirm(question, default=False, err=True):
+    if confirmed(question):
         return True
     click.echo("Nothing was done.", err=True)
     return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.client_files import yes_option
+from helmsman.cli.consent import confirmed, yes_option
 
 if TYPE_CHECKING:
     from helmsman.approvals.listed_rules import ListedRule
@@ -172,7 +172,7 @@ def remove_rule(rule_id: str, directory: Path, *, agreed: bool, as_json: bool) -
         raise InvalidInput("Nothing was removed. Give --yes beside --json, since nobody can be asked.")
     if not as_json:
         click.echo(_shown(rule), err=True)
-    if not agreed and not click.confirm("Remove this rule?", default=False, err=True):
+    if not agreed and not confirmed("Remove this rule?"):
         click.echo("Nothing was removed.", err=True)
         return
     removed = book.remove(rule.id)
@@ -200,9 +200,9 @@ def _shown(one: ListedRule) -> str:
     if one.ignored is not None:
         lines.append(f"  Not used: {one.ignored}")
     if one.restore is not None:
-        where = "Put this into your own helmsman.toml" if one.restore_elsewhere else "Add to it"
+        where = "put this into your own helmsman.toml" if one.restore_elsewhere else "add to it"
         lines.append(
-            f"  Decides less than with 0.1: only what is proved to stay in the sandbox. {where} to restore it:"
+            f"  Decides less than with 0.1: only what is proved to stay in the sandbox. To restore that, {where}:"
         )
         lines += [f"    {one_line(line)}" for line in one.restore.strip().splitlines()]
         lines.append("  Or say `outside = false`, if that is what you want.")

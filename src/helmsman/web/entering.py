@@ -56,7 +56,9 @@ class Entering:
     async def log_in(self, request: Request) -> Response:
         given = await body(request, LoginInput)
         if not self._logins.redeem(given.code):
-            raise WrongCode("This code was used, is too old or is not one. Run `helmsman dashboard` for a new one.")
+            raise WrongCode(
+                "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
+            )
         response = respond({"ok": True})
         self._logins.welcome(request.scope, response)
         return response

@@ -17,7 +17,7 @@ from helmsman.shapes.rendering import json_line, task_as_dict, usage_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
-from helmsman.web.views import entry, listed, present, question_in_full, session_in_full, turn_in_timeline
+from helmsman.web.views import entry, listed, one_line, present, question_in_full, session_in_full, turn_in_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,13 +205,19 @@ class Reading:
         )
 
     async def questions(self, _request: Request) -> dict[str, Any]:
+        asking = [session for session in self._helm.sessions.values() if session.questions]
         return {
             "questions": [
-                question_in_full(session, question)
-                for session in self._helm.sessions.values()
+                question_in_full(session, question) | present({"summary": await self._summary(session)})
+                for session in asking
                 for question in session.questions
             ]
         }
+
+    async def _summary(self, session: Session) -> str | None:
+        """What a session is about, as the list has it. Where another process began it, only its file says so."""
+        info = await self._helm.truth.find(session.id)
+        return None if info is None else one_line(info.name or info.first_prompt)
 
     async def _session(self, request: Request) -> Session:
         return await self._helm.session(request.path_params["session_id"])

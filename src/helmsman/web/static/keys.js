@@ -60,7 +60,7 @@ function answer(event, wanted) {
     if (button && mayPress(button, event)) button.click();
   } else if (cards.length) {
     cards[0].focus();
-    hint(cards[0], `This question is meant. Press ${event.key} again to answer it.`);
+    hint(cards[0], `This question is selected. Press ${event.key} again to answer it.`);
   }
 }
 

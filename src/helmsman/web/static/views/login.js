@@ -5,6 +5,7 @@ import { freshId, h } from "/dom.js";
 import { setPlace } from "/title.js";
 
 const CODE = "#login=";
+const mono = (text) => h("code", { class: "mono" }, text);
 
 /** The code that this page was opened with. It is taken out of the address, so that no history keeps it. */
 export function takeCode() {
@@ -29,7 +30,8 @@ export class LoginView {
       { class: "login" },
       h("img", { src: "/icon.svg", alt: "", width: 56, height: 56 }),
       this.heading,
-      h("p", {}, "Run ", h("code", { class: "mono" }, "helmsman dashboard"), " where Helmsman runs, and type the code that it prints."),
+      h("p", {}, "Type the code that ", mono("helmsman dashboard"), " printed. Where Helmsman runs, this prints a new one:"),
+      h("p", {}, mono(`helmsman dashboard --server ${location.origin}`)),
       this.problem,
       this.form,
     );
