@@ -166,7 +166,7 @@ NOT_UNDERSTOOD = [
     # Programs with odd names.
     "''", "'' x", "-x", "+x", "%1", "'a=b' c", "1=2 x", "a/b=c x",
     # Shells that are not what they seem, or that do more than run a script.
-    "./bash -c 'git status'", "/tmp/bash -lc 'git status'", "bin/bash -c ls", "../sh -c ls", "fish -c ls",
+    "./bash -c 'git status'", "/tmp/bash -lc 'git status'", "/bash -c ls", "bin/bash -c ls", "../sh -c ls", "fish -c ls",
     "ksh -c ls", "bash -ic 'git status'", "bash -c", "bash -lc", "bash -c 'ls' x", "bash -c ls -l", "bash -c -l ls",
     "bash -c ''", "bash -c ' '", "bash -o pipefail -c ls", "bash --rcfile x -c ls", "bash -s", "bash --init-file x",
     "bash +x -c ls", "X=1 bash -c ls", "bash -c ls > x", "bash -c ls < x", "bash -x run.sh", "bash -c '-x'",

@@ -566,6 +566,7 @@ def test_a_patch_that_names_no_file_or_asks_for_a_root_outside_is_beyond_the_roo
     assert beyond()
     assert beyond(paths=[str(tmp_path / "a")], grantRoot="/")
     assert beyond(files={"/a": {}})
+    assert beyond(files={str(tmp_path / "a"): {"update": {"unified_diff": "", "move_path": "/a"}}})
     assert not beyond(paths=["a", str(tmp_path / "b")])
     assert not beyond(files={str(tmp_path / "a"): {}}, grantRoot=str(tmp_path))
 

@@ -4,6 +4,8 @@ inside, on every Codex. What counts is the file that it writes outside, or does 
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -16,6 +18,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.agents.codex.engine import open_questions
 from helmsman.agents.codex.engine.sandbox_proof import prove
+from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.model.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
@@ -35,6 +38,8 @@ pytestmark = pytest.mark.anyio
 SECONDS = 60
 ON_FAILURE_UNTIL = (0, 145, 0)
 ESCALATION_UNDER_UNTRUSTED = (0, 155, 0)
+HAS_TERMINALS = (0, 115, 0)
+ASKS_ABOUT_INPUT = (0, 163, 0)
 
 
 @pytest.fixture
@@ -434,6 +439,38 @@ async def test_a_call_that_is_written_down_late_is_waited_for(
     session = await helm.start("go", **options(git_repo))
     assert (await asked(session)).details["sandbox"] == "inside"
     assert (await answered(session)).status == "done"
+
+
+@pytest.mark.matrix
+async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_and_deny_rules_see_it(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, codex_version: Version
+) -> None:
+    if codex_version < HAS_TERMINALS:
+        pytest.skip("This Codex has no commands that one can type into.")
+    shell = {"cmd": "bash", "tty": True, "yield_time_ms": 500, "sandbox_permissions": "require_escalated"}
+    model.on("go", call("exec_command", shell), say("done"))
+    session = await helm.start("go", **options(git_repo))
+    await answered(session)
+    terminal = re.search(r"session ID (\d+)", json.dumps(model.requests[-1].body["input"]))
+    assert terminal is not None
+    typed = {"session_id": int(terminal[1]), "chars": f"rm -rf x; touch {outside}/made\n"}
+    model.on("type", call("write_stdin", typed), say("done"))
+    await session.say("type")
+    if codex_version < ASKS_ABOUT_INPUT:  # docs/security.md says so
+        assert await session.wait(until="end", timeout=SECONDS)
+        assert (outside / "made").exists()
+        return
+    question = await asked(session)
+    assert question.details["sandbox"] == "outside"
+    assert question.prompts[0].options == ("approve", "deny", "abort")
+    assert "alwaysRule" not in question.details
+    workspace = Workspace(directory=git_repo)
+    whole = Rule(effect="allow", text=question.details["command"], outside=True)
+    assert decide(question, RuleSet(rules=(whole,)), workspace).effect == "ask"
+    denied = Rule(effect="deny", command=("rm", "-rf"))
+    assert decide(question, RuleSet(rules=(whole, denied)), workspace).effect == "deny"
+    await answered(session, "deny")
+    assert not (outside / "made").exists()
 
 
 async def test_a_call_that_is_never_written_down_is_asked_about_as_outside(

@@ -47,7 +47,7 @@ def _places(question: Question) -> Iterator[str]:
     match question.type:
         case "patch_approval":
             files = details.get("files")
-            named = [*(details.get("paths") or ()), *(files if isinstance(files, dict) else ())]
+            named = [*(details.get("paths") or ()), *_legacy_paths(files if isinstance(files, dict) else {})]
             yield from map(str, named) if named else (_UNREADABLE,)
             if details.get("grantRoot") is not None:
                 yield str(details["grantRoot"])
@@ -58,6 +58,14 @@ def _places(question: Question) -> Iterator[str]:
                 yield from _permitted(details["additionalPermissions"])
         case _:
             pass
+
+
+def _legacy_paths(files: dict[str, Any]) -> Iterator[str]:
+    for path, change in files.items():
+        yield path
+        update = change.get("update") if isinstance(change, dict) else None
+        if isinstance(update, dict) and update.get("move_path"):
+            yield str(update["move_path"])
 
 
 def _permitted(permissions: Any) -> Iterator[str]:

@@ -49,7 +49,7 @@ _RUNNERS: Final = SHELLS | _names(
     arch rlwrap ssh busybox toybox systemd-run at batch crontab screen tmux expect npx uvx pipx bunx nix-shell direnv
     mise asdf cmd powershell wsl eval exec command builtin time coproc trap source .
     python python2 python3 pypy pypy3 node nodejs deno bun ruby perl php lua rscript julia java osascript awk gawk mawk
-    nawk tclsh wish ghci erl iex vim vi nvim emacs ed ex
+    nawk tclsh wish ghci erl iex vim vi nvim emacs ed ex write_stdin
     """
 )
 

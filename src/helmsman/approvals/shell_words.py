@@ -33,7 +33,7 @@ _Dialect = Literal["bash", "sh"]
 _DIALECTS: Final[dict[str, _Dialect]] = {"bash": "bash", "zsh": "bash", "sh": "sh", "dash": "sh"}
 _SHELL_PLACES: Final = frozenset(
     [
-        *("", "/bin", "/usr/bin", "/usr/local/bin"),
+        *("/bin", "/usr/bin", "/usr/local/bin"),
         *("/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin"),
     ]
 )
@@ -117,10 +117,10 @@ def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
         return None
     while options and options[0] in _BEFORE_SCRIPT_OPTION:
         options = options[1:]
-    place = command.words[0][: -len(path.name)].rstrip("/")
+    place = command.words[0][: -len(path.name)]
     understood = (
         path.name in _DIALECTS
-        and place in _SHELL_PLACES
+        and (place == "" or place.rstrip("/") in _SHELL_PLACES)
         and len(options) == 2  # more words would be the script's own arguments
         and _SCRIPT_OPTION.fullmatch(options[0])
         and options[1][:1] not in ("-", "+", "")

@@ -137,7 +137,7 @@ _SECRET_WORD: Final = re.compile(
     )\Z""",
     re.VERBOSE,
 )
-_SECRET_AFTER_ANOTHER_WORD: Final = frozenset(["key", "pwd", "pass", "auth", "psk"])
+_SECRET_AFTER_ANOTHER_WORD: Final = frozenset(["key", "pwd", "pass", "auth", "psk", "pat"])
 """Last words that mean a secret in `api_key` or `DB_PWD`, and something else alone: `PWD`, `key`."""
 
 _HARMLESS_BEFORE_KEY: Final = frozenset(

@@ -150,9 +150,10 @@ class Desk:
     async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
         log.warning("question %s of session %s timed out and is refused", question.id, session.id)
         reason = deadline.why_over()
-        seconds = _OWN_SECONDS if deadline.is_being_answered else 0.0
-        if not seconds and not await deadline.close(Closing("deny", str(DEADLINE), None, reason)):
-            seconds = _OTHERS_SECONDS
+        closing = Closing("deny", str(DEADLINE), None, reason)
+        seconds = 0.0 if not deadline.is_being_answered and await deadline.close(closing) else _OTHERS_SECONDS
+        if deadline.is_being_answered:  # by now
+            seconds = _OWN_SECONDS
         with anyio.move_on_after(seconds) as waiting:
             await _until_closed(session, question, waiting)
         if question.id in session.state.questions:
