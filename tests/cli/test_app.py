@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import pytest
 
 from helmsman import __version__, errors
 from helmsman.cli.app import reports_errors
+from helmsman.cli.consoles import configure_logs
 from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +97,12 @@ def test_an_error_reaches_the_terminal_with_nothing_in_it_that_a_terminal_obeys(
     monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)  # as on a terminal
     assert command() == ExitCode.USAGE
     assert capsys.readouterr().err == "Error: /repo/\\x1b]52;c;cm0=\\x07\\u202e is no directory.\nGive another.\n"
+
+
+def test_a_log_line_on_the_terminal_obeys_nothing_either(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure_logs(load_settings({}, {"HOME": str(tmp_path)}, tmp_path))
+    logging.getLogger("helmsman").error("Codex wrote %s", "\x1b]52;c;cm0=\x07")
+    assert capsys.readouterr().err == "ERROR helmsman: Codex wrote \\x1b]52;c;cm0=\\x07\n"

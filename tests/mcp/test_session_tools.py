@@ -172,6 +172,17 @@ async def test_what_an_agent_was_not_shown_whole_it_cannot_approve(
     assert (git_repo / "made.txt").exists()
 
 
+async def test_no_name_of_a_session_looks_like_another_session_in_the_list(
+    codex: Caller, model: ScriptedModel, asks: dict[str, Any]
+) -> None:
+    model.on("hello", say("done"))
+    session_id = (await codex("codex_start", prompt="hello \x1b[2J\u202e", **asks))["sessionId"]
+    await codex.until_settled(session_id)
+    result = await codex.client.call_tool("codex_list", {})
+    (text,) = [part.text for part in result.content if part.type == "text"]
+    assert text.endswith("hello \\x1b[2J\\u202e")
+
+
 async def test_a_wait_ends_when_its_time_is_up(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
     model.on("hang", hang())
     session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]

@@ -186,6 +186,12 @@ async def test_options_of_a_question_are_numbered(terminal: PseudoTerminal) -> N
     assert "Which colour?\n\n  1  red\n  2  blue  like the sea\n" in terminal.screen
 
 
+async def test_every_option_has_a_key_of_its_own(terminal: PseudoTerminal) -> None:
+    """Those of a model may be two words that have the same letter."""
+    question = _question(Prompt(text="Which?", options=("approve", "accept", "deny")), kind="user_input")
+    assert await _answered(terminal, question, "3  deny", "1") == ["approve"]
+
+
 async def test_every_part_of_a_question_is_asked(terminal: PseudoTerminal) -> None:
     prompts = (Prompt(text="First?", options=("a", "b")), Prompt(text="Second?"))
     answer = await _answered(terminal, _question(*prompts, kind="user_input"), "2  b", "1", "Second?", "free words\n")

@@ -35,10 +35,15 @@ def configure_logs(settings: Settings) -> None:
     import logging
 
     from helmsman.base.redaction import RedactingFilter
+    from helmsman.base.shown_text import visible
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return visible(super().format(record))  # it quotes programs and models
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RedactingFilter())
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper() if logs_wanted(settings) else "ERROR", handlers=[handler])
 
 

@@ -97,7 +97,7 @@ async def _discard(settings: Settings, session_id: str, losing: Unsaved | None) 
 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
-    from helmsman.base.shown_text import one_line
+    from helmsman.base.shown_text import named, one_line
     from helmsman.cli.whose_changes import file_as_dict, file_line
     from helmsman.shapes.rendering import json_line
 
@@ -117,7 +117,7 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
         click.echo(json_line({"discarded": shown}))
         return
     for one in gone:
-        click.echo(f"Dropped {one.worktree.path}" + (", its branch stays" if one.branch_kept else ""), err=True)
+        click.echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
         for commit in one.commits:
             click.echo(f"  commit    {one_line(commit)}")
         for file in one.files:

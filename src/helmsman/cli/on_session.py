@@ -74,9 +74,10 @@ def require_reachable(session: Session) -> None:
 
 def tell(sentence: str, shown: Mapping[str, object], *, as_json: bool) -> None:
     """Say what was done: to a person, or to a program."""
+    from helmsman.base.shown_text import visible
     from helmsman.shapes.rendering import json_line
 
     if as_json:
         click.echo(json_line(shown))
     else:
-        click.echo(sentence, err=True)
+        click.echo(visible(sentence), err=True)

@@ -67,6 +67,7 @@ def _list(json_of_group: bool, directory: Path, as_json: bool) -> int:
 @reports_errors
 def list_rules(directory: Path, *, as_json: bool) -> None:
     """List them all."""
+    from helmsman.base.shown_text import visible
     from helmsman.errors import InvalidSetting
     from helmsman.shapes.rendering import json_line
 
@@ -87,7 +88,7 @@ def list_rules(directory: Path, *, as_json: bool) -> None:
     if switch:
         click.echo("allow_workspace_patches is on: changes inside the writable roots of a workspace-write session.")
     if problem is not None:
-        click.echo(f"Nothing is allowed by rule now: {problem}", err=True)
+        click.echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
     elif not listed and not switch:
         click.echo("There are no rules. Whatever Codex asks, you are asked.", err=True)
 
@@ -198,7 +199,7 @@ def _shown(one: ListedRule) -> str:
     rule = one.rule
     lines = [f"{one.id}  {one_line(rule.describe().removesuffix(f' ({rule.origin})'))}", f"  {_place(one)}"]
     if one.ignored is not None:
-        lines.append(f"  Not used: {one.ignored}")
+        lines.append(f"  Not used: {one_line(one.ignored)}")
     if one.restore is not None:
         where = "put this into your own helmsman.toml" if one.restore_elsewhere else "add to it"
         lines.append(

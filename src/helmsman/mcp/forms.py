@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
 from helmsman.model.question_text import describe
-from helmsman.model.questions import DECLINE, DENY
+from helmsman.model.questions import DECLINE, DENY, REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,8 @@ def form_schema(question: Question) -> dict[str, Any]:
     if question.type == "mcp_elicitation":
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts[1:])}
         return {"type": "object", "properties": fields}
-    options = list(question.prompts[0].options)
+    # Many clients have the first choice selected when the form opens: Enter, pressed by habit, says no.
+    options = sorted(question.prompts[0].options, key=lambda option: option not in REFUSALS)
     decision = {"type": "string", "title": "Decision", "enum": options}
     reason = {"type": "string", "title": "Reason", "description": "Why not? Codex is told."}
     return {"type": "object", "properties": {_DECISION: decision, _REASON: reason}, "required": [_DECISION]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.shown_text import exact
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, READS, STOPS, Tool
 from helmsman.mcp.waiting import wait_for_session
@@ -136,8 +137,8 @@ def state_in_words(output: StartOutput | SayOutput | StateOutput) -> str:
 def _list_in_words(output: ListOutput) -> str:
     if not output.sessions:
         return "No sessions. codex_start begins one."
-    rows = (f"{one.session_id}  {one.timestamp}  {one.directory or ''}  {one.summary or ''}" for one in output.sessions)
-    return "\n".join(rows)
+    rows = ((one.session_id, one.timestamp, one.directory or "", one.summary or "") for one in output.sessions)
+    return "\n".join("  ".join(map(exact, row)) for row in rows)
 
 
 SESSION_TOOLS: Final[tuple[Tool[Any], ...]] = (

@@ -260,8 +260,9 @@ class _Dialogue:
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:
     """A key for each option: a letter for those we know, else its number. None when there are too many."""
-    if all(option in _KEYS for option in options):
-        return {_KEYS[option]: option for option in options}
+    letters = {_KEYS[option]: option for option in options if option in _KEYS}
+    if len(letters) == len(options):
+        return letters
     if len(options) > _MOST_KEYS:
         return None
     return {str(number): option for number, option in enumerate(options, start=1)}
