@@ -12,7 +12,7 @@ const LABELS = {
   approve_session: "Approve for this session",
   approve_always: "Always approve",
   deny: "Deny…",
-  abort: "Deny and stop the turn",
+  abort: "Deny and stop",
   accept: "Accept",
   decline: "Decline",
   cancel: "Cancel",
