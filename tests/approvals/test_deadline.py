@@ -255,6 +255,15 @@ async def test_without_a_state_directory_each_process_keeps_time_for_itself(tmp_
     assert deadline.closing() is None
 
 
+async def test_it_says_the_time_of_who_opened_it_first(state_dir: Path, clock: Clock) -> None:
+    first, second = (Deadline(state_dir, QUESTION, timeout, clock) for timeout in (30, 300))
+    await first.open()
+    await second.open()
+    clock.now += 31
+    assert second.seconds == 0
+    assert second.why_over() == "nobody answered in 30 s"
+
+
 async def test_it_says_which_time_was_up(state_dir: Path, clock: Clock) -> None:
     deadline = Deadline(state_dir, QUESTION, 300, clock)
     assert deadline.why_over() == "nobody answered in 5 min"

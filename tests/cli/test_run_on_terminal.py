@@ -81,7 +81,7 @@ async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: Scrip
         await program.shows("a  always allow it")
         await program.shows("deny and stop the turn")
         program.press("a")
-        await program.shows("This rule is kept")
+        await program.shows("This rule would be kept")
         await program.shows("git tag v1")
         await program.shows("(y/N)")
         program.press("y")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.shown_text import exact
-from helmsman.model.question_text import GUTTER, Line, describe, part_texts, question_as_dict
+from helmsman.model.question_text import GUTTER, Line, describe, in_a_line, part_texts, question_as_dict
 from helmsman.model.questions import Prompt, Question, QuestionType
 
 if TYPE_CHECKING:
@@ -37,6 +37,21 @@ def _question(type_: QuestionType, /, text: str = "?", agent_id: str | None = No
 
 def _lines(question: Question) -> list[tuple[str, str]]:
     return [(line.label, line.text) for line in describe(question).lines]
+
+
+# --- in a line -------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_in_a_line_says_that_there_is_more_to_it() -> None:
+    patch = _question("patch_approval", paths=["/a", "/b", "/c"], sandbox="inside")
+    assert in_a_line(patch) == "Codex asks to change files, in the sandbox: /a and 2 more"
+    assert in_a_line(_question("patch_approval", paths=["/a"])).endswith(": /a")
+    asked = _question(
+        "permission_approval", permissions={"network": {"enabled": True}, "fileSystem": {"write": ["/w"]}}
+    )
+    assert in_a_line(asked).endswith(" and 1 more")
+    assert in_a_line(_question("command_approval", command="ls\nrm x")).endswith(": ls…")
+    assert in_a_line(_question("command_approval", command="ls")).endswith(": ls")
 
 
 # --- everything that is granted --------------------------------------------------------------------------------------

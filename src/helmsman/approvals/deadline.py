@@ -64,10 +64,12 @@ class TimeLeft:
     at: float
     end: float
     leases: Mapping[str, float]
+    timeout: float | None = None
+    """How much there was at first; older processes do not say."""
 
     @classmethod
     def new(cls, timeout: float, now: float) -> TimeLeft:
-        return cls(left=timeout, at=now, end=now + LONGEST_SECONDS, leases={})
+        return cls(left=timeout, at=now, end=now + LONGEST_SECONDS, leases={}, timeout=timeout)
 
     @property
     def _shown_until(self) -> float:
@@ -129,7 +131,6 @@ class Deadline:
         self._state_dir = state_dir
         self._path = state_dir / _DIRECTORY / f"{name}.json"
         self.clock = clock
-        self._timeout = timeout
         self._time = TimeLeft.new(timeout, clock())
         self._changed = anyio.Event()
         self._viewer = secrets.token_hex(4)
@@ -154,8 +155,8 @@ class Deadline:
 
     def why_over(self) -> str:
         """Why the time is up, in words."""
-        most = LONGEST_SECONDS if self.clock() >= self._time.end else min(self._timeout, LONGEST_SECONDS)
-        return f"nobody answered in {in_words(most)}"
+        most = LONGEST_SECONDS if self.clock() >= self._time.end else self._time.timeout
+        return "nobody answered in " + ("time" if most is None else in_words(min(most, LONGEST_SECONDS)))
 
     async def passed(self) -> None:
         """Return when the time is up."""
@@ -339,13 +340,16 @@ def in_words(seconds: float) -> str:
 
 
 def _as_json(known: TimeLeft) -> dict[str, Any]:
-    return {"left": known.left, "at": known.at, "end": known.end, "leases": dict(known.leases)}
+    shared = {"left": known.left, "at": known.at, "end": known.end, "leases": dict(known.leases)}
+    return shared if known.timeout is None else {**shared, "timeout": known.timeout}
 
 
 def _time(known: Mapping[str, Any]) -> TimeLeft | None:
     try:
         leases = {str(viewer): float(until) for viewer, until in dict(known["leases"]).items()}
-        return TimeLeft(left=float(known["left"]), at=float(known["at"]), end=float(known["end"]), leases=leases)
+        timeout = float(known["timeout"]) if "timeout" in known else None
+        left, at, end = (float(known[key]) for key in ("left", "at", "end"))
+        return TimeLeft(left=left, at=at, end=end, leases=leases, timeout=timeout)
     except (KeyError, TypeError, ValueError):
         return None
 

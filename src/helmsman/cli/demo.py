@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.testing.model import ScriptedModel
     from helmsman.testing.script import Chunk, Gate
 
-_PROMPT: Final = "The greeting check fails. Find out why, mend it, and publish the greeting."
+_PROMPT: Final = "The greeting check fails. Find out why, fix it, and publish the greeting."
 _WORD_SECONDS: Final = 0.03
 """How fast the scripted model writes where somebody is watching."""
 
@@ -53,7 +53,7 @@ Example:
 @json_option
 @reports_errors
 def command(auto: bool, as_json: bool) -> int:
-    """See a real Codex at work, without an account: it runs a command, mends a file and asks for an approval.
+    """See a real Codex at work, without an account: it runs a command, fixes a file and asks for an approval.
 
     Its model is a script that comes with Helmsman; everything else is real. It works in a scratch directory with a
     scratch configuration, which are removed at the end.
@@ -171,7 +171,7 @@ def _write_script(model: ScriptedModel, *, paced: bool) -> list[Gate]:
             run("sh check.sh"),
         ],
         [
-            say(*speak("The greeting is misspelled: `Helo` instead of `Hello`. I will mend that."), phase="commentary"),
+            say(*speak("The greeting is misspelled: `Helo` instead of `Hello`. I will fix that."), phase="commentary"),
             patch(update("greet.sh", 'echo "Helo, ${1:-world}!"', 'echo "Hello, ${1:-world}!"')),
         ],
         run("sh check.sh"),
@@ -184,7 +184,7 @@ def _write_script(model: ScriptedModel, *, paced: bool) -> list[Gate]:
 def _final_message(output: str) -> str:
     refused = "rejected" in output.lower() or "not allowed" in output.lower()
     published = "I did not publish it, as you decided." if refused else "The greeting is published."
-    return f"The check failed because of a typing error in greet.sh, which is mended: 3 of 3 checks pass. {published}"
+    return f"The check failed because of a typo in greet.sh. It is fixed: 3 of 3 checks pass. {published}"
 
 
 def _words(text: str, gates: list[Gate]) -> list[Chunk]:

@@ -31,7 +31,7 @@ Example:
 def command(as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 
-    Says what this Codex can do. Each line that fails says how to mend it, and the exit code is then 1.
+    Says what this Codex can do. Each line that fails says how to fix it, and the exit code is then 1.
     """
     import anyio
 

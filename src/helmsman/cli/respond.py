@@ -70,7 +70,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
     if can_ask(as_json=as_json):
         click.echo(f"{shown}\n", err=True)
     return agree(
-        "This rule decides from now on without asking. Keep it, and approve?",
+        "This rule would decide from now on without asking. Keep it, and approve?",
         agreed=False,
         as_json=as_json,
         otherwise=f"This answer keeps a rule that decides from now on without asking:\n\n{shown}\n\n",

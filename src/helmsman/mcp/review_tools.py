@@ -44,7 +44,7 @@ class ReviewInput(Input):
     session_id: str | None = Field(
         None,
         description="Alone: a review begun before; waits for it and gives its findings. With target: begin a review inside "
-        "this session, where it works, so that codex_say can then tell it to mend what was found.",
+        "this session, where it works, so that codex_say can then tell it to fix what was found.",
     )
     detached: bool = Field(
         False, description="With sessionId and target: in a session of its own, so that this one does not hear of it."

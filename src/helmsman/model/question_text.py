@@ -35,6 +35,8 @@ _SANDBOX: Final = {
 }
 _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind", "mode"])
 """Details that the title says, or that grant nothing."""
+_GRANTS: Final = frozenset(["Permission", "Adds", "Changes", "Copies", "Deletes", "Moves"])
+"""Labels of lines of which a question may have several, each with something that a yes grants."""
 _LONG_VALUE: Final = TEXT_CHARS
 """A parameter may be a whole file. What is shorter is shown whole: its end may be what matters."""
 _EMPTY_LINES: Final = 3
@@ -88,7 +90,12 @@ def in_a_line(question: Question) -> str:
     """What is asked, in one line that is safe to show."""
     words = describe(question)
     line = ": ".join([words.title, *(line.text for line in words.lines[:1])])
-    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
+    line = line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
+    further = words.lines[1:]
+    if further and not further[0].label:
+        line = line.removesuffix("…") + "…"
+    more = sum(one.label in _GRANTS for one in further)
+    return line + (f" and {more} more" if more else "")
 
 
 def part_texts(question: Question) -> list[str]:

@@ -208,7 +208,7 @@ class _Dialogue:
         from helmsman.terminal.layout import fold
 
         prefix = answer.partition(":")[2].strip() or None
-        self._console.print("\n  This rule is kept, and decides from now on without asking:\n", style="bold")
+        self._console.print("\n  This rule would be kept, and decide from now on without asking:\n", style="bold")
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
             for part in fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")):
                 self._console.print(part)

@@ -121,4 +121,4 @@ def _resolved(step: Step, request: ModelRequest) -> tuple[Part, ...]:
             step = step(request)
         return parts_of(step)
     except Exception as error:
-        raise ScriptProblem(f"A function in the script raised {error!r}. Mend the script.") from error
+        raise ScriptProblem(f"A function in the script raised {error!r}. Fix the script.") from error

@@ -15,7 +15,7 @@ const LABELS = {
   approve_session: "Approve for this session",
   approve_always: "Always approve",
   deny: "Deny…",
-  abort: "Stop the turn",
+  abort: "Deny and stop",
   accept: "Accept",
   decline: "Decline",
   cancel: "Cancel",
@@ -114,7 +114,7 @@ function wantsRule(question) {
   const rule = ruleText(question.alwaysRule ?? "");
   return confirmed({
     title: "Always approve this?",
-    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the page Rules.")],
+    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, "You can take it back on the Rules page.")],
     yes: "Keep the rule and approve",
   });
 }
