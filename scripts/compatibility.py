@@ -41,7 +41,7 @@ STORIES = {
     "review-commit": "review of a commit",
     "review-custom": "review by instructions",
     "review_that_is_interrupted": "interrupt a review",
-    "review_in_the_session_that_is_to_mend": "review in the session that is to mend",
+    "review_in_the_session_that_is_to_fix_it": "review in the session that is to fix it",
     "plan_first": "plan first, then approve",
     "plan_first_without_a_sandbox_of_its_own": "plan first with full access",
     "worktree_changes_applied_and_discarded": "worktree: changes applied and discarded",

@@ -85,7 +85,7 @@ async def test_review_that_is_interrupted(
         assert await helm.extras.reviews.report(begun.session.id) is None
 
 
-async def test_review_in_the_session_that_is_to_mend(
+async def test_review_in_the_session_that_is_to_fix_it(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     answer = {"findings": [], "overall_correctness": "patch is correct", "overall_explanation": "Nothing wrong here."}

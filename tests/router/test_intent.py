@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from helmsman.errors import InvalidInput
 from helmsman.router import vocabulary
 from helmsman.router.intent import OPERATIONS, Hints, Reference, parse
-from helmsman.router.words import mend
+from helmsman.router.words import corrected
 from tests.router.shelf import labelled_requests
 
 ID = "T-local-3f9a1c0b7d2e"
@@ -166,7 +166,7 @@ def test_the_trace_says_why_in_sentences() -> None:
     "word", ["about", "cancer", "candle", "step", "shop", "stoop", "post", "skill", "cancels", "stops"]
 )
 def test_a_word_that_means_something_else_is_not_mended_into_a_cancel(word: str) -> None:
-    assert mend(word) not in vocabulary.CANCEL_VERBS
+    assert corrected(word) not in vocabulary.CANCEL_VERBS
     assert parse(f"{word} it").action != "cancel"
 
 
@@ -196,7 +196,7 @@ def test_what_begins_with_a_work_verb_is_never_a_cancel(verb: str, rest: str) ->
 
 @given(st.text(st.characters(categories=["Ll"], max_codepoint=0x7F), min_size=4, max_size=10), st.integers(0, 3))
 def test_a_word_left_over_makes_a_cancel_a_job(word: str, place: int) -> None:
-    if mend(word) in vocabulary.KNOWN or word in vocabulary.MISSPELT:
+    if corrected(word) in vocabulary.KNOWN or word in vocabulary.MISSPELT:
         return
     said = ["stop", "the", "task", "now"]
     said.insert(place + 1, word)

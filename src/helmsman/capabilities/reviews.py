@@ -1,7 +1,7 @@
 """Codex's own review of a change, and what it found.
 
 A review runs in a session: one of its own, which can read and nothing more, or the session whose work it is about, which
-then knows the findings and can be told to mend them. It is a turn and a task like any other.
+then knows the findings and can be told to fix them. It is a turn and a task like any other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request as words: typography made plain, courtesy taken off, typing errors mended, task references marked.
+"""A request as words: typography made plain, courtesy taken off, typos corrected, task references marked.
 
 What somebody pasted (code blocks, quoted lines) is material, not their own words: it is left out, and `material` says so.
 Only a request of a few lines can be a command, so anything longer is not read at all (`read` returns None): a request
@@ -152,7 +152,7 @@ def _add(word: str, found: Words) -> None:
     elif word == "up" and found.words[-1:] == ["set"]:
         found.words[-1] = "setup"
     else:
-        found.words.append(mend(word))
+        found.words.append(corrected(word))
 
 
 def _drop_openers(found: Words) -> None:
@@ -178,7 +178,7 @@ def _drop_openers(found: Words) -> None:
 # --- typing errors ---------------------------------------------------------------------------------------------------
 
 
-def mend(word: str) -> str:
+def corrected(word: str) -> str:
     """The word somebody meant to type, where it is one of ours and nothing else is likely."""
     if word in vocabulary.MISSPELT:
         return vocabulary.MISSPELT[word]
