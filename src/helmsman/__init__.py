@@ -48,7 +48,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
-    "questions": ("Prompt", "Question"),
+    "model.questions": ("Prompt", "Question"),
     "service": ("Helmsman",),
     "sessions.session": ("QuestionHandler", "Session"),
     "settings": ("Settings", "load_settings"),
