@@ -57,10 +57,10 @@ class CodexNotFound(HelmsmanError):
     code = "codex_not_found"
 
 
-class CodexUnsupported(HelmsmanError):
-    """The installed Codex cannot do this; the message names a version that can."""
+class Unsupported(HelmsmanError):
+    """The agent, or its installed version, cannot do this; the message says who can."""
 
-    code = "codex_unsupported"
+    code = "unsupported"
 
 
 # --- the engine ------------------------------------------------------------------------------------------------------

@@ -123,8 +123,7 @@ async def test_the_limit_of_a_single_model_does_not_hold_up_others(
 ) -> None:
     await after_a_turn(helm, model, git_repo, rate_limit(10, window_minutes=300, resets_at=LATER))
     engine = await helm.engine()
-    assert engine.extras is not None
-    known = await engine.extras.rate_limits()
+    known = await engine.rate_limits()
     assert known is not None
     of_a_model = {"limitId": "codex_small", "primary": {"usedPercent": 99, "resetsAt": LATER}}
     news = from_app_server("account/rateLimits/updated", {"rateLimits": of_a_model})

@@ -13,11 +13,11 @@ import pytest
 from helmsman import Helmsman, run_step
 from helmsman.errors import (
     AnswerInvalid,
-    CodexUnsupported,
     QuestionNotOpen,
     SessionBusy,
     StepFailed,
     StepInterrupted,
+    Unsupported,
 )
 from helmsman.model.events import TurnEnded
 from helmsman.settings import load_settings
@@ -363,5 +363,5 @@ async def test_the_exec_engine_refuses_and_names_the_one_that_can(
 ) -> None:
     settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
     async with Helmsman(settings, env=codex_home.env) as helm:
-        with pytest.raises(CodexUnsupported, match="app-server"):
+        with pytest.raises(Unsupported, match="app-server"):
             await helm.extras.plans.start("Make a file", cwd=git_repo)

@@ -10,7 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.protocol import Finding
-from helmsman.errors import CodexUnsupported, InvalidInput, SessionBusy
+from helmsman.errors import InvalidInput, SessionBusy, Unsupported
 from helmsman.model.options import ReviewTarget
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
@@ -287,5 +287,5 @@ async def test_the_exec_engine_refuses_and_names_the_one_that_can(
 ) -> None:
     settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
     async with Helmsman(settings, env=codex_home.env) as helm:
-        with pytest.raises(CodexUnsupported, match="app-server"):
+        with pytest.raises(Unsupported, match="app-server"):
             await helm.extras.reviews.start(cwd=changed)

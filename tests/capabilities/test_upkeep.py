@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.errors import CodexUnsupported, InvalidInput, SessionBusy, SessionNotFound
+from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, TurnEnded
 from helmsman.model.options import ReviewTarget
 from helmsman.settings import load_settings
@@ -396,8 +396,8 @@ async def test_the_exec_engine_says_that_it_cannot(
         session = await settled(await helm.start("hello", cwd=git_repo))
         upkeep = helm.extras.upkeep
         for refused in (upkeep.roll_back, upkeep.compact, upkeep.archive, upkeep.goal, upkeep.clear_goal, helm.fork):
-            with pytest.raises(CodexUnsupported, match="app-server"):
+            with pytest.raises(Unsupported, match="app-server"):
                 await refused(session.id)
-        with pytest.raises(CodexUnsupported, match="app-server"):
+        with pytest.raises(Unsupported, match="app-server"):
             await helm.extras.account.models()
         assert session.status == "done"

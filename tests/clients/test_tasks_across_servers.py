@@ -14,8 +14,8 @@ import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters
 
+from helmsman.agents.codex.storage.rollout_end import read_turn
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.registry import past_turn
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.clients.server_process import Serving
@@ -62,7 +62,7 @@ class Servers:
 
         def ended() -> bool:
             info = index.find(session_id)
-            turn = past_turn(info.path, None) if info is not None and info.path is not None else None
+            turn = read_turn(info.path, None) if info is not None and info.path is not None else None
             return turn is not None and turn.outcome != "open"
 
         await until(ended)

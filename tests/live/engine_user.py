@@ -19,6 +19,7 @@ import anyio
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.engines import open_detached
 from helmsman.model.options import SessionOptions, TurnInput
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from helmsman.model.events import Event
@@ -41,7 +42,7 @@ async def main(order: dict[str, Any]) -> None:
             options = SessionOptions(
                 cwd=Path(order["cwd"]), sandbox=order.get("sandbox", "workspace-write"), approval_policy="on-request"
             )
-            opened = await engine.start(options, TurnInput(text=order["prompt"]))
+            opened = await start_turn(engine, options, TurnInput(text=order["prompt"]))
             say(session=opened.session_id, turn=opened.turn_id)
             engine.attach(opened.session_id, report)
         await anyio.sleep_forever()

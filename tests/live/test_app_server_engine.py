@@ -27,6 +27,7 @@ from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.sessions.state import SessionState
 from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
+from tests.engines import resume_turn, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -85,7 +86,7 @@ async def engine(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[App
 
 
 async def begin(engine: AppServerEngine, prompt: str, **options: Any) -> Follower:
-    follower = Follower(await engine.start(SessionOptions(**options), TurnInput(text=prompt)))
+    follower = Follower(await start_turn(engine, SessionOptions(**options), TurnInput(text=prompt)))
     engine.attach(follower.opened.session_id, follower)
     return follower
 
@@ -302,7 +303,9 @@ async def test_a_session_continues_in_another_process_with_the_policy_asked_for(
         session = await begin(engine, "first", **full)
         await session.end()
     async with engine_on(codex_binary, codex_home) as engine:
-        opened = await engine.resume(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
+        opened = await resume_turn(
+            engine, session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second")
+        )
         again = Follower(opened)
         engine.attach(opened.session_id, again)
         await again.end()
@@ -318,7 +321,8 @@ async def test_a_fork_shares_the_history_and_not_the_policy(
     model.on("second", say("two"))
     session = await begin(engine, "first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
     await session.end()
-    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
+    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=git_repo))
+    await engine.run_turn(opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
     fork = Follower(opened)
     engine.attach(opened.session_id, fork)
     await fork.end()
@@ -330,7 +334,7 @@ async def test_a_fork_shares_the_history_and_not_the_policy(
 async def test_an_unknown_session_is_not_found(engine: AppServerEngine) -> None:
     for unknown in ("0199a0f2-0000-7000-8000-000000000000", "nonsense"):
         with pytest.raises(SessionNotFound):
-            await engine.resume(unknown, SessionOptions(), TurnInput(text="x"))
+            await resume_turn(engine, unknown, SessionOptions(), TurnInput(text="x"))
 
 
 async def test_a_bad_configuration_value_is_refused_by_name(engine: AppServerEngine, git_repo: Path) -> None:
@@ -397,7 +401,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
         assert reasons
         assert session.state.status == "error"
         with pytest.raises(EngineLost):
-            await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="x"))
+            await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="x"))
 
 
 def engine_pid(engine: AppServerEngine) -> int:

@@ -18,17 +18,18 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import engines as detached
 from helmsman.agents.codex.detached.engines import can_detach, open_detached, open_recorded, stop_engine
 from helmsman.agents.codex.detached.records import read_record, read_records
 from helmsman.agents.codex.wire import app_server, transports
-from helmsman.agents.registry import open_engine
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
+from tests.engines import resume_turn, start_turn
 from tests.live.test_app_server_engine import Follower
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ async def until(condition: Callable[[], object], seconds: float = 30) -> None:
 
 
 async def begin(engine: AppServerEngine, place: Place, prompt: str) -> Follower:
-    opened = await engine.start(place.options, TurnInput(text=prompt))
+    opened = await start_turn(engine, place.options, TurnInput(text=prompt))
     follower = Follower(opened)
     engine.attach(opened.session_id, follower)
     return follower
@@ -266,7 +267,7 @@ async def test_a_session_left_idle_takes_the_next_message_of_another_process(
         await follower.end()
     async with place.open() as engine:
         options = replace(place.options, developer_instructions="Be brief.")
-        opened = await engine.resume(follower.opened.session_id, options, TurnInput(text="two"))
+        opened = await resume_turn(engine, follower.opened.session_id, options, TurnInput(text="two"))
         assert "did not take developer_instructions" in " ".join(opened.notes)
         follower = Follower(opened)
         engine.attach(opened.session_id, follower)
@@ -318,9 +319,9 @@ async def test_another_environment_gets_another_engine(place: Place) -> None:
 async def test_the_settings_choose_a_detached_engine(
     place: Place, settings: Settings, codex_home: CodexHome, detached_engines: Path
 ) -> None:
-    async with open_engine(settings, codex_home.env):
+    async with CodexAgent().open_engine(settings, codex_home.env):
         assert place.records == []
-    async with open_engine(replace(settings, detach=True, engine_idle=77), codex_home.env):
+    async with CodexAgent().open_engine(replace(settings, detach=True, engine_idle=77), codex_home.env):
         pass
     (record,) = read_records(settings.state_dir)
     assert settings.state_dir == detached_engines

@@ -16,6 +16,7 @@ from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,7 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
         engine = await helm.engine()
         lost = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
         never_ran = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
-        opened = await engine.start(options, TurnInput(text="work"))
+        opened = await start_turn(engine, options, TurnInput(text="work"))
         with anyio.fail_after(SECONDS):
             await gate.reached()
     async with Helmsman(detached, env=codex_home.env) as helm:
@@ -134,7 +135,7 @@ async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_sec
     async with Helmsman(detached, env=codex_home.env) as helm:
         engine = await helm.engine()
         await add(helm, of_dead_process(draft_task("work", options, idempotency_key="key")), engine=engine.id)
-        opened = await engine.start(options, TurnInput(text="work"))
+        opened = await start_turn(engine, options, TurnInput(text="work"))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
     async with Helmsman(detached, env=codex_home.env) as helm:

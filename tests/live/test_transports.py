@@ -21,6 +21,7 @@ from helmsman.model.events import Event, QuestionAsked, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing import run, say
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -72,7 +73,7 @@ async def engine_at(
 
 
 async def one_turn(engine: AppServerEngine, git_repo: Path) -> str:
-    opened = await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="hello"))
+    opened = await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="hello"))
     ended = anyio.Event()
 
     def watch(event: Event) -> None:
@@ -146,7 +147,7 @@ async def test_a_question_survives_the_client_that_was_asked(
         return next(event for event in seen if isinstance(event, kind))
 
     async with engine_at(codex_binary, codex_home, lambda _tasks: open_unix(path)) as first:
-        opened = await first.start(options, TurnInput(text="touch"))
+        opened = await start_turn(first, options, TurnInput(text="touch"))
         first.attach(opened.session_id, watch)
         asked = await until(QuestionAsked)
     seen.clear()

@@ -9,7 +9,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.features import Feature
-from helmsman.errors import CodexUnsupported, RateLimitLow
+from helmsman.errors import RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage
 from helmsman.testing import always, hang, rate_limit, say
 
@@ -54,7 +54,7 @@ async def test_fork_from_a_turn(
         whole = await finished(await helm.fork(session_id, "delta"))
         assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
         if not (await helm.codex()).can(Feature.FORK_AT_TURN):
-            with pytest.raises(CodexUnsupported, match=r"0\.143\.0 and newer") as refused:
+            with pytest.raises(Unsupported, match=r"0\.143\.0 and newer") as refused:
                 await helm.fork(session_id, "delta", from_turn=1)
             verdict.refused(refused.value)
             return
@@ -90,7 +90,7 @@ async def test_rollback(
 async def test_compact(settings: Settings, codex_home: CodexHome, session_id: str, verdict: Verdict) -> None:
     async with Helmsman(settings, env=codex_home.env) as helm:
         if not (await helm.codex()).can(Feature.COMPACT):
-            with pytest.raises(CodexUnsupported, match=r"0\.96\.0 and newer") as refused:
+            with pytest.raises(Unsupported, match=r"0\.96\.0 and newer") as refused:
                 await helm.extras.upkeep.compact(session_id)
             verdict.refused(refused.value)
             assert (await helm.session(session_id)).status == "done"
@@ -126,7 +126,7 @@ async def test_goal(
         session = await finished(await helm.start("alpha", cwd=git_repo))
         try:
             goal = await helm.extras.upkeep.set_goal(session.id, "All tests pass")
-        except CodexUnsupported as refused:
+        except Unsupported as refused:
             assert codex_version < (0, 145, 0)
             assert "0.128.0 and newer" in refused.message or "0.145.0" in refused.message  # noqa: PT017
             verdict.refused(refused)

@@ -12,10 +12,11 @@ from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.wire.app_server import ThreadSettings
-from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import always, say
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,7 +65,7 @@ async def engine(codex_binary: Path, codex_home: CodexHome, model: ScriptedModel
 
 
 async def one_turn(engine: AppServerEngine, directory: Path) -> Watched:
-    opened = await engine.start(SessionOptions(cwd=directory), TurnInput(text="hello"))
+    opened = await start_turn(engine, SessionOptions(cwd=directory), TurnInput(text="hello"))
     session = Watched(engine, opened.session_id)
     await session.until(TurnEnded)
     return session
@@ -106,7 +107,7 @@ async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngi
 async def test_a_session_is_compacted(engine: AppServerEngine, git_repo: Path) -> None:
     session = await one_turn(engine, git_repo)
     if not engine.binary.can(Feature.COMPACT):
-        with pytest.raises(CodexUnsupported, match="compact"):
+        with pytest.raises(Unsupported, match="compact"):
             await engine.api.compact_thread(session.id)
         return
     await engine.api.compact_thread(session.id)
@@ -126,7 +127,7 @@ async def test_a_session_is_let_go_of(engine: AppServerEngine, git_repo: Path) -
     if engine.binary.can(Feature.UNSUBSCRIBE):
         await engine.api.unsubscribe(session.id)
     else:
-        with pytest.raises(CodexUnsupported, match="let go"):
+        with pytest.raises(Unsupported, match="let go"):
             await engine.api.unsubscribe(session.id)
 
 
@@ -144,4 +145,4 @@ async def test_models_account_and_configuration_are_told(engine: AppServerEngine
 async def test_a_method_this_codex_does_not_know_is_unsupported(engine: AppServerEngine) -> None:
     with pytest.raises(HelmsmanError) as caught:
         await engine.api._call("no/such/method")
-    assert caught.value.code == "codex_unsupported"
+    assert caught.value.code == "unsupported"

@@ -12,7 +12,7 @@ import pytest
 
 from helmsman import Helmsman, run_step
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.errors import CodexUnsupported, HelmsmanError
+from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
 from helmsman.testing import add, hang, patch, run, say
 
@@ -106,7 +106,7 @@ async def test_steer(
         if Feature.STEER.is_in(Version(*codex_version)):
             await session.steer("hurry")
         else:
-            with pytest.raises(CodexUnsupported, match="steer") as caught:
+            with pytest.raises(Unsupported, match="steer") as caught:
                 await session.steer("hurry")
             verdict.refused(caught.value)
         gate.release()

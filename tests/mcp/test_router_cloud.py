@@ -192,7 +192,7 @@ async def test_a_failed_submit_frees_its_key(codex: Caller, cloud: ScriptedCloud
         ({"task": " "}, "invalid_input"),
         ({"attempts": 0}, "invalid_input"),
         ({"attempts": 5}, "invalid_input"),
-        ({"model": "gpt-5.5"}, "codex_unsupported"),
+        ({"model": "gpt-5.5"}, "unsupported"),
         ({"working_dir": "/no/such/directory"}, "invalid_input"),
     ],
 )

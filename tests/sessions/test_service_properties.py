@@ -6,152 +6,32 @@ says, when it asks, when it dies.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import helmsman.agents.holder
 from helmsman import Helmsman, load_settings
-from helmsman.agents.protocol import EngineName, Opened, PastTurn
-from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionIdle
+from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import (
     AgentMessage,
-    EngineGone,
-    Event,
-    Failure,
     ItemEnded,
     ItemStarted,
     Notice,
-    QuestionAsked,
-    QuestionClosed,
-    TurnEnded,
     TurnStarted,
 )
-from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.model.questions import Choice, Prompt, Question
+from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    import pytest
-
     from helmsman import Settings
-
-SESSION = "0199a0f2-0000-7000-8000-000000000001"
-
-
-class PlayedEngine:
-    """An engine that does what the test says."""
-
-    def __init__(self) -> None:
-        self.sink: Callable[[Event], None] | None = None
-        self.turn = 0
-        self.open: set[str] = set()
-        self.asked = 0
-        self.dead: EngineLost | None = None
-
-    @property
-    def name(self) -> EngineName:
-        return "app-server"
-
-    @property
-    def id(self) -> str | None:
-        return None
-
-    @property
-    def lost(self) -> HelmsmanError | None:
-        return self.dead
-
-    async def until_lost(self) -> None:
-        await anyio.sleep_forever()
-
-    @property
-    def turn_id(self) -> str:
-        return f"t{self.turn}"
-
-    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
-        self.sink = sink
-
-    def detach(self, session_id: str) -> None:
-        self.sink = None
-
-    def tell(self, event: Event) -> None:
-        if self.sink is not None and self.dead is None:
-            self.sink(event)
-
-    def _check(self) -> None:
-        if self.dead is not None:
-            raise self.dead.again()
-
-    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
-        self._check()
-        self.turn += 1
-        return Opened(session_id=SESSION, turn_id=self.turn_id, directory=str(options.cwd))
-
-    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        return await self.start(options, turn or TurnInput(text="x"))
-
-    async def fork(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        raise SessionIdle("not played")
-
-    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        return ()
-
-    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
-        self._check()
-        self.turn += 1
-        return self.turn_id
-
-    async def steer(self, session_id: str, text: str) -> None:
-        self._check()
-
-    async def interrupt(self, session_id: str) -> None:
-        self._check()
-        self.end("interrupted")
-
-    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
-        self._check()
-        await anyio.lowlevel.checkpoint()
-        if question.id not in self.open:
-            raise QuestionNotOpen("not open")
-        self.open.discard(question.id)
-
-    # --- what Codex does ---
-
-    def ask(self) -> None:
-        self.asked += 1
-        question = Question(
-            id=f"q{self.asked}",
-            type="command_approval",
-            session_id=SESSION,
-            turn_id=self.turn_id,
-            prompts=(Prompt(text="?", options=("approve", "approve_session", "deny", "abort")),),
-            details={"command": "ls", "directory": "/"},
-        )
-        self.open.add(question.id)
-        self.tell(QuestionAsked(session_id=SESSION, turn_id=self.turn_id, question=question))
-
-    def withdraw(self) -> None:
-        for question_id in sorted(self.open):
-            self.tell(QuestionClosed(session_id=SESSION, question_id=question_id, answer=None, by="codex"))
-        self.open.clear()
-
-    def end(self, outcome: Any) -> None:
-        self.withdraw()
-        self.tell(TurnEnded(session_id=SESSION, turn_id=self.turn_id, outcome=outcome))
-
-    def die(self) -> None:
-        self.open.clear()
-        self.tell(EngineGone(session_id=SESSION, failure=Failure(code="engine_lost", message="killed")))
-        self.dead = EngineLost("killed")
-
 
 MOVES = st.sampled_from(
     ["started", "item", "note", "ask", "ask", "withdraw", "ask+withdraw", "completed", "failed", "die", "approve", "deny",
@@ -161,25 +41,9 @@ MOVES = st.sampled_from(
 
 @given(moves=st.lists(MOVES, max_size=25), patient=st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_order_ends_in_a_legal_state_with_nothing_waiting(
-    moves: list[str], patient: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engines = played_engines(monkeypatch)
+def test_any_order_ends_in_a_legal_state_with_nothing_waiting(moves: list[str], patient: bool, tmp_path: Path) -> None:
     chosen = unhurried(tmp_path)
-    anyio.run(partial(play, moves, chosen if patient else replace(chosen, approval_timeout=0.0), engines, tmp_path))
-
-
-def played_engines(monkeypatch: pytest.MonkeyPatch) -> list[PlayedEngine]:
-    """Every engine that the service opens is a played one, and added to this list."""
-    engines: list[PlayedEngine] = []
-
-    @asynccontextmanager
-    async def open_played(_settings: Any, _env: Any) -> AsyncIterator[PlayedEngine]:
-        engines.append(PlayedEngine())
-        yield engines[-1]
-
-    monkeypatch.setattr(helmsman.agents.holder, "open_engine", open_played)
-    return engines
+    anyio.run(partial(play, moves, chosen if patient else replace(chosen, approval_timeout=0.0), tmp_path))
 
 
 def unhurried(place: Path) -> Settings:
@@ -187,11 +51,13 @@ def unhurried(place: Path) -> Settings:
     return replace(base, approval_timeout=30.0)
 
 
-async def play(moves: list[str], chosen: Any, engines: list[PlayedEngine], place: Path) -> None:
+async def play(moves: list[str], chosen: Any, place: Path) -> None:
     ended: list[bool] = []
+    agent = PlayedAgent()
+    engines = agent.engines
     with anyio.fail_after(20):
-        async with Helmsman(chosen) as helm:
-            session = await helm.start("go", cwd=place)
+        async with Helmsman(chosen, agents=[agent]) as helm:
+            session = await helm.start("go", cwd=place, agent=agent.name)
             engine = engines[-1]
 
             async def wait() -> None:
@@ -207,7 +73,7 @@ async def play(moves: list[str], chosen: Any, engines: list[PlayedEngine], place
                     assert bool(session.questions) == (session.status == "awaiting_approval")
                     assert {
                         question.id for question in session.questions
-                    } <= engine.open  # what nobody asks is not shown
+                    } <= engine.open_questions  # what nobody asks is not shown
                     if session.state.is_running:
                         waiters.start_soon(wait)
                 # Whatever was going on, the end of the engine ends it; messages in the queue are not sent any more.
@@ -229,13 +95,15 @@ async def settle() -> None:
 async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) -> None:
     match move:
         case "started":
-            engine.tell(TurnStarted(session_id=SESSION, turn_id=engine.turn_id))
+            engine.emit(TurnStarted(session_id=engine.session_id, turn_id=engine.turn_id))
         case "item":
             item = AgentMessage(id="m", text="hi", status="started")
-            engine.tell(ItemStarted(session_id=SESSION, turn_id=engine.turn_id, item=item))
-            engine.tell(ItemEnded(session_id=SESSION, turn_id=engine.turn_id, item=replace(item, status="completed")))
+            engine.emit(ItemStarted(session_id=engine.session_id, turn_id=engine.turn_id, item=item))
+            engine.emit(
+                ItemEnded(session_id=engine.session_id, turn_id=engine.turn_id, item=replace(item, status="completed"))
+            )
         case "note":
-            engine.tell(Notice(session_id=SESSION, kind="retry", message="again"))
+            engine.emit(Notice(session_id=engine.session_id, kind="retry", message="again"))
         case "ask":
             engine.ask()
         case "withdraw":
@@ -265,8 +133,42 @@ async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) ->
     assert helm.sessions
 
 
-def test_a_question_withdrawn_in_the_same_breath_is_never_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engines = played_engines(monkeypatch)
-    anyio.run(partial(play, ["started", "ask+withdraw", "yield", "yield"], unhurried(tmp_path), engines, tmp_path))
+def test_a_question_withdrawn_in_the_same_breath_is_never_shown(tmp_path: Path) -> None:
+    anyio.run(partial(play, ["started", "ask+withdraw", "yield", "yield"], unhurried(tmp_path), tmp_path))
+
+
+@pytest.mark.anyio
+async def test_a_session_is_asked_for_before_the_engine_hears_of_it(tmp_path: Path) -> None:
+    """A turn that the engine begins at once, and even ends, while it is asked for, is known as asked for before that."""
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        engine = cast("PlayedEngine", await helm.engine(agent=agent.name))
+        engine.at_once = lambda: engine.end("completed")
+        session = await helm.start("go", cwd=tmp_path, agent=agent.name)
+        with anyio.fail_after(20):
+            await session.wait(until="end")
+        assert [type(event).__name__ async for event in session.events()] == [
+            "TurnRequested", "SettingsApplied", "TurnStarted", "TurnEnded"
+        ]  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_a_first_turn_that_the_engine_refuses_leaves_no_session(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    heard: list[str] = []
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        engine = cast("PlayedEngine", await helm.engine(agent=agent.name))
+        helm.listen(lambda session, _event: heard.append(session.id))
+
+        def refuse() -> None:
+            raise EngineRefused("It will not. Try another.")
+
+        engine.at_once = refuse
+        with pytest.raises(EngineRefused):
+            await helm.start("go", cwd=tmp_path, agent=agent.name)
+        assert not helm.sessions
+        assert heard == []
+        ((task,), _) = await helm.tasks.list()
+        assert task.status == "failed"
+        engine.at_once = None
+        assert (await helm.start("go", cwd=tmp_path, agent=agent.name)).status == "active"

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.agents.protocol import RecordedTurn
 from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
-from helmsman.tasks.reconcile import GRACE, Truth, TurnTruth, reconcile
+from helmsman.tasks.reconcile import GRACE, Truth, reconcile
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
 
-OPEN = TurnTruth(outcome="open", turn_id="t-1", began_at=BEGAN, last_written_at=BEGAN)
-COMPLETED = TurnTruth(
+OPEN = RecordedTurn(outcome="open", turn_id="t-1", began_at=BEGAN, last_written_at=BEGAN)
+COMPLETED = RecordedTurn(
     outcome="completed",
     message="Done.",
     usage=Usage(10, 0, 2, 0),
@@ -76,18 +77,18 @@ def test_every_combination_is_told() -> None:
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("engine", [None, False, True])
 @pytest.mark.parametrize("status", get_args(TaskStatus))
-def test_a_living_owner_knows_best(status: TaskStatus, engine: bool | None, turn: TurnTruth | None) -> None:
+def test_a_living_owner_knows_best(status: TaskStatus, engine: bool | None, turn: RecordedTurn | None) -> None:
     assert reconcile(task(status), Truth(owner_alive=True, engine_alive=engine, turn=turn), NOW) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
-def test_what_has_ended_stays(status: TaskStatus, turn: TurnTruth | None) -> None:
+def test_what_has_ended_stays(status: TaskStatus, turn: RecordedTurn | None) -> None:
     assert reconcile(task(status), Truth(owner_alive=False, turn=turn), NOW) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
-def test_a_cloud_task_is_left_alone(turn: TurnTruth | None) -> None:
+def test_a_cloud_task_is_left_alone(turn: RecordedTurn | None) -> None:
     assert reconcile(task(origin="cloud"), Truth(owner_alive=False, turn=turn), NOW) is None
 
 
@@ -160,7 +161,7 @@ def test_what_was_unknown_is_found_out_later() -> None:
 
 times = st.integers(-120, 7200).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
 turns = st.none() | st.builds(
-    TurnTruth,
+    RecordedTurn,
     outcome=st.sampled_from(["completed", "failed", "interrupted", "open"]),
     message=st.none() | st.just("Done."),
     turn_id=st.sampled_from([None, "t-1"]),
@@ -178,7 +179,7 @@ turns = st.none() | st.builds(
     times,
 )
 def test_nothing_stays_working_without_anybody_to_finish_it(
-    status: TaskStatus, turn_id: str | None, engine: bool | None, turn: TurnTruth | None, now: datetime
+    status: TaskStatus, turn_id: str | None, engine: bool | None, turn: RecordedTurn | None, now: datetime
 ) -> None:
     before = task(status, turn_id=turn_id)
     truth = Truth(owner_alive=False, engine_alive=engine, turn=turn)

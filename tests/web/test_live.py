@@ -13,7 +13,9 @@ import pytest
 from starlette.requests import Request
 
 from helmsman import Helmsman, load_settings
+from helmsman.agents.protocol import Opened
 from helmsman.model.events import ItemDelta, TurnRequested
+from helmsman.steering.opening import Fresh
 from helmsman.testing import run, say
 from helmsman.web.live import Live
 from helmsman.web.reading import Reading
@@ -150,7 +152,11 @@ async def many(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> list[Ses
     model.on("", say("ok"))
     real = await helm.start("begin", cwd=git_repo)
     await real.wait(until="end", timeout=SECONDS)
-    return [real, *(helm._known.add(f"session-{n}", real.options, directory=str(git_repo)) for n in range(499))]
+    opened = [Opened(session_id=f"session-{n}") for n in range(499)]
+    others = [helm._known.fresh(Fresh(one, real.options, str(git_repo), None)) for one in opened]
+    for session in others:
+        helm._known.add(session)
+    return [real, *others]
 
 
 async def test_500_streaming_sessions_are_one_message_each_time(helm: Helmsman, many: list[Session]) -> None:

@@ -1,13 +1,12 @@
-"""The engine of a service: opened at the first need, opened again when it was lost."""
+"""The engines of a service: opened at the first need, opened again when they were lost."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
-from helmsman.agents.registry import open_engine, open_engine_again
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -16,45 +15,49 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.protocol import DetachedEngine, Engine
+    from helmsman.agents.protocol import Engine
+    from helmsman.agents.registry import Agents
     from helmsman.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
 class EngineHolder:
-    """Holds at most one engine for new work. It ends with the task group it lives in."""
+    """Holds at most one engine of each agent for new work. They end with the task group it lives in."""
 
-    def __init__(self, settings: Settings, env: Mapping[str, str] | None, tasks: TaskGroup) -> None:
+    def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str] | None, tasks: TaskGroup) -> None:
+        self._agents = agents
         self._settings = settings
         self._env = env
         self._tasks = tasks
-        self._engine: Engine | None = None
-        self._opening: anyio.Event | None = None
-        self._others: dict[str, DetachedEngine] = {}
+        self._engines: dict[str, Engine] = {}
+        self._opening: dict[str, anyio.Event] = {}
+        self._others: dict[str, Engine] = {}
 
-    async def get(self) -> Engine:
-        """The engine, opened if need be."""
-        while not usable(self._engine):
-            if self._opening is not None:
-                await self._opening.wait()  # another caller is opening it; if that fails, it is our turn to try
+    async def get(self, name: str) -> Engine:
+        """The engine of an agent, opened if need be."""
+        agent = self._agents[name]
+        while not usable(engine := self._engines.get(name)):
+            if name in self._opening:
+                await self._opening[name].wait()  # another caller is opening it; if that fails, it is our turn to try
                 continue
-            self._opening = anyio.Event()
+            opening = self._opening[name] = anyio.Event()
             try:
-                self._engine = await self._tasks.start(self._keep, open_engine(self._settings, self._env))
+                self._engines[name] = await self._tasks.start(self._keep, agent.open_engine(self._settings, self._env))
             finally:
-                self._opening.set()
-                self._opening = None
-        assert self._engine is not None
-        return self._engine
+                opening.set()
+                del self._opening[name]
+        assert engine is not None
+        return engine
 
-    async def reach(self, engine_id: str) -> DetachedEngine | None:
-        """A detached engine in which something runs; None if it has ended."""
-        for known in (self._engine, self._others.get(engine_id)):
+    async def reach(self, name: str, engine_id: str) -> Engine | None:
+        """A detached engine of an agent in which something runs; None if it has ended."""
+        for known in (self._engines.get(name), self._others.get(engine_id)):
             if known is not None and known.id == engine_id and usable(known):
-                return cast("DetachedEngine", known)  # those that have an id are
+                return known
         try:
-            self._others[engine_id] = await self._tasks.start(self._keep, open_engine_again(self._settings, engine_id))
+            opening = self._agents[name].reopen_engine(self._settings, engine_id)
+            self._others[engine_id] = await self._tasks.start(self._keep, opening)
         except HelmsmanError as error:
             log.debug("engine %s is not reached: %s", engine_id, error)
             return None

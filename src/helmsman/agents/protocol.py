@@ -1,44 +1,60 @@
-"""What Helmsman asks of anything that runs an agent's turns. Above this line nobody knows Codex.
+"""What Helmsman asks of an agent, and of anything that runs its turns. Above this line nobody knows Codex.
 
-Engines are opened as async context managers: leaving the block ends all they started, and attached sinks get `EngineGone`.
-An engine starts and resumes sessions, runs turns in them, and calls the sink attached to a session with each event, in
-order, from the event loop. A sink must not block. Events that come before a sink is attached are kept for it.
+An `Agent` opens engines and knows what the agent keeps on disk; `Helmsman(agents=…)` takes one of your own. Engines are
+opened as async context managers: leaving the block ends all they started, and attached sinks get `EngineGone`. An engine
+opens sessions, runs turns in them, and calls the sink attached to a session with each event, in order, from the event loop.
+A sink must not block. Events that come before a sink is attached are kept for it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from helmsman.agents.capabilities import Capability
+from helmsman.errors import EngineLost, QuestionNotOpen
+from helmsman.model.options import DEFAULT_AGENT
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from pathlib import Path
 
+    from helmsman.agents.capabilities import Capabilities
     from helmsman.errors import HelmsmanError
-    from helmsman.model.events import Event, Item, RateLimitsReported
+    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, TurnOutcome, Usage
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
-
-EngineName = Literal["app-server", "exec"]
+    from helmsman.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
-    `turn_id` is the running turn: the one just started, or one found running on resume. `thread` is what the engine said
-    besides, in its agent's own words: where the transcript is kept, who provides the model, …
+    `turn_id` is a turn that was found running. `thread` is what the engine said besides, in its agent's own words: where
+    the transcript is kept, who provides the model, …
     """
 
     session_id: str
-    turn_id: str | None
+    turn_id: str | None = None
     directory: str | None = None
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
     notes: tuple[str, ...] = ()
     thread: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A turn that is under way. `session_id` is the session's, which some agents name only with its first turn."""
+
+    session_id: str
+    turn_id: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +67,30 @@ class PastTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A turn as the agent's files have it, whoever was listening. `open` is one whose end is not recorded.
+
+    `turn_id` is None where the agent names no turns; `forgotten` is one that the session was taken back from.
+    """
+
+    turn_id: str | None = None
+    outcome: TurnOutcome | Literal["open"]
+    message: str | None = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    last_written_at: datetime | None = None
+    forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """A session as listings show it."""
 
     session_id: str
+    agent: str = DEFAULT_AGENT
     updated_at: datetime
     created_at: datetime | None = None
     directory: str | None = None
@@ -126,155 +162,218 @@ class ReviewReport:
     confidence: float | None = None
 
 
-class Engine(Protocol):
-    """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded."""
+class Engine(ABC):
+    """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded.
+
+    What it can do beyond the abstract methods, `capabilities` says; the rest is refused as that says.
+    """
 
     @property
-    def name(self) -> EngineName: ...
+    @abstractmethod
+    def name(self) -> str:
+        """Which of its agent's engines this is."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
 
     @property
     def id(self) -> str | None:
         """The name of an engine that goes on when we leave it; None of one that ends with us."""
-        ...
+        return None
 
     @property
+    @abstractmethod
     def lost(self) -> HelmsmanError | None:
         """Why this engine is of no use any more, or None while it is."""
-        ...
 
-    @property
-    def extras(self) -> EngineExtras | None:
-        """What this engine can do beyond running turns; None where it is nothing."""
-        ...
-
+    @abstractmethod
     async def until_lost(self) -> None:
         """Wait until this engine is of no use any more; for ever, where that cannot happen."""
-        ...
 
+    @abstractmethod
     def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
         """Deliver the session's events to `sink`, beginning with those already waiting."""
-        ...
 
+    @abstractmethod
     def detach(self, session_id: str) -> None:
         """Stop delivering; later events of the session are dropped."""
-        ...
 
-    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
-        """A new session and its first turn. Returns when the turn is under way, not when it ends."""
-        ...
+    # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
-        """Load a session from the agent's storage, and run a turn in it if one is given."""
-        ...
+    @abstractmethod
+    async def open(self, options: SessionOptions) -> Opened:
+        """A new session, in which nothing runs yet."""
 
-    async def fork(
-        self,
-        session_id: str,
-        options: SessionOptions,
-        turn: TurnInput | None = None,
-        *,
-        last_turn_id: str | None = None,
-    ) -> Opened:
+    @abstractmethod
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        """Load a session from the agent's storage."""
+
+    async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
         """A new session that shares the history of another, up to and including `last_turn_id` where one is given."""
-        ...
+        raise self._refusal(Capability.FORK)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, from the agent's storage; the session need not be loaded."""
-        ...
+        raise self._refusal(Capability.HISTORY)
 
-    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
-        """Start a turn in a loaded, idle session; the turn's id."""
-        ...
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        """Start a turn in a loaded, idle session. Returns when it is under way, not when it ends."""
 
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn; raises `SessionIdle` when there is none."""
-        ...
+        raise self._refusal(Capability.STEER)
 
+    @abstractmethod
     async def interrupt(self, session_id: str) -> None:
         """Stop the running turn, its sub-agents and every command left running. Returns when they have stopped."""
-        ...
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
-        ...
+        raise QuestionNotOpen(f"Question {question.id} is not open: {self.capabilities.engine} never asks.")
 
-
-class DetachedEngine(Engine, Protocol):
-    """An engine that goes on when we leave it, and in which others may have left something running."""
+    # --- an engine that goes on when we leave it, and in which others may have left something running ---------------------
 
     async def running_sessions(self) -> tuple[str, ...]:
         """The sessions with a running turn in this engine, whoever began it."""
-        ...
+        return ()
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began: what its turn has done and asks comes as events."""
-        ...
+        raise self._refusal(Capability.DETACH)
 
-
-class EngineExtras(Protocol):
-    """What an agent can do beside running turns. Like `Engine`: only `HelmsmanError`s, and every wait bounded.
-
-    Where a session has to be loaded for it, the method says so; load it with `Engine.resume` first.
-    """
-
-    # --- upkeep ------------------------------------------------------------------------------------------------------
+    # --- upkeep of sessions. Where one has to be loaded for it, the method says so; load it with `resume` first -----
 
     async def roll_back(self, session_id: str, turns: int) -> None:
         """Forget the last turns of an idle, loaded session. Files stay as they are."""
-        ...
-
-    def check_compacting(self) -> None:
-        """Raises `CodexUnsupported` where the agent cannot compact."""
-        ...
+        raise self._refusal(Capability.ROLL_BACK)
 
     async def compact(self, session_id: str) -> None:
         """Begin to shorten the history of an idle, loaded session; that is a turn, told as events."""
-        ...
+        raise self._refusal(Capability.COMPACT)
 
     async def rename(self, session_id: str, name: str) -> None:
         """Give a session a name."""
-        ...
+        raise self._refusal(Capability.RENAME)
 
     async def archive(self, session_id: str) -> None:
         """Put a session away. A turn that runs in it ends."""
-        ...
+        raise self._refusal(Capability.ARCHIVE)
 
     async def unarchive(self, session_id: str) -> None:
         """Bring a session back from the archive."""
-        ...
+        raise self._refusal(Capability.ARCHIVE)
 
     async def goal(self, session_id: str) -> Goal | None:
         """What the session is to reach, if that was said."""
-        ...
+        raise self._refusal(Capability.GOALS)
 
     async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
         """Say what a session is to reach; None clears it. In a loaded session that begins a turn, told as events."""
-        ...
-
-    # --- reviews -----------------------------------------------------------------------------------------------------
+        raise self._refusal(Capability.GOALS)
 
     async def review_report(self, session_id: str, shown: str | None) -> ReviewReport | None:
         """What the newest review in a session found, from the agent's storage; None where it holds no finished one.
 
         `shown` is the text the agent showed of it, where that is known; what the storage lacks is read from there.
         """
-        ...
+        raise self._refusal(Capability.REVIEW)
 
     # --- about the agent ---------------------------------------------------------------------------------------------
 
     async def models(self) -> tuple[Model, ...]:
         """The models one can choose."""
-        ...
+        raise self._refusal(Capability.MODELS)
 
     async def account(self) -> Account:
         """Who is logged in."""
-        ...
+        raise self._refusal(Capability.ACCOUNT)
 
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
         """The account's limits as last reported, if they were."""
-        ...
+        return None
 
     async def rate_limits(self) -> RateLimitsReported | None:
         """How much of the account's limits is used, asked now or as last reported; None where nothing is known."""
+        return None
+
+    def _refusal(self, capability: Capability) -> HelmsmanError:
+        return self.capabilities.refusal(capability)
+
+
+class SessionIndex(Protocol):
+    """The sessions an agent keeps on disk. May be used from several threads; calls block, briefly."""
+
+    def list(
+        self,
+        *,
+        directory: str | Path | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        include_archived: bool = False,
+    ) -> tuple[Sequence[SessionInfo], str | None]:
+        """One page, the session that last changed first, and the cursor of the next page if there is one."""
         ...
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        """One session by its id, archived or not; None if it is not on disk."""
+        ...
+
+    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
+        """What is recorded of a turn; None where nothing is.
+
+        Where `turn_id` is None, or the agent names no turns, `since` decides: the first turn that began then or later, or
+        the last one that the session still has.
+        """
+        ...
+
+    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
+        """All that is recorded of a session's turns, last first."""
+        ...
+
+
+class Agent(ABC):
+    """A coding agent: how its engines are opened, and what it keeps on disk. Methods that are not async may block."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The word by which callers choose it."""
+
+    @abstractmethod
+    async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
+        """What the engine that `open_engine` would open can do."""
+
+    @abstractmethod
+    def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AbstractAsyncContextManager[Engine]:
+        """The engine these settings mean, for the length of the block."""
+
+    def reopen_engine(self, settings: Settings, engine_id: str) -> AbstractAsyncContextManager[Engine]:
+        """An engine that went on when we left it, for the length of the block, also one that takes no new work.
+
+        Raises:
+            EngineLost: It has ended.
+        """
+        raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+
+    def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
+        """Whether an engine that went on when we left it still runs."""
+        return False
+
+    def sessions(self, settings: Settings) -> SessionIndex | None:
+        """The sessions it keeps on disk; None of an agent that keeps none."""
+        return None
+
+    def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
+        """What these sessions, or any in this directory, have left running, in words."""
+        return ()
+
+    def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
+        """End what they have left running, and wait until it is gone."""
+        return

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.agents.capabilities import Capability
 from helmsman.agents.protocol import Account
-from helmsman.capabilities.engine_side import engine_extras
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
 
 if TYPE_CHECKING:
@@ -68,18 +68,18 @@ class AccountFacts:
 
     async def models(self) -> tuple[Model, ...]:
         """The models one can choose, with their efforts, the default marked."""
-        return await engine_extras(await self._helm.engine(), doing="list models").models()
+        return await (await self._helm.engine(Capability.MODELS)).models()
 
     async def read(self) -> AccountReport:
         """Who is logged in, what is left, and what that means for a large task."""
-        extras = engine_extras(await self._helm.engine(), doing="read the account")
+        engine = await self._helm.engine(Capability.ACCOUNT)
         try:
-            account = await extras.account()
+            account = await engine.account()
             login = _login(account)
         except EngineRefused as refused:  # newer Codex asks its backend for this, which may not be reached
             account = _NOBODY
             login = f"How Codex is logged in cannot be told now: {refused.details.get('rpc_message', refused.message)}."
-        reported = await extras.rate_limits()
+        reported = await engine.rate_limits()
         limits = _allowances(reported)
         outlook, advice = _outlook(account, limits)
         return AccountReport(
@@ -105,8 +105,7 @@ class AccountFacts:
                 f"min_remaining_percent cannot be {percent:g}. Use a number from 0 to 100.",
                 parameter="min_remaining_percent",
             )
-        extras = (await self._helm.engine()).extras
-        limits = _general(_allowances(await extras.rate_limits() if extras is not None else None))
+        limits = _general(_allowances(await (await self._helm.engine()).rate_limits()))
         if not limits:
             return ("Nothing is known of the account's rate limits, so minRemainingPercent could not be checked.",)
         least = _least(limits)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.agents.registry import commands_left, end_commands
 from helmsman.base.allowed_roots import refuse_outside
 from helmsman.capabilities.patch_stat import files_of, stat_of
 from helmsman.capabilities.worktree_places import remember_place
@@ -196,11 +195,15 @@ class Changes:
         """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
         known = _AtWork({session.id: session.directory for session in self._helm.sessions.values()}).in_tree(tree)
         sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}
-        running = await anyio.to_thread.run_sync(commands_left, sessions, tree.path)
+        agents = tuple(self._helm.agents)
+        running = await anyio.to_thread.run_sync(
+            lambda: tuple(left for agent in agents for left in agent.commands_left(sessions, tree.path))
+        )
         for session_id in known:
             if self._helm.sessions[session_id].engine is not None:
                 await self._helm.interrupt(session_id)  # so that Codex knows that they have ended
-        await anyio.to_thread.run_sync(end_commands, sessions, tree.path)
+        for agent in agents:
+            await anyio.to_thread.run_sync(agent.end_commands, sessions, tree.path)
         return running
 
     # --- all worktrees -----------------------------------------------------------------------------------------------

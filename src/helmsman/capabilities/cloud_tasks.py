@@ -19,7 +19,7 @@ from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudSubmitUncertain,
     CloudTaskNotFound,
-    CodexUnsupported,
+    Unsupported,
 )
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_failures import known_error
@@ -80,12 +80,12 @@ class CloudTasks:
 
         Raises:
             InvalidInput: The instruction is empty or too long.
-            CodexUnsupported: A model was named, and the cloud lets nobody choose one.
+            Unsupported: A model was named, and the cloud lets nobody choose one.
             CloudEnvironmentMissing: None was named, and none is configured.
         """
         turn_input(instruction)
         if model is not None:
-            raise CodexUnsupported("The Codex cloud chooses the model itself. Leave the model out.")
+            raise Unsupported("The Codex cloud chooses the model itself. Leave the model out.")
         chosen = self.settings.reference(environment)
         if chosen is None:
             raise CloudEnvironmentMissing(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.capabilities.engine_side import engine_extras
+from helmsman.agents.capabilities import Capability
 from helmsman.capabilities.review_scope import in_words, nothing_in_words, settle, with_instructions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review
@@ -22,7 +22,7 @@ from helmsman.model.options import ReviewTarget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.agents.protocol import Engine, ReviewReport
+    from helmsman.agents.protocol import ReviewReport
     from helmsman.model.inputs import PathLike
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
@@ -107,11 +107,8 @@ class Reviews:
         self, session: Session, text: str, target: ReviewTarget, on_task: Callable[[str], None] | None
     ) -> Session:
         turn = turn_input(text, kind=target)
-
-        async def begin(engine: Engine) -> str:
-            return await engine.run_turn(session.id, session.options, turn)
-
-        return await self._helm.run_other_turn(session.id, text, begin, on_task=on_task)
+        await self._helm.engine(Capability.REVIEW, agent=session.options.agent)
+        return await self._helm.run_other_turn(session.id, turn, on_task=on_task)
 
     async def report(self, session_id: str) -> ReviewReport | None:
         """What the newest review in a session found; None while it is running, or where none came to an end.
@@ -122,9 +119,9 @@ class Reviews:
         session = await self._helm.session(session_id)
         if session.state.is_running:
             return None
-        extras = engine_extras(await self._helm.engine(), doing="read what a review found")
+        engine = await self._helm.engine(Capability.REVIEW, agent=session.options.agent)
         shown = [item.text for item in session.items if isinstance(item, Review) and item.finished]
-        return await extras.review_report(session.id, shown[-1] if shown and session.status == "done" else None)
+        return await engine.review_report(session.id, shown[-1] if shown and session.status == "done" else None)
 
 
 def _checked(target: ReviewTarget, instructions: str | None) -> ReviewTarget:

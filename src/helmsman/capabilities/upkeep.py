@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.capabilities.engine_side import engine_extras
+from helmsman.agents.capabilities import Capability
+from helmsman.agents.protocol import Begun
 from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
 from helmsman.model.events import AgentMessage, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
+from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_failures import busy
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman.agents.protocol import Engine, EngineExtras, Goal, PastTurn
+    from helmsman.agents.protocol import Engine, Goal, PastTurn
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -49,18 +51,18 @@ class Upkeep:
         Raises:
             InvalidInput: The session does not have so many turns.
             SessionBusy: A turn is running in it.
-            CodexUnsupported: This Codex cannot.
+            Unsupported: This Codex cannot.
         """
         if turns < 1:
             raise InvalidInput(f"turns cannot be {turns}. Use a number from 1 on.", parameter="turns")
         await self._helm.truth.refuse_archived(session_id)
-        session, engine = await self._helm.load(session_id)
+        session, engine = await self._helm.load(session_id, Capability.ROLL_BACK)
         past = await engine.history(session.id)
         if turns > len(past):
             raise InvalidInput(
                 f"Session {session.id} has {len(past)} turns, not {turns}. Forget fewer of them.", parameter="turns"
             )
-        await engine_extras(engine, doing="forget turns").roll_back(session.id, turns)
+        await engine.roll_back(session.id, turns)
         left = past[:-turns]
         message = _final_message(left[-1]) if left else None
         session.apply(TurnsForgotten(session_id=session.id, count=turns, final_message=message))
@@ -73,10 +75,11 @@ class Upkeep:
 
         Raises:
             SessionBusy: A turn is running in it.
-            CodexUnsupported: This Codex cannot.
+            Unsupported: This Codex cannot.
         """
-        engine_extras(await self._helm.engine(), doing="compact a session").check_compacting()
-        return await self._run(session_id, "Compact the history", lambda extras: extras.compact(session_id))
+        return await self._run(
+            session_id, "Compact the history", lambda engine: engine.compact(session_id), Capability.COMPACT
+        )
 
     async def rename(self, session_id: str, name: str) -> Session:
         """Give a session a name, which lists then show.
@@ -91,13 +94,12 @@ class Upkeep:
             )
         await self._helm.truth.refuse_archived(session_id)
         session = await self._helm.session(session_id)
-        engine = await self._helm.engine()
-        extras = engine_extras(engine, doing="name a session")
+        engine = await self._helm.engine(Capability.RENAME, agent=session.options.agent)
         try:
-            await extras.rename(session.id, name)
+            await engine.rename(session.id, name)
         except SessionNotFound:  # the oldest Codex names only what it has loaded
             await self._helm.load(session.id)
-            await extras.rename(session.id, name)
+            await engine.rename(session.id, name)
         if session.engine is engine:
             with anyio.move_on_after(_NAMED_SECONDS):  # it answers before the name is written, and tells when it is
                 while session.state.name != name and not session.feed.closed:
@@ -115,7 +117,7 @@ class Upkeep:
         await self._helm.truth.refuse_archived(session.id)
         if session.state.is_running or session.queue:
             raise busy(session.id)
-        await engine_extras(await self._helm.engine(), doing="archive a session").archive(session.id)
+        await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).archive(session.id)
         self._helm.forget(session.id)
 
     async def unarchive(self, session_id: str) -> Session:
@@ -128,7 +130,7 @@ class Upkeep:
         info = await self._helm.truth.find(session.id)
         if info is None or not info.archived:
             raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
-        await engine_extras(await self._helm.engine(), doing="bring back an archived session").unarchive(session.id)
+        await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).unarchive(session.id)
         return session
 
     # --- goals -------------------------------------------------------------------------------------------------------
@@ -137,10 +139,9 @@ class Upkeep:
         """What a session is to reach, if that was said.
 
         Raises:
-            CodexUnsupported: This Codex keeps no goals.
+            Unsupported: This Codex keeps no goals.
         """
-        extras = await self._goal_keeper(session_id)
-        return await extras.goal(session_id)
+        return await (await self._goal_keeper(session_id)).goal(session_id)
 
     async def set_goal(self, session_id: str, objective: str) -> Goal | None:
         """Give a session a goal. Codex sets to work on it at once and goes on by itself, turn after turn.
@@ -149,7 +150,7 @@ class Upkeep:
 
         Raises:
             SessionBusy: A turn is running in it.
-            CodexUnsupported: This Codex keeps no goals.
+            Unsupported: This Codex keeps no goals.
         """
         objective = objective.strip()
         if not objective or len(objective) > MAX_GOAL_CHARS:
@@ -157,10 +158,10 @@ class Upkeep:
         await self.goal(session_id)  # a Codex that keeps no goals says so before anything is begun
         goals: list[Goal | None] = []
 
-        async def begin(extras: EngineExtras) -> None:
-            goals.append(await extras.set_goal(session_id, objective))
+        async def begin(engine: Engine) -> None:
+            goals.append(await engine.set_goal(session_id, objective))
 
-        session = await self._run(session_id, f"Work towards the goal: {objective}", begin)
+        session = await self._run(session_id, f"Work towards the goal: {objective}", begin, Capability.GOALS)
         self._goals[session.id] = objective
         return goals[0]
 
@@ -168,17 +169,16 @@ class Upkeep:
         """Take a session's goal away. A turn that is running goes on to its end, and no further one follows.
 
         Raises:
-            CodexUnsupported: This Codex keeps no goals.
+            Unsupported: This Codex keeps no goals.
         """
-        extras = await self._goal_keeper(session_id)
-        await extras.set_goal(session_id, None)
+        await (await self._goal_keeper(session_id)).set_goal(session_id, None)
         self._goals.pop(session_id, None)
 
-    async def _goal_keeper(self, session_id: str) -> EngineExtras:
+    async def _goal_keeper(self, session_id: str) -> Engine:
         """Who keeps the goal of a session that is there and not archived."""
-        await self._helm.session(session_id)
+        session = await self._helm.session(session_id)
         await self._helm.truth.refuse_archived(session_id)
-        return engine_extras(await self._helm.engine(), doing="keep a goal")
+        return await self._helm.engine(Capability.GOALS, agent=session.options.agent)
 
     def _on_event(self, session: Session, event: Event) -> None:
         """Codex has begun a turn by itself, towards the goal: that is a task like any other."""
@@ -201,22 +201,25 @@ class Upkeep:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, session_id: str, what: str, ask: Callable[[EngineExtras], Awaitable[object]]) -> Session:
+    async def _run(
+        self, session_id: str, what: str, ask: Callable[[Engine], Awaitable[object]], needed: Capability
+    ) -> Session:
         """A turn whose request names no turn: it has begun when its events say so."""
         await self._helm.truth.refuse_archived(session_id)
         session = await self._helm.session(session_id)
+        await self._helm.engine(needed, agent=session.options.agent)  # refused before anything is registered
 
-        async def begin(engine: Engine) -> str | None:
-            await ask(engine_extras(engine, doing="do this"))
+        async def begin(engine: Engine) -> Begun:
+            await ask(engine)
             with anyio.move_on_after(_BEGIN_SECONDS):
                 while session.state.is_running and session.state.turn_id is None and not session.feed.closed:
                     await session.feed.changed()
-                return session.state.turn_id
+                return Begun(session_id=session.id)  # its events have named it
             raise EngineTimeout(
                 f"Codex did not begin a turn within {_BEGIN_SECONDS:g} s. Look at the status, try again."
             )
 
-        return await self._helm.run_other_turn(session.id, what, begin)
+        return await self._helm.run_other_turn(session.id, turn_input(what), begin)
 
 
 def _final_message(turn: PastTurn) -> str | None:

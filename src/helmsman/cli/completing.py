@@ -20,12 +20,14 @@ _HELP_WIDTH: Final = 60
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
-    from helmsman.agents.registry import session_index
+    from helmsman.agents.registry import Agents
     from helmsman.cli.session_ids import short_id
     from helmsman.settings import load_settings
 
     try:
-        found, _ = session_index(load_settings()).list(limit=_OFFERED)
+        settings = load_settings()
+        index = Agents()[settings.agent].sessions(settings)
+        found, _ = index.list(limit=_OFFERED) if index is not None else ((), None)
     except (HelmsmanError, OSError):
         return []
     return [

@@ -35,7 +35,7 @@ _CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
     (errors.TurnTimedOut, ExitCode.TIMED_OUT),
     (errors.StepInterrupted, ExitCode.INTERRUPTED),
     (errors.CodexNotFound, ExitCode.NO_CODEX),
-    (errors.CodexUnsupported, ExitCode.NO_CODEX),
+    (errors.Unsupported, ExitCode.NO_CODEX),
     (errors.EngineError, ExitCode.NO_CODEX),
     (errors.InvalidInput, ExitCode.USAGE),
     (errors.InvalidSetting, ExitCode.USAGE),

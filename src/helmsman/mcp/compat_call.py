@@ -118,8 +118,7 @@ class CallInFlight:
                 await context.session.send_notification(notification, context.request_id)
 
     def _rate_limits(self) -> dict[str, Any] | None:
-        extras = None if self._engine is None else self._engine.extras
-        return None if extras is None else rate_limits(extras.known_rate_limits)
+        return None if self._engine is None else rate_limits(self._engine.known_rate_limits)
 
     async def tell_progress(self, session: Session) -> None:
         """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""

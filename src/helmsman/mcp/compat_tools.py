@@ -14,7 +14,7 @@ import anyio
 import mcp_types as types
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.errors import CodexUnsupported, EngineRefused, HelmsmanError, SessionBusy, SessionIdle, SessionNotFound
+from helmsman.errors import EngineRefused, HelmsmanError, SessionBusy, SessionIdle, SessionNotFound, Unsupported
 from helmsman.mcp.compat_call import CallInFlight
 from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_codex, read_reply
 
@@ -165,7 +165,7 @@ async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
         await session.begun.wait()
         try:
             await session.steer(prompt)
-        except (SessionIdle, CodexUnsupported):
+        except (SessionIdle, Unsupported):
             await session.wait(until="end")  # it is over by now, or this Codex takes nothing in: the next turn then
         except EngineRefused:
             if not await session.wait(until="end", timeout=_END_SECONDS):

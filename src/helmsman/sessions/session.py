@@ -116,7 +116,7 @@ class Session:
         self.created_at = self.changed_at = datetime.now(UTC)
         """When this Helmsman first saw the session, and when something last happened in it."""
         self._verbs = verbs
-        self._listeners = listeners
+        self.listeners = listeners
         self._turn_cursor = 0
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
@@ -201,7 +201,7 @@ class Session:
         self.changed_at = datetime.now(UTC)
         self.state.apply(event)
         self.feed.publish(event)
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener(self, event)
 
     def _as_closed_elsewhere(self, event: QuestionClosed) -> QuestionClosed:

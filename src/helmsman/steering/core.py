@@ -14,14 +14,25 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import anyio
 import anyio.to_thread
 
+from helmsman import worktrees
+from helmsman.agents.capabilities import Capability
 from helmsman.agents.holder import EngineHolder, usable
-from helmsman.agents.registry import find_agent, session_index
+from helmsman.agents.protocol import Begun
+from helmsman.agents.registry import Agents, find_agent
 from helmsman.approvals.audit import AuditLog
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.concurrency import OnceEach, background_tasks, see_through
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
-from helmsman.model.events import EngineGone, QuestionAsked, TurnEnded, TurnRequested, TurnStarted
+from helmsman.model.events import (
+    EngineGone,
+    Notice,
+    QuestionAsked,
+    SettingsApplied,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+)
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import QueuedTurn, Session
@@ -29,18 +40,19 @@ from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
-from helmsman.steering.opening import as_events, fork_session, start_session
+from helmsman.steering.opening import fork_session, needed_for, start_session
 from helmsman.steering.turn_failures import busy, failed_turn, known_error
 from helmsman.tasks.ledger import Ledger, draft_task
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.protocol import Engine, Opened, PastTurn, SessionInfo
+    from helmsman.agents.protocol import Agent, Engine, Opened, PastTurn, SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
@@ -65,14 +77,16 @@ class Steering(ABC):
         *,
         env: Mapping[str, str] | None = None,
         on_question: QuestionHandler | None = None,
+        agents: Iterable[Agent] = (),
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self._env = env
+        self.agents = Agents(agents)
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: EngineHolder | None = None
-        self._index = session_index(self.settings)
-        self.truth = TaskTruth(self.settings, self._index)
+        self._indexes = self.agents.indexes(self.settings)
+        self.truth = TaskTruth(self.settings, self.agents, self._indexes)
         self._ledger = Ledger(self.settings.state_dir, self.truth)
         self._keys = OnceEach[Session]()
         self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
@@ -95,7 +109,7 @@ class Steering(ABC):
         self._tasks = await self._exit.enter_async_context(background_tasks())
         for note in self.settings.ignored:
             log.warning("%s", note)
-        self._engines = EngineHolder(self.settings, self._env, self._tasks)
+        self._engines = EngineHolder(self.agents, self.settings, self._env, self._tasks)
         self._tasks.start_soon(self._ledger.run)
         return self
 
@@ -114,11 +128,21 @@ class Steering(ABC):
         """
         return await find_agent(self.settings, self._env)
 
-    async def engine(self) -> Engine:
-        """The engine, opened if need be."""
+    async def capabilities(self, agent: str | None = None) -> Capabilities:
+        """What an agent (the default one) can do."""
+        return await self.agents[agent or self.settings.agent].capabilities(self.settings, self._env)
+
+    async def engine(self, *needed: Capability, agent: str | None = None) -> Engine:
+        """The engine of an agent (the default one), opened if need be.
+
+        Raises:
+            Unsupported: It cannot do what is needed.
+        """
         if self._engines is None:
             raise _NOT_OPEN.again()
-        return await self._engines.get()
+        engine = await self._engines.get(agent or self.settings.agent)
+        engine.capabilities.require(*needed)
+        return engine
 
     @property
     def ledger(self) -> Ledger:
@@ -167,10 +191,11 @@ class Steering(ABC):
         """
         checked = session_options(cwd if cwd is not None else ".", options, self.allowed_roots)
         roots = self.allowed_roots
+        _ = self.agents[checked.agent]  # or it is refused before anything is registered
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
         )
-        opener = start_session(checked, turn, on_question, worktrees_in=self.settings.state_dir if worktree else None)
+        opener = start_session(checked, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
             note = await self.check_remaining(min_remaining_percent)
@@ -203,10 +228,10 @@ class Steering(ABC):
                     on_task(known.id if known is not None else task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
-            engine = await self.engine()
+            engine = await self.engine(*needed_for(turn), agent=options.agent)
             if turn is not None:
                 await self._ledger.place(task_id, engine.id)
-            fresh = await open_session(engine)
+            session = await self._open(engine, open_session, turn, task_id, limits)
         except Exception as error:
             if turn is not None:
                 self._ledger.fail(task_id, known_error(error))
@@ -214,13 +239,37 @@ class Steering(ABC):
             raise
         finally:
             self._starting -= 1
-        session = self._known.add(fresh.opened.session_id, fresh.options, directory=fresh.directory)
-        session.on_question, session.worktree = fresh.on_question, fresh.worktree
+        return session
+
+    async def _open(
+        self,
+        engine: Engine,
+        open_session: SessionOpener,
+        turn: TurnInput | None,
+        task_id: str,
+        limits: TurnLimits | None,
+    ) -> Session:
+        """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
+        fresh = await open_session(engine)
+        session = self._known.fresh(fresh)
         session.limits = limits or session.limits
+        try:
+            begun = Begun(session_id=session.id)
+            if turn is not None:
+                self._request_turn(session, turn, task_id)
+                begun = await engine.run_turn(session.id, session.options, turn)
+            self._note_opened(session, fresh.opened, begun)
+            if session.worktree is not None:
+                session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
+        except Exception as error:
+            session.apply(failed_turn(session.id, error))
+            if session.worktree is not None:
+                await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
+            raise
+        self._known.add(session)
         if turn is not None:
-            self._request_turn(session, turn, task_id)
             self._ledger.begin(task_id, session, engine=engine.id)
-        self._attach(session, engine, fresh.opened)
+        self._attach(session, engine)
         return session
 
     async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
@@ -319,17 +368,15 @@ class Steering(ABC):
                 await self._ledger.enter(draft)
             if on_task is not None:
                 on_task(task_id)
-            engine = await self.engine()
+            engine = await self.engine(*needed_for(turn), agent=session.options.agent)
             self._ledger.begin(task_id, session, engine=engine.id)
-            await self._ledger.write()  # before Codex hears of it
-            if begin is not None or session.engine is engine:
-                await self._load(session, engine)
-                turn_id = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
-                if turn_id is not None:
-                    session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
-            else:
-                opened = await engine.resume(session.id, session.options, turn)
-                self._attach(session, engine, opened)
+            await self._ledger.write()  # before the agent hears of it
+            await self._load(session, engine)
+            begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+            session.notes += begun.notes
+            _remark(session, begun.notes)
+            if begun.turn_id is not None:
+                session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
             self._ledger.fail(task_id, known_error(error))
             session.apply(failed_turn(session.id, error))
@@ -340,32 +387,39 @@ class Steering(ABC):
         return session
 
     async def run_other_turn(
-        self, session_id: str, what: str, begin: TurnBeginner, *, on_task: Callable[[str], None] | None = None
+        self,
+        session_id: str,
+        turn: TurnInput,
+        begin: TurnBeginner | None = None,
+        *,
+        on_task: Callable[[str], None] | None = None,
     ) -> Session:
-        """A turn that is no message, such as a compaction: a task like any other, `what` in words.
+        """A turn that is no message, such as a review or a compaction: a task like any other, the turn's text in words.
 
-        `begin` starts it in the session, which is loaded and idle, and gives the turn's id (None: its events will).
+        `begin` starts it in the session, which is loaded and idle, where that is more than running the turn.
         """
         session = await self.session(session_id)
-        turn = turn_input(what)
         return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
 
-    async def load(self, session_id: str) -> tuple[Session, Engine]:
+    async def load(self, session_id: str, *needed: Capability) -> tuple[Session, Engine]:
         """An idle session and the engine, which has it loaded.
 
         Raises:
+            Unsupported: The engine cannot do what is needed.
             SessionBusy: A turn is running in it.
         """
         session = await self.session(session_id)
         if session.state.is_running:
             raise busy(session.id)
-        engine = await self.engine()
+        engine = await self.engine(*needed, agent=session.options.agent)
         await self._load(session, engine)
         return session, engine
 
     async def _load(self, session: Session, engine: Engine) -> None:
         if session.engine is not engine:
-            self._attach(session, engine, await engine.resume(session.id, session.options))
+            engine.capabilities.require(Capability.RESUME)
+            self._note_opened(session, await engine.resume(session.id, session.options))
+            self._attach(session, engine)
 
     def forget(self, session_id: str) -> None:
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
@@ -393,7 +447,9 @@ class Steering(ABC):
         """
         session = await self.session(session_id)
         turn = turn_input(text)
-        await session.running_in().steer(session.id, turn.text)
+        engine = session.running_in()
+        engine.capabilities.require(Capability.STEER)
+        await engine.steer(session.id, turn.text)
 
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
@@ -445,13 +501,14 @@ class Steering(ABC):
         changed = changed_options(source.options, options)
         checked = session_options(source.options.cwd, changed, self.allowed_roots) if options else source.options
 
-        opener = fork_session(source, checked, turn, from_turn, on_question or source.on_question)
+        await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)
+        opener = fork_session(source, checked, from_turn, on_question or source.on_question)
         return await self._see_through(lambda: self._new_session(checked, turn, opener))
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, as Codex has stored them."""
         session = await self.session(session_id)
-        return await (await self.engine()).history(session.id)
+        return await (await self.engine(Capability.HISTORY, agent=session.options.agent)).history(session.id)
 
     async def session(self, session_id: str) -> Session:
         """A session by its id, known or found on disk.
@@ -463,9 +520,9 @@ class Steering(ABC):
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""
-        engine = (
-            await self._engines.reach(task.engine) if self._engines is not None and task.engine is not None else None
-        )
+        if self._engines is None or task.engine is None:
+            return False
+        engine = await self._engines.reach(task.agent, task.engine)
         try:
             if engine is None or session.id not in await engine.running_sessions():
                 return False
@@ -474,7 +531,8 @@ class Steering(ABC):
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
         self._ledger.begin(task.id, session, engine=engine.id, taken_over=True)
-        self._attach(session, engine, opened)
+        self._note_opened(session, opened)
+        self._attach(session, engine)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:
                 await session.feed.changed()
@@ -488,12 +546,16 @@ class Steering(ABC):
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
+        agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions on disk, newest first, and the cursor of the next page."""
+        """Sessions of an agent (the default one) on disk, newest first, and the cursor of the next page."""
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
-        return await anyio.to_thread.run_sync(
-            lambda: self._index.list(
+        index = self._indexes.get(agent or self.settings.agent)
+        if index is None:
+            return [], None
+        page, following = await anyio.to_thread.run_sync(
+            lambda: index.list(
                 directory=str(directory) if directory is not None else None,
                 query=query,
                 limit=limit,
@@ -501,6 +563,7 @@ class Steering(ABC):
                 include_archived=include_archived,
             )
         )
+        return list(page), following
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
@@ -528,13 +591,24 @@ class Steering(ABC):
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _attach(self, session: Session, engine: Engine, opened: Opened) -> None:
+    def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
+        """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
+        session.notes = opened.notes if begun is None else (*opened.notes, *begun.notes)
+        session.apply(
+            SettingsApplied(
+                session_id=session.id if begun is None else begun.session_id,
+                model=opened.model,
+                approval_policy=opened.approval_policy,
+                sandbox=opened.sandbox,
+                thread=opened.thread,
+            )
+        )
+        _remark(session, session.notes)
+
+    def _attach(self, session: Session, engine: Engine) -> None:
         if session.engine is not None and session.engine is not engine:
             session.engine.detach(session.id)  # or each would tell of the same things
         session.engine = engine
-        session.notes = opened.notes
-        for event in as_events(opened):
-            session.apply(event)
         try:
             engine.attach(session.id, lambda event: self._on_event(session, event))
         except HelmsmanError as error:  # it died just now: nobody else will tell the session
@@ -576,6 +650,11 @@ class Steering(ABC):
                 "for one to end, interrupt one, or raise the limit.",
                 running=running,
             )
+
+
+def _remark(session: Session, notes: Iterable[str]) -> None:
+    for note in notes:
+        session.apply(Notice(session_id=session.id, kind="warning", message=note))
 
 
 _NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
     from helmsman.steering.memory import Memory, Remembered
+    from helmsman.steering.opening import Fresh
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -51,13 +52,23 @@ class KnownSessions:
         self.at_work: dict[str, Session] = {}
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
 
-    def add(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
-        """A session that has just been started."""
-        session = self.by_id[session_id] = self._make(SessionState(session_id, directory=directory), options)
+    def fresh(self, fresh: Fresh) -> Session:
+        """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
+        state = SessionState(fresh.opened.session_id, directory=fresh.directory)
+        session = self._make(state, fresh.options, listeners=())
+        session.on_question, session.worktree = fresh.on_question, fresh.worktree
         return session
 
+    def add(self, session: Session) -> None:
+        """The session is there from now on."""
+        self.by_id[session.id] = session
+        session.listeners = self._listeners
+        self._keep_at_work(session)
+
     def on_event(self, session: Session, _event: Event) -> None:
-        """Keep `at_work` true."""
+        self._keep_at_work(session)
+
+    def _keep_at_work(self, session: Session) -> None:
         if session.state.is_running or session.queue:
             self.at_work[session.id] = session
         else:
@@ -108,8 +119,10 @@ class KnownSessions:
         self.at_work.pop(session_id, None)
         self._restored.forget(session_id)
 
-    def _make(self, state: SessionState, options: SessionOptions) -> Session:
-        session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, self._listeners)
+    def _make(
+        self, state: SessionState, options: SessionOptions, listeners: Sequence[Callable[[Session, Event], None]]
+    ) -> Session:
+        session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, listeners)
         session.limits = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
         return session
 
@@ -122,7 +135,7 @@ class KnownSessions:
         if session_id in self.by_id:  # it has been started here meanwhile
             return self.by_id[session_id]
         state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
-        session = self._make(state, known.options)
+        session = self._make(state, known.options, self._listeners)
         session.worktree = tree
         await self._bring_up_to_date(session, known)
         return self.by_id.setdefault(session_id, session)

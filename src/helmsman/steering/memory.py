@@ -31,11 +31,11 @@ from helmsman.tasks.kept_options import kept_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.agents.protocol import RecordedTurn, SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task, TaskChanges
-    from helmsman.tasks.reconcile import TurnTruth
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Memory:
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
         return Remembered(
-            options=self._options(directory, tasks),
+            options=self._options(directory, tasks, info),
             directory=directory,
             model=info.model if info is not None else tasks[0].model,
             name=info.name if info is not None else None,
@@ -116,13 +116,14 @@ class Memory:
             log.warning("the tasks of session %s are not known: %s", session_id, error)
             return ()
 
-    def _options(self, directory: str | None, tasks: Sequence[Task]) -> SessionOptions:
+    def _options(self, directory: str | None, tasks: Sequence[Task], info: SessionInfo | None) -> SessionOptions:
         place = directory if directory is not None and Path(directory).is_dir() else None
-        checked = session_options(place, {}, self._allowed_roots)
+        agent = tasks[0].agent if tasks else None if info is None else info.agent
+        checked = session_options(place, {"agent": agent}, self._allowed_roots)
         kept = tasks[0].metadata.get("options") if tasks else None
         if not isinstance(kept, dict):
             return checked
-        options = kept_options(kept, checked.cwd)
+        options = kept_options(kept, checked)
         roots = self._allowed_roots  # which may be narrower now than they were
         if not roots:
             return options
@@ -146,7 +147,7 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
     )
 
 
-def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:
+def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: RecordedTurn | None) -> tuple[Event, ...]:
     """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
 
     Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
@@ -169,7 +170,7 @@ def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTr
     )
 
 
-def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:
+def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
     """A turn that is over, as what happened in it, as far as that is worth knowing. One that has no end says nothing."""
     if turn.outcome == "open":
         return ()

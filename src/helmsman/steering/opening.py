@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.model.events import Notice, SettingsApplied
+from helmsman.agents.capabilities import Capability
 from helmsman.steering.past_turns import past_turn_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.agents.protocol import Engine, Opened
-    from helmsman.model.events import Event
+    from helmsman.agents.protocol import Begun, Engine, Opened
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.worktrees import Worktree
@@ -36,36 +35,36 @@ class Fresh:
 
 SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
-TurnBeginner = Callable[["Engine"], Awaitable[str | None]]
-"""Starts a turn in an engine and gives its id, where that is known at once."""
+TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
+"""Starts a turn in an engine."""
 
 
-def as_events(opened: Opened) -> Iterator[Event]:
-    """What an engine said of a session it has opened: the settings in force, and remarks."""
-    yield SettingsApplied(
-        session_id=opened.session_id,
-        model=opened.model,
-        approval_policy=opened.approval_policy,
-        sandbox=opened.sandbox,
-        thread=opened.thread,
-    )
-    for note in opened.notes:
-        yield Notice(session_id=opened.session_id, kind="warning", message=note)
+def needed_for(turn: TurnInput | None) -> Iterator[Capability]:
+    """What an engine must be able to do for a turn."""
+    if turn is None:
+        return
+    if turn.review is not None:
+        yield Capability.REVIEW
+    if turn.plan:
+        yield Capability.PLAN
+    if turn.images:
+        yield Capability.IMAGES
+    if turn.output_schema is not None:
+        yield Capability.OUTPUT_SCHEMA
 
 
 def start_session(
-    options: SessionOptions, turn: TurnInput, on_question: QuestionHandler | None, *, worktrees_in: Path | None
+    options: SessionOptions, on_question: QuestionHandler | None, *, worktrees_in: Path | None
 ) -> SessionOpener:
-    """Start one; with `worktrees_in`, a state directory, in a worktree of its own."""
+    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
 
     async def start(engine: Engine) -> Fresh:
         if worktrees_in is None or options.cwd is None:
-            return Fresh(await engine.start(options, turn), options, str(options.cwd), on_question)
+            return Fresh(await engine.open(options), options, str(options.cwd), on_question)
         tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
         inside = replace(options, cwd=tree.directory)
         try:
-            opened = await engine.start(inside, turn)
-            tree = await anyio.to_thread.run_sync(worktrees.assign, tree, opened.session_id)
+            opened = await engine.open(inside)
         except Exception:
             await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise
@@ -75,17 +74,13 @@ def start_session(
 
 
 def fork_session(
-    source: Session,
-    options: SessionOptions,
-    turn: TurnInput | None,
-    from_turn: int | str | None,
-    on_question: QuestionHandler | None,
+    source: Session, options: SessionOptions, from_turn: int | str | None, on_question: QuestionHandler | None
 ) -> SessionOpener:
     """Fork one from another, at its end or from one of its turns."""
 
     async def fork(engine: Engine) -> Fresh:
         last = None if from_turn is None else await past_turn_id(engine, source.id, from_turn)
-        opened = await engine.fork(source.id, options, turn, last_turn_id=last)
+        opened = await engine.fork(source.id, options, last_turn_id=last)
         return Fresh(opened, options, source.directory, on_question)
 
     return fork

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
-    from helmsman.tasks.reconcile import TurnTruth
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Witness(Protocol):
         """The sessions that may be those of a task which does not know its own, the likeliest first."""
         ...
 
-    async def turn(self, session_id: str, turn_id: str | None) -> TurnTruth | None:
+    async def turn(self, session_id: str, turn_id: str | None) -> RecordedTurn | None:
         """What is recorded of a turn."""
         ...
 
@@ -349,6 +349,7 @@ def draft_task(
     task_id = new_task_id("local")
     return task_id, TaskDraft(
         id=task_id,
+        agent=options.agent,
         instruction=instruction,
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from helmsman.tasks.model import TaskChanges
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.model.events import Failure, Usage
+    from helmsman.agents.protocol import RecordedTurn
     from helmsman.tasks.model import Task
 
 GRACE: Final = timedelta(seconds=10)
@@ -28,27 +28,12 @@ CLOCK_SKEW: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnTruth:
-    """What Codex's storage says of a turn: the one the task names or, where one of both names none, the likeliest."""
-
-    outcome: Literal["completed", "failed", "interrupted", "open"]
-    message: str | None = None
-    error: Failure | None = None
-    usage: Usage | None = None
-    model: str | None = None
-    turn_id: str | None = None
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    last_written_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
     """What the witnesses say. `engine_alive` is None for a task without a detached engine."""
 
     owner_alive: bool
     engine_alive: bool | None = None
-    turn: TurnTruth | None = None
+    turn: RecordedTurn | None = None
 
 
 def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
@@ -73,7 +58,7 @@ def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
     return TaskChanges(status="unknown", note=_what_is_known(task))
 
 
-def _own_turn(task: Task, turn: TurnTruth | None) -> TurnTruth | None:
+def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
     """A turn that is not known by its id is this task's only if it did not begin before the task did."""
     if turn is None or (task.turn_id is not None and turn.turn_id is not None):
         return turn
@@ -81,7 +66,7 @@ def _own_turn(task: Task, turn: TurnTruth | None) -> TurnTruth | None:
     return turn if began else None
 
 
-def _ended(turn: TurnTruth, now: datetime) -> TaskChanges:
+def _ended(turn: RecordedTurn, now: datetime) -> TaskChanges:
     changes = TaskChanges(completed_at=turn.ended_at or now)
     if turn.message is not None:
         changes["result"] = turn.message
@@ -124,6 +109,6 @@ def _what_is_known(task: Task) -> str:
     )
 
 
-def _last_sign_of(task: Task, turn: TurnTruth | None) -> datetime:
+def _last_sign_of(task: Task, turn: RecordedTurn | None) -> datetime:
     written = None if turn is None else turn.last_written_at
     return max(time for time in (task.updated_at, task.last_event_at, written) if time is not None)

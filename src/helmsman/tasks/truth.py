@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from helmsman.agents.registry import engine_is_alive, past_turn
 from helmsman.base.redaction import redact
 from helmsman.errors import InvalidInput
-from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, TurnTruth, reconcile
+from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, reconcile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from helmsman.agents.protocol import SessionInfo
-    from helmsman.agents.registry import SessionIndex
+    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
+    from helmsman.agents.registry import Agents
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task, TaskChanges
 
@@ -31,9 +30,10 @@ _STARTED_WITHIN: Final = timedelta(minutes=5)
 class TaskTruth:
     """Finds out. Everything here is read from disk, on a thread."""
 
-    def __init__(self, settings: Settings, index: SessionIndex) -> None:
+    def __init__(self, settings: Settings, agents: Agents, indexes: Mapping[str, SessionIndex]) -> None:
         self._settings = settings
-        self._index = index
+        self._agents = agents
+        self._indexes = indexes
 
     async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         """What the registry has to change of a local task, or None if it is right. `siblings` are its session's tasks."""
@@ -48,7 +48,8 @@ class TaskTruth:
 
     async def find(self, session_id: str) -> SessionInfo | None:
         """A session on disk."""
-        return await anyio.to_thread.run_sync(self._index.find, session_id)
+        found = await anyio.to_thread.run_sync(self._find, session_id)
+        return None if found is None else found[0]
 
     async def refuse_archived(self, session_id: str) -> None:
         """Make sure that a session is not archived. Versions of Codex differ: some say so, some find nothing, one goes on.
@@ -62,21 +63,32 @@ class TaskTruth:
                 f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
             )
 
-    async def turn(self, session_id: str, turn_id: str | None = None) -> TurnTruth | None:
+    async def turn(self, session_id: str, turn_id: str | None = None) -> RecordedTurn | None:
         """What Codex has written down of a turn, of the last one by default."""
         return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
+
+    async def turns(self, session_id: str) -> list[RecordedTurn]:
+        """All that an agent has written down of a session's turns, last first."""
+        return await anyio.to_thread.run_sync(self._turns, session_id)
+
+    def _turns(self, session_id: str) -> list[RecordedTurn]:
+        found = self._find(session_id)
+        return [] if found is None else list(found[1].turns(session_id))
 
     def _changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         if task.owner is not None and task.owner.is_alive():
             return None
+        agent = self._agents.get(task.agent)
         truth = Truth(
             owner_alive=False,
-            engine_alive=None if task.engine is None else engine_is_alive(self._settings, task.engine),
+            engine_alive=None
+            if agent is None or task.engine is None
+            else agent.engine_is_alive(self._settings, task.engine),
             turn=self._own_turn(task, siblings),
         )
         return reconcile(task, truth, datetime.now(UTC))
 
-    def _own_turn(self, task: Task, siblings: Sequence[Task]) -> TurnTruth | None:
+    def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""
         if task.session_id is None:
             return None
@@ -94,7 +106,7 @@ class TaskTruth:
         begin = task.created_at - CLOCK_SKEW
         found = [
             (info.created_at, info.session_id)
-            for info in self._changed_since(begin)
+            for info in self._changed_since(task.agent, begin)
             if info.created_at is not None
             and begin <= info.created_at <= task.created_at + _STARTED_WITHIN
             and info.source != "cli"  # that one a person began
@@ -102,10 +114,10 @@ class TaskTruth:
         ]
         return [session_id for _, session_id in sorted(found)]
 
-    def _changed_since(self, begin: datetime) -> Iterator[SessionInfo]:
+    def _changed_since(self, agent: str, begin: datetime) -> Iterator[SessionInfo]:
         cursor: str | None = None
-        while True:
-            page, cursor = self._index.list(cursor=cursor)
+        while (index := self._indexes.get(agent)) is not None:
+            page, cursor = index.list(cursor=cursor)
             for info in page:
                 if info.updated_at < begin:
                     return
@@ -113,22 +125,15 @@ class TaskTruth:
             if cursor is None:
                 return
 
-    def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> TurnTruth | None:
-        info = self._index.find(session_id)
-        turn = None if info is None or info.path is None else past_turn(info.path, turn_id, since=since)
-        if turn is None:
-            return None
-        return TurnTruth(
-            outcome=turn.outcome,
-            message=turn.message,
-            error=turn.error,
-            usage=turn.usage,
-            model=turn.model,
-            turn_id=turn.turn_id,
-            began_at=turn.began_at,
-            ended_at=turn.ended_at,
-            last_written_at=turn.last_written_at,
-        )
+    def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> RecordedTurn | None:
+        found = self._find(session_id)
+        return None if found is None else found[1].turn(session_id, turn_id, since=since)
+
+    def _find(self, session_id: str) -> tuple[SessionInfo, SessionIndex] | None:
+        for index in self._indexes.values():
+            if (info := index.find(session_id)) is not None:
+                return info, index
+        return None
 
 
 def _is_prompt_of(task: Task, prompt: str | None) -> bool:

@@ -46,7 +46,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "invalid_setting": 409,
     "dirty_tree": 409,
     "apply_conflict": 409,
-    "codex_unsupported": 409,
+    "unsupported": 409,
     "too_large": 413,
     "too_many_sessions": 429,
     "registry_unavailable": 503,

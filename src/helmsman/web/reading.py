@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.registry import engine_overviews, past_turns
+from helmsman.agents.registry import engine_overviews
 from helmsman.base.shortening import shortened
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -167,7 +167,13 @@ class Reading:
             return {}
         info = await self._helm.truth.find(session.id)
         path = None if info is None else info.path
-        return {} if path is None else await anyio.to_thread.run_sync(_recorded_times, path)
+        if path is None or not await anyio.to_thread.run_sync(_is_short, path):
+            return {}
+        return {
+            turn.turn_id: {"began": turn.began_at, "ended": turn.ended_at, "usage": turn.usage}
+            for turn in await self._helm.truth.turns(session.id)
+            if turn.turn_id is not None
+        }
 
     async def transcript(self, request: Request) -> dict[str, Any]:
         session = await self._session(request)
@@ -296,17 +302,11 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return entries
 
 
-def _recorded_times(path: Path) -> dict[str, dict[str, Any]]:
+def _is_short(path: Path) -> bool:
     try:
-        if path.stat().st_size > _ROLLOUT_BYTES:
-            return {}
+        return path.stat().st_size <= _ROLLOUT_BYTES
     except OSError:
-        return {}
-    return {
-        turn.turn_id: {"began": turn.began_at, "ended": turn.ended_at, "usage": turn.usage}
-        for turn in past_turns(path)
-        if turn.turn_id is not None
-    }
+        return False
 
 
 def _usage_row(row: UsageGroup) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from helmsman.errors import CodexUnsupported, EngineRefused
+from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Decision, EngineGone, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
 
@@ -126,7 +126,7 @@ class Transcripts:
     async def _read(self, session: Session) -> tuple[Turn, ...] | None:
         try:
             return tuple(map(_past_turn, await self._helm.history(session.id)))
-        except (CodexUnsupported, EngineRefused) as error:  # the exec engine, or a session that has only just begun
+        except (Unsupported, EngineRefused) as error:  # the exec engine, or a session that has only just begun
             log.debug("session %s has no history: %s", session.id, error)
             return None
 

@@ -39,6 +39,7 @@ from helmsman.testing.fake_app_server import (
     stderr,
     stop_reading,
 )
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,7 +81,7 @@ class Sink:
 
 async def begin(engine: AppServerEngine, tmp_path: Path, **options: Any) -> tuple[str, Sink]:
     sink = Sink()
-    opened = await engine.start(SessionOptions(cwd=tmp_path, **options), TurnInput(text="go"))
+    opened = await start_turn(engine, SessionOptions(cwd=tmp_path, **options), TurnInput(text="go"))
     engine.attach(opened.session_id, sink)
     return opened.session_id, sink
 

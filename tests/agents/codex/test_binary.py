@@ -13,7 +13,7 @@ import pytest
 from helmsman.agents.codex import binary as binary_module
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.errors import CodexNotFound, CodexUnsupported
+from helmsman.errors import CodexNotFound, Unsupported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,7 +259,7 @@ async def test_a_development_build_counts_as_the_newest(tmp_path: Path, version:
 async def test_a_missing_feature_is_refused_with_the_versions_that_have_it(tmp_path: Path) -> None:
     found = await find_codex(explicit=fake_codex(tmp_path / "codex", "0.93.0"))
     found.require(Feature.APP_SERVER)
-    with pytest.raises(CodexUnsupported) as caught:
+    with pytest.raises(Unsupported) as caught:
         found.require(Feature.STEER, doing="steer a running turn")
     assert "Codex 0.93.0 cannot steer a running turn; Codex 0.99.0 and newer can." in caught.value.message
     assert caught.value.as_dict()["feature"] == "steer"

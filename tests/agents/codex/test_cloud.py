@@ -19,9 +19,9 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CloudUnreachable,
-    CodexUnsupported,
     DirtyTree,
     HelmsmanError,
+    Unsupported,
 )
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, git
 
@@ -391,7 +391,7 @@ async def test_newer_versions_say_that_they_take_no_other_cloud(
         pytest.skip("This Codex takes any backend.")
     cloud.log_in(home)
 
-    with pytest.raises(CodexUnsupported, match="Unset CODEX_CLOUD_TASKS_BASE_URL"):
+    with pytest.raises(Unsupported, match="Unset CODEX_CLOUD_TASKS_BASE_URL"):
         await CloudClient(binary, home.path, cloud.env(home)).list()
 
 

@@ -21,8 +21,8 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CloudUnreachable,
-    CodexUnsupported,
     HelmsmanError,
+    Unsupported,
 )
 
 RECORDED = {
@@ -34,9 +34,9 @@ TASK = "task_e_00000000000000000000000000000001"
 
 FAILURES: dict[str, type[HelmsmanError]] = {
     "not_signed_in": CloudNotLoggedIn,
-    "no_such_command": CodexUnsupported,
+    "no_such_command": Unsupported,
     "too_many_attempts": CloudError,
-    "other_backend": CodexUnsupported,
+    "other_backend": Unsupported,
     "unreachable_list": CloudUnreachable,
     "unreachable_status": CloudUnreachable,
     "unreachable_exec": CloudUnreachable,

@@ -26,8 +26,8 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CloudUnreachable,
-    CodexUnsupported,
     InvalidInput,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ async def test_a_state_that_is_new_is_unknown_and_named(tmp_path: Path) -> None:
 async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     client = CloudClient(stand_in(tmp_path, f"touch {shlex.quote(str(tmp_path / 'ran'))}"), tmp_path)
 
-    with pytest.raises(CodexUnsupported, match="takes a model"):
+    with pytest.raises(Unsupported, match="takes a model"):
         await client.submit("Fix it", environment="env_1", model="gpt-5.5")
     with pytest.raises(InvalidInput, match="1 to 4"):
         await client.submit("Fix it", environment="env_1", attempts=5)
@@ -189,7 +189,7 @@ async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path
         await client.diff(TASK, attempt=0)
     with pytest.raises(InvalidInput, match="not the id of a cloud task"):
         await client.status("--json")
-    with pytest.raises(CodexUnsupported, match="no `codex cloud`"):
+    with pytest.raises(Unsupported, match="no `codex cloud`"):
         await CloudClient(replace(stand_in(tmp_path, ""), has_cloud=False), tmp_path).list()
     assert not (tmp_path / "ran").exists()
 

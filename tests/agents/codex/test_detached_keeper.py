@@ -25,6 +25,7 @@ from helmsman.base.processes import Process
 from helmsman.errors import EngineLost
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import run, say
+from tests.engines import start_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ async def with_a_question(
         binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env
     ) as engine:
         options = SessionOptions(cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
-        opened = await engine.start(options, TurnInput(text="touch"))
+        opened = await start_turn(engine, options, TurnInput(text="touch"))
         (record,) = read_records(detached_engines)
         with anyio.fail_after(30):
             while (await anyio.to_thread.run_sync(look, record.socket)).waiting != (opened.session_id,):

@@ -17,7 +17,6 @@ import pytest
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.exec.engine import ExecEngine, open_exec_engine
 from helmsman.errors import (
-    CodexUnsupported,
     EngineLost,
     EngineStartFailed,
     InvalidInput,
@@ -25,6 +24,7 @@ from helmsman.errors import (
     SessionBusy,
     SessionLocked,
     SessionNotFound,
+    Unsupported,
 )
 from helmsman.model.events import (
     AgentMessage,
@@ -41,6 +41,7 @@ from helmsman.model.events import (
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Question
 from helmsman.testing import always, fail, hang, run, say
+from tests.engines import resume_turn, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -115,7 +116,7 @@ async def engine(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[Exe
 
 async def begin(engine: ExecEngine, prompt: str, **options: Any) -> tuple[str, Follower]:
     """Start a session and follow it."""
-    opened = await engine.start(SessionOptions(**options), TurnInput(text=prompt))
+    opened = await start_turn(engine, SessionOptions(**options), TurnInput(text=prompt))
     follower = Follower()
     engine.attach(opened.session_id, follower)
     return opened.session_id, follower
@@ -145,7 +146,7 @@ async def read_when_written(path: Path) -> str:
 @pytest.mark.matrix
 async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", run("echo made > made.txt; cat made.txt"), say("done"))
-    opened = await engine.start(SessionOptions(cwd=git_repo, sandbox="workspace-write"), TurnInput(text="go"))
+    opened = await start_turn(engine, SessionOptions(cwd=git_repo, sandbox="workspace-write"), TurnInput(text="go"))
     follower = Follower()
     engine.attach(opened.session_id, follower)
     end = await follower.end()
@@ -176,7 +177,7 @@ async def test_a_session_is_resumed_and_its_usage_adds_up(
     async with engine_on(codex_binary, codex_home) as engine:
         again = Follower()
         engine.attach(session_id, again)
-        opened = await engine.resume(session_id, SessionOptions(sandbox="read-only"), TurnInput(text="second"))
+        opened = await resume_turn(engine, session_id, SessionOptions(sandbox="read-only"), TurnInput(text="second"))
         await again.end()
     assert (opened.session_id, opened.directory) == (session_id, str(git_repo))
     assert again.messages() == ["two"]
@@ -195,8 +196,8 @@ async def test_turns_of_one_session_follow_each_other(engine: ExecEngine, model:
     options = SessionOptions(cwd=git_repo)
     session_id, follower = await begin(engine, "first", cwd=git_repo)
     first = await follower.end()
-    second_id = await engine.run_turn(session_id, options, TurnInput(text="second"))
-    second = await follower.end(second_id)
+    begun = await engine.run_turn(session_id, options, TurnInput(text="second"))
+    second = await follower.end(begun.turn_id)
     assert first.turn_id != second.turn_id
     assert follower.messages() == ["one", "two"]
 
@@ -230,7 +231,7 @@ async def test_a_session_that_another_process_holds_is_locked(
         await model.wait_for_request()
     async with engine_on(codex_binary, codex_home) as other:
         with pytest.raises(SessionLocked):
-            await other.resume(session_id, SessionOptions(cwd=git_repo), TurnInput(text="me too"))
+            await resume_turn(other, session_id, SessionOptions(cwd=git_repo), TurnInput(text="me too"))
 
 
 async def test_resuming_without_a_turn_runs_nothing(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
@@ -249,7 +250,7 @@ async def test_an_unknown_session_is_not_found_and_nothing_is_run(
     engine: ExecEngine, model: ScriptedModel, git_repo: Path, session_id: str
 ) -> None:
     with pytest.raises(SessionNotFound):
-        await engine.resume(session_id, SessionOptions(cwd=git_repo), TurnInput(text="go on"))
+        await resume_turn(engine, session_id, SessionOptions(cwd=git_repo), TurnInput(text="go on"))
     assert model.requests == []
 
 
@@ -265,12 +266,12 @@ async def test_an_output_schema_is_kept_on_start_and_on_resume(
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     model.otherwise(say('{"a": "b"}'))
     turn = TurnInput(text="go", output_schema=SCHEMA)
-    opened = await engine.start(SessionOptions(cwd=git_repo), turn)
+    opened = await start_turn(engine, SessionOptions(cwd=git_repo), turn)
     follower = Follower()
     engine.attach(opened.session_id, follower)
     await follower.end()
-    turn_id = await engine.run_turn(opened.session_id, SessionOptions(cwd=git_repo), turn)
-    await follower.end(turn_id)
+    begun = await engine.run_turn(opened.session_id, SessionOptions(cwd=git_repo), turn)
+    await follower.end(begun.turn_id)
     assert [request.output_schema for request in model.requests] == [SCHEMA, SCHEMA]
     assert list(scratch.iterdir()) == [], "the file with the schema is gone"
 
@@ -281,7 +282,7 @@ async def test_images_are_sent(engine: ExecEngine, model: ScriptedModel, git_rep
     for image in images:
         image.write_bytes(PIXEL)
     model.on("look", say("a pixel"))
-    opened = await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="look", images=images))
+    opened = await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="look", images=images))
     follower = Follower()
     engine.attach(opened.session_id, follower)
     await follower.end()
@@ -325,7 +326,7 @@ async def test_options_reach_codex(engine: ExecEngine, model: ScriptedModel, git
             "tool_output_token_limit": 9,
         },
     )
-    opened = await engine.start(options, TurnInput(text="go", effort="low"))
+    opened = await start_turn(engine, options, TurnInput(text="go", effort="low"))
     follower = Follower()
     engine.attach(opened.session_id, follower)
     await follower.end()
@@ -340,7 +341,7 @@ async def test_options_reach_codex(engine: ExecEngine, model: ScriptedModel, git
 async def test_a_value_that_codex_does_not_accept_is_told(engine: ExecEngine, git_repo: Path) -> None:
     options = SessionOptions(cwd=git_repo, config={"sandbox_mode": "no-such-mode"})
     with pytest.raises(EngineStartFailed, match="no-such-mode") as caught:
-        await engine.start(options, TurnInput(text="go"))
+        await start_turn(engine, options, TurnInput(text="go"))
     assert caught.value.details["exit_code"] == 1
     assert "no-such-mode" in caught.value.details["stderr"]
 
@@ -351,7 +352,7 @@ async def test_outside_a_repository_codex_works_only_if_told_to(
     folder = tmp_path / "plain"
     folder.mkdir()
     with pytest.raises(InvalidInput, match="git repository"):
-        await engine.start(SessionOptions(cwd=folder), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(cwd=folder), TurnInput(text="go"))
     model.on("go", say("ok"))
     _, follower = await begin(engine, "go", cwd=folder, skip_git_repo_check=True)
     assert (await follower.end()).outcome == "completed"
@@ -370,7 +371,7 @@ async def test_a_repository_is_not_trusted_by_working_in_it(
     session_id, follower = await begin(engine, "go", cwd=git_repo, sandbox=sandbox)
     await follower.end()
     options = SessionOptions(cwd=git_repo, sandbox=sandbox)
-    await follower.end(await engine.run_turn(session_id, options, TurnInput(text="again")))
+    await follower.end((await engine.run_turn(session_id, options, TurnInput(text="again"))).turn_id)
     assert "projects" not in codex_home.config
     assert not loaded.exists()
 
@@ -405,7 +406,7 @@ async def test_instructions_that_are_not_read_are_remarked_on(
     model.otherwise(say("ok"))
     expected: list[tuple[SandboxMode, bool]] = [("read-only", True), ("workspace-write", False)]
     for sandbox, read in expected:
-        opened = await engine.start(SessionOptions(cwd=git_repo, sandbox=sandbox), TurnInput(text="go"))
+        opened = await start_turn(engine, SessionOptions(cwd=git_repo, sandbox=sandbox), TurnInput(text="go"))
         follower = Follower()
         engine.attach(opened.session_id, follower)
         await follower.end()
@@ -438,8 +439,8 @@ async def test_an_interrupt_stops_the_turn_and_its_command(
     assert follower.of_type(TurnEnded) == [follower.events[-1]]
     assert (await follower.end()).outcome == "interrupted"
     assert not is_running(pid)
-    turn_id = await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text="again"))
-    assert (await follower.end(turn_id)).outcome == "completed"
+    begun = await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text="again"))
+    assert (await follower.end(begun.turn_id)).outcome == "completed"
 
 
 async def test_interrupting_an_idle_session_is_no_error(engine: ExecEngine) -> None:
@@ -495,8 +496,8 @@ async def test_a_killed_process_ends_its_turn_and_not_the_engine(
     assert (end.failure.code, end.failure.retryable) == ("engine_lost", True)
     assert "signal 9" in end.failure.message
     assert follower.of_type(TurnEnded) == [end]
-    turn_id = await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text="again"))
-    assert (await follower.end(turn_id)).outcome == "completed"
+    begun = await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text="again"))
+    assert (await follower.end(begun.turn_id)).outcome == "completed"
 
 
 async def test_closing_the_engine_ends_everything_and_tells_everyone(
@@ -513,7 +514,7 @@ async def test_closing_the_engine_ends_everything_and_tells_everyone(
     with pytest.raises(EngineLost):
         engine.attach(session_id, follower)
     with pytest.raises(EngineLost):
-        await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="go"))
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(
@@ -522,7 +523,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
     model.otherwise(hang())
     for delay in (0.0, 0.02, 0.05, 0.1):  # at whatever point of the start this may be
         with anyio.move_on_after(delay):
-            await engine.start(SessionOptions(cwd=git_repo), TurnInput(text="go"))
+            await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="go"))
     for session_id in list(engine._running):
         await engine.interrupt(session_id)
     assert engine._running == {}
@@ -534,21 +535,21 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
 @pytest.mark.parametrize("policy", ["untrusted", "on-request", "on-failure"])
 async def test_a_policy_that_asks_is_refused(engine: ExecEngine, git_repo: Path, policy: Any) -> None:
     with pytest.raises(InvalidInput, match="app-server"):
-        await engine.start(SessionOptions(cwd=git_repo, approval_policy=policy), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(cwd=git_repo, approval_policy=policy), TurnInput(text="go"))
     with pytest.raises(InvalidInput, match="app-server"):
-        await engine.start(SessionOptions(cwd=git_repo, config={"approval_policy": policy}), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(cwd=git_repo, config={"approval_policy": policy}), TurnInput(text="go"))
 
 
 async def test_a_session_needs_a_directory(engine: ExecEngine) -> None:
     with pytest.raises(InvalidInput, match="directory"):
-        await engine.start(SessionOptions(), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(), TurnInput(text="go"))
 
 
 async def test_exec_cannot_be_steered_or_forked_and_never_asks(engine: ExecEngine) -> None:
     assert engine.name == "exec"
-    with pytest.raises(CodexUnsupported, match="app-server"):
+    with pytest.raises(Unsupported, match="app-server"):
         await engine.steer(NO_SUCH_SESSION, "left")
-    with pytest.raises(CodexUnsupported, match="app-server"):
+    with pytest.raises(Unsupported, match="app-server"):
         await engine.fork(NO_SUCH_SESSION, SessionOptions())
     with pytest.raises(QuestionNotOpen):
         await engine.answer(

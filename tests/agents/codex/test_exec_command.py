@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.exec.command import ExecCommand, _toml, exec_command
 from helmsman.agents.codex.features import Version
-from helmsman.errors import CodexUnsupported, InvalidInput
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.options import SessionOptions, TurnInput
 
 FLAGS = frozenset(
@@ -280,5 +280,5 @@ def test_a_nul_character_is_refused(place: Place) -> None:
 
 
 def test_an_option_this_codex_lacks_is_named(place: Place) -> None:
-    with pytest.raises(CodexUnsupported, match="--model"):
+    with pytest.raises(Unsupported, match="--model"):
         place.command(binary=codex(flags=FLAGS - {"--model"}), model="m")

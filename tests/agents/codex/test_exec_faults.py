@@ -20,6 +20,7 @@ from helmsman.agents.codex.features import Version
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
+from tests.engines import resume_turn, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,7 +92,7 @@ class Scene:
 
     async def start(self, engine: ExecEngine) -> None:
         with anyio.fail_after(30):
-            await engine.start(SessionOptions(cwd=self.folder), TurnInput(text="go"))
+            await start_turn(engine, SessionOptions(cwd=self.folder), TurnInput(text="go"))
 
     async def end(self) -> TurnEnded:
         with anyio.fail_after(30):
@@ -157,14 +158,14 @@ async def test_a_program_that_does_not_read_its_prompt_is_given_up(
     path.chmod(0o755)
     async with scene.engine(scene.binary(path)) as engine:
         with pytest.raises(EngineStartFailed, match="did not answer"):
-            await engine.start(SessionOptions(cwd=scene.folder), TurnInput(text="word " * 1_000_000))
+            await start_turn(engine, SessionOptions(cwd=scene.folder), TurnInput(text="word " * 1_000_000))
 
 
 async def test_a_session_that_codex_could_not_find_is_not_begun_anew(scene: Scene) -> None:
     body = "begin('another-session'); open('pid', 'w').write(str(os.getpid())); message('hi'); time.sleep(600)"
     async with scene.engine(scene.program(body)) as engine:
         with pytest.raises(SessionNotFound):
-            await engine.resume(SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
+            await resume_turn(engine, SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
         assert engine._running == {}
         assert scene.events == []
 
@@ -173,7 +174,7 @@ async def test_a_session_that_is_gone_from_disk_is_not_found(scene: Scene) -> No
     body = "print('Error: no rollout found for thread id', file=sys.stderr); sys.exit(1)"
     async with scene.engine(scene.program(body)) as engine:
         with pytest.raises(SessionNotFound):
-            await engine.resume(SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
+            await resume_turn(engine, SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
 
 
 async def test_closing_the_engine_ends_a_start_that_is_under_way(scene: Scene) -> None:
@@ -182,7 +183,7 @@ async def test_closing_the_engine_ends_a_start_that_is_under_way(scene: Scene) -
 
         async def start() -> None:
             with anyio.fail_after(30), pytest.raises(EngineLost):
-                await engine.start(SessionOptions(cwd=scene.folder), TurnInput(text="go"))
+                await start_turn(engine, SessionOptions(cwd=scene.folder), TurnInput(text="go"))
 
         tasks.start_soon(start)
         with anyio.fail_after(30):
@@ -313,7 +314,7 @@ async def test_an_interrupt_stops_a_turn_that_has_not_begun_yet(scene: Scene) ->
 
         async def resume() -> None:
             with pytest.raises(EngineStartFailed, match="before it began"):
-                await engine.resume(SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
+                await resume_turn(engine, SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
 
         tasks.start_soon(resume)
         with anyio.fail_after(30):

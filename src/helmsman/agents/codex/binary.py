@@ -32,7 +32,7 @@ import anyio.to_thread
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact
-from helmsman.errors import CodexNotFound, CodexUnsupported
+from helmsman.errors import CodexNotFound, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,10 +82,10 @@ class CodexBinary:
         """Refuse to go on without the feature. `doing` completes "this Codex cannot …".
 
         Raises:
-            CodexUnsupported: This Codex does not have it; the message names the versions that have.
+            Unsupported: This Codex does not have it; the message names the versions that have.
         """
         if not self.can(feature):
-            raise CodexUnsupported(
+            raise Unsupported(
                 f"Codex {self.version} cannot {doing or feature.text}; {feature.versions} can. "
                 f"Install such a version, or set CODEX_CLI_PATH to one (in use: {self.path}).",
                 feature=feature.name.lower(),

@@ -46,8 +46,8 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CloudUnreachable,
-    CodexUnsupported,
     InvalidInput,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class CloudClient:
             CloudError: Another failure; nothing was submitted.
         """
         if model is not None:
-            raise CodexUnsupported(
+            raise Unsupported(
                 "No version of `codex cloud` takes a model: the cloud chooses. Leave the model out.",
                 feature="cloud_model",
             )
@@ -403,7 +403,7 @@ class CloudClient:
     async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> _Answer:
         """Run `codex cloud <command>` to its end; a prompt goes in over standard input."""
         if not self._binary.has_cloud:
-            raise CodexUnsupported(
+            raise Unsupported(
                 f"Codex {self._binary.version} has no `codex cloud` (in use: {self._binary.path}). Install a newer Codex, "
                 "or name one with CODEX_CLI_PATH.",
                 feature="cloud",

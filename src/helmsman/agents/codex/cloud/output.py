@@ -26,8 +26,8 @@ from helmsman.errors import (
     CloudSubmitUncertain,
     CloudTaskNotFound,
     CloudUnreachable,
-    CodexUnsupported,
     HelmsmanError,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -265,12 +265,12 @@ _COMPLAINTS: Final[tuple[tuple[str, type[HelmsmanError], str], ...]] = (
     ),
     (
         r"^Error: CODEX_CLOUD_TASKS_BASE_URL must use",
-        CodexUnsupported,
+        Unsupported,
         "This Codex takes no cloud but OpenAI's ({said}). Unset CODEX_CLOUD_TASKS_BASE_URL.",
     ),
     (
         r"^error: un(?:recognized subcommand|expected argument)",
-        CodexUnsupported,
+        Unsupported,
         "This Codex does not know the command ({said}). Update Codex, or set CODEX_CLI_PATH to a newer one.",
     ),
     (

@@ -109,7 +109,7 @@ async def open_detached(
     `options` is asked for more options for `codex app-server` when a new one is started.
 
     Raises:
-        CodexUnsupported: This Codex cannot (ask `can_detach` before).
+        Unsupported: This Codex cannot (ask `can_detach` before).
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
     binary.require(Feature.UNIX_SOCKET)

@@ -9,7 +9,7 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +20,9 @@ from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
-from helmsman.agents.codex.engine.app_server_extras import AppServerExtras
+from helmsman.agents.codex.capabilities import app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
-from helmsman.agents.codex.engine.goals import goal_held
+from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.opening import (
     as_opened,
@@ -35,6 +35,7 @@ from helmsman.agents.codex.engine.spare_thread import SpareThread
 from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.agents.codex.engine.thread_state import ThreadState
 from helmsman.agents.codex.engine.turn_kinds import begin, turn_policy
+from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.agents.codex.normalise.turns import turn_as_events
@@ -42,7 +43,7 @@ from helmsman.agents.codex.wire.app_server import AppServer, Thread
 from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.agents.codex.wire.process import KILL, codex_environment
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
-from helmsman.agents.protocol import EngineName, PastTurn
+from helmsman.agents.protocol import Begun, PastTurn
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import (
     EngineLost,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import ServerInfo
     from helmsman.agents.protocol import Opened
@@ -89,7 +91,7 @@ INTERRUPT_TIMEOUT: Final = 10.0
 _INTERRUPT_AGAIN: Final = 0.05
 
 
-class AppServerEngine:
+class AppServerEngine(AppServerUpkeep):
     """See `helmsman.agents.protocol.Engine`. Made by `open_app_server` only."""
 
     def __init__(
@@ -120,6 +122,7 @@ class AppServerEngine:
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
         self._rate_limits: RateLimitsReported | None = None
+        self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
         self._leaving = False
@@ -132,8 +135,12 @@ class AppServerEngine:
         return self._id
 
     @property
-    def name(self) -> EngineName:
+    def name(self) -> str:
         return "app-server"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
 
     @property
     def api(self) -> AppServer:
@@ -158,14 +165,8 @@ class AppServerEngine:
         await self._gone.wait()
 
     @property
-    def rate_limits(self) -> RateLimitsReported | None:
-        """The account's limits as last reported."""
+    def known_rate_limits(self) -> RateLimitsReported | None:
         return self._rate_limits
-
-    @property
-    def extras(self) -> AppServerExtras:
-        """What Codex can do beyond running turns."""
-        return AppServerExtras(self)
 
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
@@ -194,24 +195,29 @@ class AppServerEngine:
         self._threads.pop(session_id, None)
         self._router.detach(session_id)
 
-    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
+    async def open(self, options: SessionOptions) -> Opened:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
-        thread = await self._spare.open(thread_settings(options, access))
-        return await self._opened(thread, options, access, turn)
+        return self._opened(await self._spare.open(thread_settings(options, access)), options, access)
 
-    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
-        known = session_id in self._threads
-        if not known and self._id is not None and session_id in await self._api.loaded_threads():
-            known = True
+        is_loaded = session_id in self._threads
+        if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
+            is_loaded = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
-        async with (
-            nullcontext() if known else goal_held(self._api, self._binary, session_id, then_resumed=turn is not None)
-        ):
+        holds_goal = not is_loaded and await hold_goal(self._api, self._binary, session_id)
+        try:
             thread = await self._api.resume_thread(session_id, thread_settings(options, access))
-            return await self._opened(thread, options, access, turn, compare=not known)
+            opened = self._opened(thread, options, access, was_loaded=is_loaded)
+        except BaseException:
+            if holds_goal:
+                with anyio.CancelScope(shield=True):
+                    await let_goal_go(self._api, session_id)
+            raise
+        self._state(session_id).holds_goal |= holds_goal
+        return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
         """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
@@ -254,19 +260,12 @@ class AppServerEngine:
         finally:
             for call in self._held.pop(thread_id):
                 call()
-        return replace(as_opened(thread, access, state.turn_id), sandbox=thread.sandbox)
+        return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
-    async def fork(
-        self,
-        session_id: str,
-        options: SessionOptions,
-        turn: TurnInput | None = None,
-        *,
-        last_turn_id: str | None = None,
-    ) -> Opened:
+    async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
         thread = await self._api.fork_thread(session_id, thread_settings(options, access), last_turn_id=last_turn_id)
-        return await self._opened(thread, options, access, turn)
+        return self._opened(thread, options, access)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
         return await plan_access(
@@ -279,30 +278,19 @@ class AppServerEngine:
             confinement=self._confinement,
         )
 
-    async def _opened(
-        self,
-        thread: Thread,
-        options: SessionOptions,
-        access: Access,
-        turn: TurnInput | None,
-        *,
-        compare: bool = True,
-    ) -> Opened:
-        if compare:  # a thread that was loaded already keeps its policy until the next turn, which sends ours
+    def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
+        state = self._state(thread.id)
+        if was_loaded:  # it keeps its policy and its model until the next turn, which sends ours
+            state.model = options.model
+        else:
             refuse_wider(
                 asked_sandbox=access.thread_sandbox,
                 sandbox=thread.sandbox,
                 asked_approval=access.approval_policy,
                 approval=thread.approval_policy,
             )
-        state = self._state(thread.id)
         state.opened(thread, options, access)
-        if turn is None:
-            turn_id = await self._running_turn(thread)
-        else:
-            model = None if compare else options.model
-            turn_id = await self._begin_turn(thread.id, access, turn, model=model)
-        return as_opened(thread, access, turn_id)
+        return as_opened(thread, access)
 
     async def _running_turn(self, thread: Thread) -> str | None:
         if not thread.is_active:
@@ -326,19 +314,23 @@ class AppServerEngine:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         state = self._state(session_id)
-        model: str | None = None
+        notes: tuple[str, ...] = ()
         if state.access is None or state.options != options:
             if state.options is not None:
                 refuse_what_only_opening_takes(state.options, options)
+            told = state.access.notes if state.access is not None else ()
             state.access = await self._plan(options, resuming=True)
-            state.options = options
-            model = options.model
-        return await self._begin_turn(session_id, state.access, turn, model=model)
+            state.options, state.model = options, options.model
+            notes = tuple(note for note in state.access.notes if note not in told)
+        turn_id = await self._begin_turn(session_id, state, state.access, turn)
+        if state.holds_goal:  # Codex may go on towards it after this turn
+            state.holds_goal = False
+            await let_goal_go(self._api, session_id)
+        return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
-    async def _begin_turn(self, thread_id: str, access: Access, turn: TurnInput, *, model: str | None = None) -> str:
-        state = self._state(thread_id)
+    async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         roots = None
@@ -349,8 +341,9 @@ class AppServerEngine:
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
         turn_id = await begin(
-            self._api, self._binary, thread_id, turn, access, state.mode, model=model, workspace_roots=roots
+            self._api, self._binary, thread_id, turn, access, state.mode, model=state.model, workspace_roots=roots
         )
+        state.model = None
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
             state.options = None
         if turn.review is not None:

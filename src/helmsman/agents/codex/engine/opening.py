@@ -29,10 +29,9 @@ def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
     )
 
 
-def as_opened(thread: Thread, access: Access, turn_id: str | None) -> Opened:
+def as_opened(thread: Thread, access: Access) -> Opened:
     return Opened(
         session_id=thread.id,
-        turn_id=turn_id,
         directory=thread.cwd,
         model=thread.model,
         approval_policy=thread.approval_policy,

@@ -25,6 +25,10 @@ class ThreadState:
     options: SessionOptions | None = None
     directory: str | None = None
     access: Access | None = None
+    model: str | None = None
+    """To be sent with the next turn: Codex does not have it yet."""
+    holds_goal: bool = False
+    """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
     policy: Policy | None = None
     """What holds: as Codex reported it, or as the newest turn said it."""
     mode: ThreadMode = field(default_factory=ThreadMode)

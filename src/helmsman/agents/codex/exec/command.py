@@ -20,7 +20,7 @@ from helmsman.agents.codex.access.profiles import check_config, merge_config, pr
 from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.repositories import repository_root
-from helmsman.errors import CodexUnsupported, InvalidInput
+from helmsman.errors import InvalidInput, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def exec_command(
 
     Raises:
         InvalidInput: The options make no sense, or ask for what `codex exec` cannot do.
-        CodexUnsupported: This Codex lacks an option that is needed.
+        Unsupported: This Codex lacks an option that is needed.
     """
     _check(options, turn, directory)
     refuse_rules_nobody_trusts(binary, options, directory)
@@ -107,9 +107,6 @@ def exec_command(
 
 
 def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
-    if turn.review is not None or turn.plan:
-        wanted = "plan first" if turn.plan else "give its findings of a review"
-        raise CodexUnsupported(f"`codex exec` cannot {wanted}. Use the engine app-server.")
     if not turn.text.strip():
         raise InvalidInput("The prompt is empty. Say what is to be done.")
     if not directory.is_dir():
@@ -136,7 +133,7 @@ def _check_arguments(binary: CodexBinary, arguments: list[str]) -> None:
     for argument in arguments:
         option = argument.partition("=")[0]
         if option not in binary.exec_flags:
-            raise CodexUnsupported(
+            raise Unsupported(
                 f"`codex exec` of Codex {binary.version} has no option {option}, which this needs. Leave out what asks "
                 "for it, or use the engine app-server."
             )

@@ -1,10 +1,11 @@
 """The fallback engine: `codex exec --json`, one process per turn.
 
 A session lives on disk between its turns; a turn is one process that begins it or resumes it, reads the prompt from its
-standard input, and says in lines of JSON what it does. exec cannot ask, be steered or fork, and says so here as errors.
+standard input, and says in lines of JSON what it does. It names a new session only once it has the prompt: until then the
+session goes by an id of our own.
 
-The life of a turn (`ExecEngine._run`): the process starts; its first line names the session, and `start` or `resume`
-returns; its lines become events; it ends, by itself, by an interrupt or by a kill; and when it is gone, the end of the
+The life of a turn (`ExecEngine._run`): the process starts; its first line names the session, and `run_turn` returns; its
+lines become events; it ends, by itself, by an interrupt or by a kill; and when it is gone, the end of the
 turn is told, exactly once. Waiting for the process to be gone matters: only then can the next turn resume the session.
 """
 
@@ -17,7 +18,7 @@ import signal
 import sys
 import uuid
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.access.confinement import Confinement
+from helmsman.agents.codex.capabilities import exec_capabilities
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
@@ -32,18 +34,16 @@ from helmsman.agents.codex.normalise.reading import text
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.codex.wire.framing import LineFramer
 from helmsman.agents.codex.wire.process import KILL, codex_environment, open_child
-from helmsman.agents.protocol import EngineName, Opened
+from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants, kill
 from helmsman.base.redaction import redact
 from helmsman.errors import (
-    CodexUnsupported,
     EngineLost,
     EngineProtocolError,
     EngineStartFailed,
     HelmsmanError,
     InvalidInput,
-    QuestionNotOpen,
     SessionBusy,
     SessionLocked,
     SessionNotFound,
@@ -55,12 +55,11 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.process import Child
-    from helmsman.agents.protocol import PastTurn
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.model.questions import Choice, Question
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class _Turn:
     gone: anyio.Event = field(default_factory=anyio.Event)
 
 
-class ExecEngine:
+class ExecEngine(Engine):
     """See `helmsman.agents.protocol.Engine`. Made by `open_exec_engine` only."""
 
     def __init__(
@@ -124,25 +123,23 @@ class ExecEngine:
         self._env = codex_environment(binary, codex_home, env)
         self._router = EventRouter()
         self._rollouts = RolloutIndex(codex_home)
+        self._unnamed: set[str] = set()
+        """Sessions that have not had their first turn, by ids of our own."""
         self._running: dict[str, _Turn] = {}
         self._starting: set[_Turn] = set()
         self._lost: HelmsmanError | None = None
 
     @property
-    def name(self) -> EngineName:
+    def name(self) -> str:
         return "exec"
 
     @property
-    def id(self) -> None:
-        return None
+    def capabilities(self) -> Capabilities:
+        return exec_capabilities()
 
     @property
     def lost(self) -> HelmsmanError | None:
         return self._lost
-
-    @property
-    def extras(self) -> None:
-        return None
 
     async def until_lost(self) -> None:
         await anyio.sleep_forever()
@@ -157,46 +154,27 @@ class ExecEngine:
 
     # --- sessions and turns ------------------------------------------------------------------------------------------
 
-    async def start(self, options: SessionOptions, turn: TurnInput) -> Opened:
+    async def open(self, options: SessionOptions) -> Opened:
         if options.cwd is None:
             raise InvalidInput("A session needs a working directory. Name one that exists.")
-        return await self._launch(None, options, turn, options.cwd)
+        if self._lost is not None:
+            raise self._lost.again()
+        session_id = str(uuid.uuid4())
+        self._unnamed.add(session_id)
+        return _opened(session_id, options, options.cwd)
 
-    async def resume(self, session_id: str, options: SessionOptions, turn: TurnInput | None = None) -> Opened:
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         running = self._running.get(session_id)
-        if running is not None and turn is None:
-            return self._opened(session_id, running.id, options, running.directory)
+        if running is not None:
+            return replace(_opened(session_id, options, running.directory), turn_id=running.id)
+        return _opened(session_id, options, await self._directory_of(session_id, options))
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        if session_id in self._unnamed and options.cwd is not None:
+            self._unnamed.remove(session_id)
+            return await self._launch(None, options, turn, options.cwd)
         self._refuse_if_running(session_id)
-        directory = await self._directory_of(session_id, options)
-        if turn is None:
-            return self._opened(session_id, None, options, directory)
-        return await self._launch(session_id, options, turn, directory)
-
-    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> str:
-        opened = await self.resume(session_id, options, turn)
-        assert opened.turn_id is not None
-        return opened.turn_id
-
-    async def fork(
-        self,
-        session_id: str,
-        options: SessionOptions,
-        turn: TurnInput | None = None,
-        *,
-        last_turn_id: str | None = None,
-    ) -> Opened:
-        raise CodexUnsupported("`codex exec` cannot fork a session. Use the engine app-server.")
-
-    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        raise CodexUnsupported("`codex exec` cannot show the history of a session. Use the engine app-server.")
-
-    async def steer(self, session_id: str, text: str) -> None:
-        raise CodexUnsupported(
-            "`codex exec` takes no messages while it works. Use the engine app-server, or wait and send a new message."
-        )
-
-    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
-        raise QuestionNotOpen(f"Question {question.id} is not open: `codex exec` never asks. Look at the status.")
+        return await self._launch(session_id, options, turn, await self._directory_of(session_id, options))
 
     async def interrupt(self, session_id: str) -> None:
         turn = self._running.get(session_id)
@@ -218,29 +196,11 @@ class ExecEngine:
             raise InvalidInput(f"It is not known where session {session_id} worked. Name a working directory.")
         return directory
 
-    def _opened(
-        self,
-        session_id: str,
-        turn_id: str | None,
-        options: SessionOptions,
-        directory: Path,
-        notes: tuple[str, ...] = (),
-    ) -> Opened:
-        return Opened(
-            session_id=session_id,
-            turn_id=turn_id,
-            directory=str(directory),
-            model=options.model,
-            approval_policy="never",
-            sandbox=options.sandbox,
-            notes=notes,
-        )
-
     # --- the life of a turn ------------------------------------------------------------------------------------------
 
     async def _launch(
         self, session_id: str | None, options: SessionOptions, given: TurnInput, directory: Path
-    ) -> Opened:
+    ) -> Begun:
         if self._lost is not None:
             raise self._lost.again()
         turn = _Turn(id=str(uuid.uuid4()), directory=directory, session_id=session_id)
@@ -249,7 +209,7 @@ class ExecEngine:
             self._running[session_id] = turn
         self._starting.add(turn)
         try:
-            opened: Opened = await self._tasks.start(self._run, turn, options, given)
+            begun: Begun = await self._tasks.start(self._run, turn, options, given)
         except RuntimeError as error:
             if self._lost is None:
                 raise
@@ -258,10 +218,10 @@ class ExecEngine:
             self._starting.discard(turn)
             if turn.child is None:
                 self._forget(turn)
-        return opened
+        return begun
 
     async def _run(
-        self, turn: _Turn, options: SessionOptions, given: TurnInput, *, task_status: TaskStatus[Opened]
+        self, turn: _Turn, options: SessionOptions, given: TurnInput, *, task_status: TaskStatus[Begun]
     ) -> None:
         with turn.scope:
             try:
@@ -271,7 +231,7 @@ class ExecEngine:
             self._router.deliver(_how_it_ended(turn, child))
 
     async def _live(
-        self, turn: _Turn, options: SessionOptions, given: TurnInput, task_status: TaskStatus[Opened]
+        self, turn: _Turn, options: SessionOptions, given: TurnInput, task_status: TaskStatus[Begun]
     ) -> Child:
         """From the start of the process to its end."""
         async with anyio.TemporaryDirectory(prefix="helmsman-") as scratch, background_tasks() as helpers:
@@ -289,7 +249,7 @@ class ExecEngine:
             )
 
             def started(session_id: str) -> None:
-                task_status.started(self._opened(session_id, turn.id, options, turn.directory, command.notes))
+                task_status.started(Begun(session_id=session_id, turn_id=turn.id, notes=command.notes))
 
             argv: list[str | Path] = [self._binary.path, *command.arguments]
             async with open_child(helpers, argv, env=self._env, cwd=turn.directory) as child:
@@ -390,6 +350,16 @@ async def open_exec_engine(
     finally:
         if engine is not None:
             engine.tell_everyone()
+
+
+def _opened(session_id: str, options: SessionOptions, directory: Path) -> Opened:
+    return Opened(
+        session_id=session_id,
+        directory=str(directory),
+        model=options.model,
+        approval_policy="never",
+        sandbox=options.sandbox,
+    )
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

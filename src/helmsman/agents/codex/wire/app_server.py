@@ -17,11 +17,10 @@ import anyio
 from helmsman._version import __version__
 from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
-from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.agents.protocol import Account, Goal, Model
 from helmsman.errors import (
-    CodexUnsupported,
     EngineLost,
     EngineProtocolError,
     EngineRefused,
@@ -30,6 +29,7 @@ from helmsman.errors import (
     SessionIdle,
     SessionLocked,
     SessionNotFound,
+    Unsupported,
 )
 
 if TYPE_CHECKING:
@@ -245,8 +245,6 @@ class AppServer:
 
     async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
         """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
-        if last_turn_id is not None:
-            self._binary.require(Feature.FORK_AT_TURN, doing="fork from an earlier turn")
         answer = await self._call(
             "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
         )
@@ -264,7 +262,6 @@ class AppServer:
         await self._call("thread/archive", threadId=thread_id)
 
     async def unarchive_thread(self, thread_id: str) -> None:
-        self._binary.require(Feature.UNARCHIVE, doing="bring back an archived session")
         await self._call("thread/unarchive", threadId=thread_id)
 
     async def name_thread(self, thread_id: str, name: str) -> None:
@@ -272,20 +269,16 @@ class AppServer:
 
     async def roll_back_thread(self, thread_id: str, turns: int) -> None:
         """Forget the last turns of a loaded, idle thread."""
-        self._binary.require(Feature.ROLLBACK, doing="forget the last turns of a session")
         await self._call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=thread_id, numTurns=turns)
 
     async def revert_thread(self, thread_id: str, before_turn_id: str) -> None:
         """Forget a turn of a loaded, idle thread, and all that came after it."""
-        self._binary.require(Feature.REVERT, doing="go back to an earlier turn of a session")
         await self._call("thread/revert", timeout=OPEN_TIMEOUT, threadId=thread_id, beforeTurnId=before_turn_id)
 
     async def goal(self, thread_id: str) -> Goal | None:
-        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
         return _goal(await self._call("thread/goal/get", threadId=thread_id))
 
     async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
-        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
         answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
         return _goal(answer)
 
@@ -293,25 +286,18 @@ class AppServer:
         await self._call("thread/goal/set", threadId=thread_id, status=status)
 
     async def clear_goal(self, thread_id: str) -> None:
-        self._binary.require(Feature.GOALS, doing="keep a goal for a session")
         await self._call("thread/goal/clear", threadId=thread_id)
-
-    def check_compacting(self) -> None:
-        self._binary.require(Feature.COMPACT, doing="compact a session")
 
     async def compact_thread(self, thread_id: str) -> None:
         """Begin to compact; it runs as a turn with a `context_compaction` item."""
-        self.check_compacting()
         await self._call("thread/compact/start", threadId=thread_id)
 
     async def unsubscribe(self, thread_id: str) -> None:
         """Let go of a thread: no more notifications, and Codex unloads it after a while."""
-        self._binary.require(Feature.UNSUBSCRIBE, doing="let go of a session")
         await self._call("thread/unsubscribe", threadId=thread_id)
 
     async def stop_background_terminals(self, thread_id: str) -> None:
         """Kill the commands that earlier turns left running."""
-        self._binary.require(Feature.BACKGROUND_TERMINALS, doing="stop background commands")
         await self._call("thread/backgroundTerminals/clean", threadId=thread_id)
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -343,7 +329,6 @@ class AppServer:
         return _turn_id("turn/start", answer)
 
     async def steer_turn(self, thread_id: str, turn_id: str, text: str) -> None:
-        self._binary.require(Feature.STEER, doing="steer a running turn")
         await self._call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=_user_input(text, ()))
 
     async def interrupt_turn(self, thread_id: str, turn_id: str, *, timeout: float) -> None:
@@ -545,13 +530,11 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "cannot be resumed."
         )
     if "goals feature is disabled" in text:
-        return CodexUnsupported(
+        return Unsupported(
             "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
             "or use Codex 0.145.0 and newer, where it is on."
         )
     method = refused.details.get("method")
     if f"unknown variant `{method}`" in text:
-        return CodexUnsupported(
-            f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version."
-        )
+        return Unsupported(f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version.")
     return refused

@@ -1,0 +1,158 @@
+"""Codex as an agent: which engine its settings mean, and what it keeps on disk."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.capabilities import CODEX, app_server_capabilities, exec_capabilities
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.engine import left_running
+from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
+from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.protocol import Agent
+from helmsman.errors import EngineLost
+from helmsman.settings import ensure_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from helmsman.agents.capabilities import Capabilities
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.protocol import Engine, RecordedTurn
+    from helmsman.settings import Settings
+
+
+class CodexSessions(RolloutIndex):
+    """See `helmsman.agents.protocol.SessionIndex`."""
+
+    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
+        path = self._path(session_id)
+        return None if path is None else read_turn(path, turn_id, since=since)
+
+    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
+        path = self._path(session_id)
+        return () if path is None else turns_of(path)
+
+    def _path(self, session_id: str) -> Path | None:
+        info = self.find(session_id)
+        return None if info is None else info.path
+
+
+class CodexAgent(Agent):
+    """See `helmsman.agents.protocol.Agent`."""
+
+    @property
+    def name(self) -> str:
+        return CODEX
+
+    async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
+        binary = await find_agent(settings, env)
+        if _uses_exec(settings, binary):
+            return exec_capabilities()
+        return app_server_capabilities(binary, detached=_detaches(settings, binary))
+
+    @asynccontextmanager
+    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
+        """`auto` prefers the app-server. With `settings.detach`, where this Codex can, it goes on after the block."""
+        binary = await find_agent(settings, env)
+        if _uses_exec(settings, binary):
+            from helmsman.agents.codex.exec.engine import open_exec_engine
+
+            roots = settings.session_roots
+            async with open_exec_engine(
+                binary, codex_home=settings.codex_home, env=env, allowed_roots=roots
+            ) as exec_engine:
+                yield exec_engine
+        else:
+            async with _open_app_server(settings, binary, env) as app_server:
+                yield app_server
+
+    @asynccontextmanager
+    async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
+        from helmsman.agents.codex.detached.engines import open_recorded
+
+        record = await anyio.to_thread.run_sync(_record, settings, engine_id)
+        if record is None:
+            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+        async with open_recorded(record, settings.session_roots) as engine:
+            yield engine
+
+    def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
+        return _record(settings, engine_id) is not None
+
+    def sessions(self, settings: Settings) -> CodexSessions:
+        return CodexSessions(settings.codex_home)
+
+    def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
+        return left_running.commands_left(session_ids, directory)
+
+    def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
+        left_running.end_commands(session_ids, directory)
+
+
+async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:
+    """The Codex these settings mean.
+
+    Raises:
+        CodexNotFound: There is none.
+    """
+    return await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)
+
+
+def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:
+    return settings.engine == "exec" or (settings.engine == "auto" and not binary.has_app_server)
+
+
+def _detaches(settings: Settings, binary: CodexBinary) -> bool:
+    from helmsman.agents.codex.detached.engines import can_detach
+
+    return settings.detach and can_detach(binary)
+
+
+@asynccontextmanager
+async def _open_app_server(
+    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None
+) -> AsyncIterator[Engine]:
+    from helmsman.agents.codex.access.shell_profile import snapshot_options
+    from helmsman.agents.codex.detached.engines import open_detached
+
+    home = settings.codex_home
+    options = partial(
+        snapshot_options,
+        settings.shell_snapshots,
+        binary,
+        codex_home=home,
+        state_dir=settings.state_dir,
+        env=os.environ if env is None else env,
+    )
+    roots = settings.session_roots
+    if _detaches(settings, binary):
+        state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+        engine = open_detached(
+            binary,
+            codex_home=home,
+            state_dir=state_dir,
+            env=env,
+            idle=settings.engine_idle,
+            options=options,
+            allowed_roots=roots,
+        )
+    else:
+        from helmsman.agents.codex.engine.app_server_engine import open_app_server
+
+        engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
+    async with engine as app_server:
+        yield app_server
+
+
+def _record(settings: Settings, engine_id: str) -> EngineRecord | None:
+    return next((record for record in read_records(settings.state_dir) if record.id == engine_id), None)

@@ -1,0 +1,302 @@
+"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's two, and one made of nothing but it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.agents.capabilities import Capability
+from helmsman.agents.codex.agent import CodexAgent
+from helmsman.errors import (
+    EngineLost,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionIdle,
+    SessionNotFound,
+    Unsupported,
+)
+from helmsman.model.events import EngineGone, Event, TurnEnded, TurnStarted
+from helmsman.model.inputs import turn_input
+from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
+from helmsman.model.questions import Prompt, Question
+from helmsman.testing import say
+from tests.engines import start_turn
+from tests.played import PlayedAgent, PlayedEngine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from helmsman import Session, Settings
+    from helmsman.agents.protocol import Agent, Engine
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+NOWHERE = "0199a0f2-0000-7000-8000-00000000dead"
+
+
+@dataclass
+class Followed:
+    """What an engine tells of a session."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    _news: anyio.Event = field(default_factory=anyio.Event)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def ends(self, count: int = 1) -> list[TurnEnded]:
+        with anyio.fail_after(SECONDS):
+            while len(found := [event for event in self.events if isinstance(event, TurnEnded)]) < count:
+                await self._news.wait()
+        return found
+
+
+@dataclass
+class Stage:
+    """An agent, and how a turn of it is made to end, or to go on until it is interrupted."""
+
+    agent: Agent
+    settings: Settings
+    env: dict[str, str]
+    directory: Path
+    model: ScriptedModel | None = None
+
+    @property
+    def options(self) -> SessionOptions:
+        return SessionOptions(agent=self.agent.name, cwd=self.directory, skip_git_repo_check=True)
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[Engine]:
+        async with self.agent.open_engine(self.settings, self.env) as engine:
+            yield engine
+
+    @asynccontextmanager
+    async def helm(self) -> AsyncIterator[Helmsman]:
+        async with Helmsman(self.settings, env=self.env, agents=[self.agent]) as helm:
+            yield helm
+
+    async def begin(self, engine: Engine, prompt: str = "short") -> tuple[str, Followed]:
+        opened = await start_turn(engine, self.options, TurnInput(text=prompt))
+        follower = Followed()
+        engine.attach(opened.session_id, follower)
+        return opened.session_id, follower
+
+    def let_end(self, engine: Engine) -> None:
+        """A turn with the prompt `short` comes to its end."""
+        if isinstance(engine, PlayedEngine):
+            engine.end("completed")
+
+
+@pytest.fixture(params=["app-server", "exec", "played"])
+def stage(
+    request: pytest.FixtureRequest, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> Stage:
+    if request.param == "played":
+        return Stage(PlayedAgent(), settings, codex_home.env, git_repo)
+    model.on("short", say("done"))
+    model.on("more", say("done again"))
+    model.on("long", say("begun ", model.gate(), "and ended"))
+    return Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
+
+
+# --- sessions and turns ----------------------------------------------------------------------------------------------
+
+
+async def test_in_a_session_that_was_opened_nothing_runs(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        opened = await engine.open(stage.options)
+        assert opened.turn_id is None
+        assert opened.directory == str(stage.directory)
+        await engine.interrupt(opened.session_id)
+
+
+async def test_a_turn_is_told_from_its_start_to_its_one_end(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        opened = await engine.open(stage.options)
+        begun = await engine.run_turn(opened.session_id, stage.options, TurnInput(text="short"))
+        follower = Followed()
+        engine.attach(begun.session_id, follower)
+        stage.let_end(engine)
+        (end,) = await follower.ends()
+        assert (end.outcome, end.turn_id) == ("completed", begun.turn_id)
+        assert {event.session_id for event in follower.events} == {begun.session_id}
+        started = [event for event in follower.events if isinstance(event, TurnStarted)]
+        assert [event.turn_id for event in started] == [begun.turn_id]
+
+
+async def test_what_comes_before_anybody_listens_is_kept(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        opened = await start_turn(engine, stage.options, TurnInput(text="short"))
+        stage.let_end(engine)
+        first = Followed()
+        engine.attach(opened.session_id, first)
+        assert len(await first.ends()) == 1
+
+
+async def test_one_turn_follows_another(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine)
+        stage.let_end(engine)
+        await follower.ends()
+        begun = await engine.run_turn(session_id, stage.options, TurnInput(text="more"))
+        assert begun.session_id == session_id
+        stage.let_end(engine)
+        first, second = await follower.ends(2)
+        assert (second.turn_id, second.outcome) == (begun.turn_id, "completed")
+        assert first.turn_id != second.turn_id
+
+
+async def test_there_is_no_second_turn_beside_one_that_runs(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine, "long")
+        with pytest.raises(SessionBusy):
+            await engine.run_turn(session_id, stage.options, TurnInput(text="more"))
+        await engine.interrupt(session_id)
+        assert [end.outcome for end in await follower.ends()] == ["interrupted"]
+
+
+async def test_an_interrupt_has_stopped_the_turn_when_it_returns(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine, "long")
+        await engine.interrupt(session_id)
+        assert [end.outcome for end in await follower.ends()] == ["interrupted"]
+        await engine.interrupt(session_id)  # there is nothing to stop
+        begun = await engine.run_turn(session_id, stage.options, TurnInput(text="more"))
+        stage.let_end(engine)
+        assert (await follower.ends(2))[-1].turn_id == begun.turn_id
+
+
+async def test_a_session_can_be_gone_on_with_in_another_engine(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine)
+        stage.let_end(engine)
+        await follower.ends()
+    async with stage.engine() as engine:
+        assert (await engine.resume(session_id, stage.options)).session_id == session_id
+        follower = Followed()
+        engine.attach(session_id, follower)
+        await engine.run_turn(session_id, stage.options, TurnInput(text="more"))
+        stage.let_end(engine)
+        assert [end.outcome for end in await follower.ends()] == ["completed"]
+
+
+async def test_a_session_nobody_knows_is_not_begun_anew(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        with pytest.raises(SessionNotFound):
+            await engine.resume(NOWHERE, stage.options)
+
+
+async def test_who_has_let_go_hears_nothing_more(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine, "long")
+        engine.detach(session_id)
+        before = list(follower.events)
+        await engine.interrupt(session_id)
+        assert follower.events == before
+
+
+async def test_a_closed_engine_says_so_to_all(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        session_id, follower = await stage.begin(engine)
+        stage.let_end(engine)
+        await follower.ends()
+        assert not engine.lost
+    assert isinstance(engine.lost, HelmsmanError)
+    assert [type(event) for event in follower.events].count(EngineGone) == 1
+    with pytest.raises(EngineLost):
+        await engine.open(stage.options)
+    with pytest.raises(EngineLost):
+        engine.attach(session_id, follower)
+
+
+async def test_a_question_that_is_not_open_takes_no_answer(stage: Stage) -> None:
+    question = Question(
+        id="none",
+        type="command_approval",
+        session_id=NOWHERE,
+        turn_id=None,
+        prompts=(Prompt(text="?", options=("approve", "deny")),),
+        details={},
+    )
+    async with stage.engine() as engine:
+        with pytest.raises(QuestionNotOpen):
+            await engine.answer(question, None)
+
+
+# --- what not every engine can do ------------------------------------------------------------------------------------
+
+
+async def test_an_agent_says_beforehand_what_its_engine_can_do(stage: Stage) -> None:
+    async with stage.engine() as engine:
+        assert await stage.agent.capabilities(stage.settings, stage.env) == engine.capabilities
+
+
+async def test_a_message_reaches_the_turn_or_is_refused(stage: Stage) -> None:
+    async with stage.helm() as helm:
+        session = await helm.start("long", cwd=stage.directory, agent=stage.agent.name)
+        await expect(helm, session, Capability.STEER, session.steer("look here"))
+        await session.interrupt()
+        with pytest.raises(SessionIdle):
+            await session.steer("too late")
+
+
+ASKED_OF_A_SESSION: dict[Capability, Callable[[Helmsman, Session], Awaitable[Any]]] = {
+    Capability.FORK: lambda helm, session: helm.fork(session.id),
+    Capability.FORK_AT_TURN: lambda helm, session: helm.fork(session.id, from_turn=1),
+    Capability.HISTORY: lambda helm, session: helm.history(session.id),
+    Capability.ROLL_BACK: lambda helm, session: helm.extras.upkeep.roll_back(session.id),
+    Capability.COMPACT: lambda helm, session: helm.extras.upkeep.compact(session.id),
+    Capability.RENAME: lambda helm, session: helm.extras.upkeep.rename(session.id, "a name"),
+    Capability.ARCHIVE: lambda helm, session: helm.extras.upkeep.archive(session.id),
+    Capability.GOALS: lambda helm, session: helm.extras.upkeep.goal(session.id),
+    Capability.REVIEW: lambda helm, session: helm.run_other_turn(session.id, turn_input("look", kind=ReviewTarget())),
+    Capability.PLAN: lambda helm, session: helm.run_other_turn(session.id, turn_input("plan", kind="plan")),
+}
+
+
+@pytest.mark.parametrize("capability", ASKED_OF_A_SESSION, ids=lambda capability: capability.word)
+async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: Stage, capability: Capability) -> None:
+    if stage.model is not None:
+        stage.model.otherwise(lambda _request: say("done"))
+    async with stage.helm() as helm:
+        session = await helm.start("short", cwd=stage.directory, agent=stage.agent.name)
+        assert session.engine is not None
+        stage.let_end(session.engine)
+        assert await session.wait(until="end", timeout=SECONDS)
+        await expect(helm, session, capability, ASKED_OF_A_SESSION[capability](helm, session))
+        for known in helm.sessions.values():
+            if known.engine is not None:
+                await known.interrupt()
+
+
+async def expect(helm: Helmsman, session: Session, capability: Capability, asked: Awaitable[Any]) -> None:
+    assert session.engine is not None
+    can = session.engine.capabilities
+    if capability in can:
+        with anyio.fail_after(SECONDS):
+            await asked
+        return
+    with pytest.raises(Unsupported) as refused:
+        await asked
+    assert refused.value.details == {"agent": session.options.agent, "capability": capability.word}
+    assert refused.value.message.endswith(f"cannot {capability.text}. {can.lacking[capability]}")
+    assert capability.word not in can.words
+
+
+async def test_an_agent_nobody_knows_is_refused_with_those_there_are(stage: Stage) -> None:
+    async with stage.helm() as helm:
+        with pytest.raises(InvalidInput, match="There is no agent 'clod'"):
+            await helm.start("short", cwd=stage.directory, agent="clod")
+        assert (await helm.tasks.list())[0] == []

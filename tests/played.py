@@ -1,0 +1,207 @@
+"""An agent made of nothing but the protocol: a test plays every part of it, what it says, when it asks, when it dies.
+
+It is plugged in as anybody would plug in their own: `Helmsman(agents=[PlayedAgent()])`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.lowlevel
+
+from helmsman.agents.capabilities import Capabilities, Capability
+from helmsman.agents.protocol import Agent, Begun, Engine, Opened
+from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionBusy, SessionIdle, SessionNotFound
+from helmsman.model.events import EngineGone, Event, Failure, QuestionAsked, QuestionClosed, TurnEnded, TurnStarted
+from helmsman.model.questions import Choice, Prompt, Question
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from helmsman import Settings
+    from helmsman.model.options import SessionOptions, TurnInput
+
+_CAN: Final = frozenset(
+    {
+        Capability.ASK,
+        Capability.STEER,
+        Capability.RESUME,
+        Capability.IMAGES,
+        Capability.OUTPUT_SCHEMA,
+    }
+)
+
+
+class PlayedEngine(Engine):
+    """An engine that does what the test says. Its verbs are about the session it opened last."""
+
+    def __init__(self, sessions: set[str]) -> None:
+        self._sessions = sessions
+        self._sinks: dict[str, Callable[[Event], None]] = {}
+        self._kept: dict[str, list[Event]] = {}
+        self._running: dict[str, str] = {}
+        self._lost: EngineLost | None = None
+        self._gone = anyio.Event()
+        self.session_id = ""
+        self.turn_id = ""
+        self.open_questions: set[str] = set()
+        self.steered: list[str] = []
+        self.at_once: Callable[[], None] | None = None
+        """What happens while a turn is being asked for."""
+        self._asked = 0
+
+    @property
+    def name(self) -> str:
+        return "played"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities()
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        return self._lost
+
+    async def until_lost(self) -> None:
+        await self._gone.wait()
+
+    def attach(self, session_id: str, sink: Callable[[Event], None]) -> None:
+        self._check()
+        self._sinks[session_id] = sink
+        for event in self._kept.pop(session_id, ()):
+            sink(event)
+
+    def detach(self, session_id: str) -> None:
+        self._sinks.pop(session_id, None)
+        self._kept.pop(session_id, None)
+
+    async def open(self, options: SessionOptions) -> Opened:
+        self._check()
+        self.session_id = str(uuid.uuid4())
+        self._sessions.add(self.session_id)
+        self._kept[self.session_id] = []
+        return Opened(session_id=self.session_id, directory=str(options.cwd))
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        self._check()
+        if session_id not in self._sessions:
+            raise SessionNotFound(f"There is no session {session_id}. Begin one.")
+        self.session_id = session_id
+        self._kept.setdefault(session_id, [])
+        return Opened(session_id=session_id, directory=str(options.cwd), turn_id=self._running.get(session_id))
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        self._check()
+        if session_id in self._running:
+            raise SessionBusy(f"A turn is running in session {session_id}. Wait for it.")
+        self.session_id, self.turn_id = session_id, str(uuid.uuid4())
+        self._running[session_id] = self.turn_id
+        self.emit(TurnStarted(session_id=session_id, turn_id=self.turn_id))
+        if self.at_once is not None:
+            try:
+                self.at_once()
+            except HelmsmanError:
+                del self._running[session_id]
+                raise
+        return Begun(session_id=session_id, turn_id=self.turn_id)
+
+    async def steer(self, session_id: str, text: str) -> None:
+        self._check()
+        if session_id not in self._running:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        self.steered.append(text)
+
+    async def interrupt(self, session_id: str) -> None:
+        self._check()
+        if session_id in self._running:
+            self.end("interrupted")
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        self._check()
+        await anyio.lowlevel.checkpoint()
+        if question.id not in self.open_questions:
+            raise QuestionNotOpen(f"Question {question.id} is not open. Look at the status.")
+        self.open_questions.discard(question.id)
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise self._lost.again()
+
+    # --- what the agent does ---
+
+    def emit(self, event: Event) -> None:
+        """Say that something has happened."""
+        if self._lost is not None:
+            return
+        sink = self._sinks.get(event.session_id)
+        if sink is not None:
+            sink(event)
+        elif event.session_id in self._kept:
+            self._kept[event.session_id].append(event)
+
+    def ask(self) -> None:
+        """Ask whether a command may run."""
+        self._asked += 1
+        question = Question(
+            id=f"q{self._asked}",
+            type="command_approval",
+            session_id=self.session_id,
+            turn_id=self.turn_id,
+            prompts=(Prompt(text="?", options=("approve", "approve_session", "deny", "abort")),),
+            details={"command": "ls", "directory": "/"},
+        )
+        self.open_questions.add(question.id)
+        self.emit(QuestionAsked(session_id=self.session_id, turn_id=self.turn_id, question=question))
+
+    def withdraw(self) -> None:
+        """Want no answer any more."""
+        for question_id in sorted(self.open_questions):
+            self.emit(QuestionClosed(session_id=self.session_id, question_id=question_id, answer=None, by="codex"))
+        self.open_questions.clear()
+
+    def end(self, outcome: Any) -> None:
+        """End the turn."""
+        self.withdraw()
+        self._running.pop(self.session_id, None)
+        self.emit(TurnEnded(session_id=self.session_id, turn_id=self.turn_id, outcome=outcome))
+
+    def die(self) -> None:
+        """Be killed."""
+        self.open_questions.clear()
+        for session_id in {*self._sinks, *self._kept}:
+            self.emit(EngineGone(session_id=session_id, failure=Failure(code="engine_lost", message="killed")))
+        self._lost = EngineLost("It was killed. Open another.")
+        self._gone.set()
+
+
+class PlayedAgent(Agent):
+    """Its engines are played ones; the one opened last is the last of `engines`."""
+
+    def __init__(self) -> None:
+        self.engines: list[PlayedEngine] = []
+        self._sessions: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return "played"
+
+    async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
+        return capabilities()
+
+    @asynccontextmanager
+    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[PlayedEngine]:
+        engine = PlayedEngine(self._sessions)
+        self.engines.append(engine)
+        try:
+            yield engine
+        finally:
+            engine.die()
+
+
+def capabilities() -> Capabilities:
+    """What a played engine can do."""
+    lacking = {capability: "Codex can." for capability in Capability if capability not in _CAN}
+    return Capabilities("played", "The played agent", lacking)
