@@ -14,6 +14,7 @@ anything.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
@@ -64,6 +66,7 @@ class Settings:
     `ignored` says, in sentences, what a project's file asked for in vain.
     """
 
+    agent: str = "codex"
     codex_path: Path | None
     codex_home: Path
     approval_timeout: float
@@ -115,6 +118,7 @@ def load_settings(
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {
+        "agent": "codex",
         "codex_path": None,
         "codex_home": home / ".codex",
         "approval_timeout_ms": 300_000,
@@ -346,6 +350,14 @@ def _toolsets(given: _Given) -> tuple[str, ...]:
     return chosen
 
 
+def _agent(given: _Given) -> str:
+    """Only the form: which agents there are is known above."""
+    value = given.value.strip().lower() if isinstance(given.value, str) else ""
+    if not _NAME.fullmatch(value):
+        raise given.refuse("the name of an agent, such as codex")
+    return value
+
+
 def _path(given: _Given) -> Path:
     value = given.value
     if not isinstance(value, str | Path) or not str(value).strip() or any(char < " " for char in str(value)):
@@ -425,6 +437,7 @@ class _Setting:
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
+    "agent": _Setting("HELMSMAN_AGENT", "who runs a session that names no agent", _agent, only_yours),
     "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_yours),
     "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_yours),
     "approval_timeout_ms": _Setting(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from helmsman.model.options import DEFAULT_AGENT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
@@ -55,6 +57,7 @@ class SessionInfo:
     """A session as listings show it."""
 
     session_id: str
+    agent: str = DEFAULT_AGENT
     updated_at: datetime
     created_at: datetime | None = None
     directory: str | None = None

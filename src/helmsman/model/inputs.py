@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 from helmsman.base.allowed_roots import refuse_outside
 from helmsman.base.unknown_names import nearest, only_known_arguments
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
+from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +30,9 @@ PathLike = str | os.PathLike[str]
 
 
 class StartOptions(TypedDict, total=False):
-    """The options of a new session, all optional. What is left out is left to Codex's own configuration."""
+    """The options of a new session, all optional. What is left out is left to the agent's own configuration."""
 
+    agent: str | None
     model: str | None
     approval_policy: ApprovalPolicy | None
     sandbox: SandboxMode | None
@@ -53,7 +54,13 @@ _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions",
 """What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
 
 
-def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: Sequence[Path] = ()) -> SessionOptions:
+def session_options(
+    cwd: PathLike | None,
+    options: StartOptions,
+    allowed_roots: Sequence[Path] = (),
+    *,
+    default_agent: str = DEFAULT_AGENT,
+) -> SessionOptions:
     """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
 
     Raises:
@@ -81,6 +88,7 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
             parameter="sandbox",
         )
     return SessionOptions(
+        agent=_clean("agent", options.get("agent")) or default_agent,
         cwd=place,
         model=_clean("model", options.get("model")),
         approval_policy=approval,
@@ -96,13 +104,23 @@ def session_options(cwd: PathLike | None, options: StartOptions, allowed_roots: 
 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
-    """New options for a session, under its old policy where they say nothing about that: a new model is no permission."""
-    if changes.get("full_auto") or changes.get("dangerously_bypass_approvals_and_sandbox"):
-        return changes
-    kept: StartOptions = {"approval_policy": changes.get("approval_policy") or known.approval_policy}
-    if changes.get("sandbox") is None:
-        kept["sandbox"] = known.sandbox
-        kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
+    """New options for a session, under its old policy where they say nothing about that: a new model is no permission.
+
+    Raises:
+        InvalidInput: They name another agent, which could not read what this one has stored.
+    """
+    if (agent := changes.get("agent")) not in (None, known.agent):
+        raise InvalidInput(
+            f"This session belongs to the agent {known.agent}, and a session cannot change its agent. Leave agent out, or "
+            f"start a new session with {agent}.",
+            parameter="agent",
+        )
+    kept: StartOptions = {"agent": known.agent}
+    if not changes.get("full_auto") and not changes.get("dangerously_bypass_approvals_and_sandbox"):
+        kept["approval_policy"] = changes.get("approval_policy") or known.approval_policy
+        if changes.get("sandbox") is None:
+            kept["sandbox"] = known.sandbox
+            kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
     return {**changes, **kept}
 
 

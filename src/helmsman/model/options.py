@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,11 +17,18 @@ ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
 
+DEFAULT_AGENT: Final = "codex"
+"""Who runs what names no agent; also all that was recorded before there were others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides."""
+    """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
 
+    `agent` is who runs it, for as long as the session lives.
+    """
+
+    agent: str = DEFAULT_AGENT
     cwd: Path | None = None
     model: str | None = None
     approval_policy: ApprovalPolicy | None = None

@@ -165,8 +165,9 @@ class Steering(ABC):
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        checked = session_options(cwd if cwd is not None else ".", options, self.allowed_roots)
         roots = self.allowed_roots
+        agent = self.settings.agent
+        checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
         )

@@ -31,6 +31,7 @@ from helmsman.tasks.kept_options import kept_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.agents.protocol import SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.tasks.ledger import Ledger
@@ -92,7 +93,7 @@ class Memory:
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
         return Remembered(
-            options=self._options(directory, tasks),
+            options=self._options(directory, tasks, info),
             directory=directory,
             model=info.model if info is not None else tasks[0].model,
             name=info.name if info is not None else None,
@@ -116,13 +117,14 @@ class Memory:
             log.warning("the tasks of session %s are not known: %s", session_id, error)
             return ()
 
-    def _options(self, directory: str | None, tasks: Sequence[Task]) -> SessionOptions:
+    def _options(self, directory: str | None, tasks: Sequence[Task], info: SessionInfo | None) -> SessionOptions:
         place = directory if directory is not None and Path(directory).is_dir() else None
-        checked = session_options(place, {}, self._allowed_roots)
+        agent = tasks[0].agent if tasks else None if info is None else info.agent
+        checked = session_options(place, {"agent": agent}, self._allowed_roots)
         kept = tasks[0].metadata.get("options") if tasks else None
         if not isinstance(kept, dict):
             return checked
-        options = kept_options(kept, checked.cwd)
+        options = kept_options(kept, checked)
         roots = self._allowed_roots  # which may be narrower now than they were
         if not roots:
             return options

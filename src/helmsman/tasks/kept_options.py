@@ -36,12 +36,16 @@ def options_to_keep(options: SessionOptions) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if value}
 
 
-def kept_options(kept: Mapping[str, Any], cwd: Path | None) -> SessionOptions:
-    """The options of a session as an earlier process kept them; what makes no sense any more is left out."""
+def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOptions:
+    """The options of a session as an earlier process kept them; what makes no sense any more is left out.
+
+    Its agent and its directory are kept elsewhere: they are those of `session`.
+    """
     roots = kept.get("writable_roots") if kept.get("sandbox") in (None, "workspace-write") else None
     config = kept.get("config")
     return SessionOptions(
-        cwd=cwd,
+        agent=session.agent,
+        cwd=session.cwd,
         model=_text(kept, "model"),
         approval_policy=_one_of(kept, "approval_policy", get_args(ApprovalPolicy)),
         sandbox=_one_of(kept, "sandbox", get_args(SandboxMode)),

@@ -349,6 +349,7 @@ def draft_task(
     task_id = new_task_id("local")
     return task_id, TaskDraft(
         id=task_id,
+        agent=options.agent,
         instruction=instruction,
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,

@@ -64,7 +64,9 @@ _REVISIONS: Final = (
     "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
 )
 
-MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS)
+_AGENTS: Final = ("ALTER TABLE tasks ADD COLUMN agent TEXT NOT NULL DEFAULT 'codex'",)
+
+MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
 CURRENT: Final = len(MIGRATIONS)

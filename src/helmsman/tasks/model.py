@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from helmsman.model.events import Usage
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,7 @@ class TaskDraft:
     """A task as its caller describes it; alias, times and the rest are the registry's."""
 
     origin: TaskOrigin = "local"
+    agent: str = DEFAULT_AGENT
     instruction: str
     id: str | None = None
     status: TaskStatus = "pending"
@@ -98,9 +100,10 @@ class Task:
     """One row of the registry. All times are aware.
 
     Attributes:
+        agent: Who works on it.
         alias: A short readable name made from the instruction.
         note: Why the status is what it is, in a sentence, where that needs saying.
-        session_id: The session (Codex thread) whose turn this is; with `turn_id`, which turn.
+        session_id: The session whose turn this is; with `turn_id`, which turn.
         external_id: What the cloud calls it.
         progress: `text`, `done`, `total`, `unit`, `etaSeconds`, as far as known.
         input_required: It waits for an answer to a question.
@@ -116,6 +119,7 @@ class Task:
 
     id: str
     origin: TaskOrigin
+    agent: str = DEFAULT_AGENT
     alias: str
     status: TaskStatus
     note: str | None = None

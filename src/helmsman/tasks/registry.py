@@ -188,6 +188,7 @@ class Registry:
         *,
         status: TaskStatus | Collection[TaskStatus] | None = None,
         origin: TaskOrigin | None = None,
+        agent: str | None = None,
         directory: str | Path | None = None,
         since: datetime | None = None,
         limit: int = LIST_LIMIT,
@@ -198,6 +199,7 @@ class Registry:
         Args:
             status: Only tasks in this status, or one of these.
             origin: Only local ones, or those in the cloud.
+            agent: Only those of this agent.
             directory: Only those that work in this directory.
             since: Only those created at this time or later.
             limit: How many at most.
@@ -213,10 +215,9 @@ class Registry:
         if status is not None:
             statuses = (status,) if isinstance(status, str) else tuple(status)
             conditions[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
-        if origin is not None:
-            conditions["origin = ?"] = (origin,)
-        if directory is not None:
-            conditions["directory = ?"] = (encodable(str(directory)),)
+        for name, value in (("origin", origin), ("agent", agent), ("directory", directory)):
+            if value is not None:
+                conditions[f"{name} = ?"] = (encodable(str(value)),)
         if since is not None:
             conditions["created_at >= ?"] = (microseconds(since),)
         if cursor is not None:

@@ -35,6 +35,8 @@ _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
 _TOKENS: Final = tuple(field.name for field in fields(Usage))
+_PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
+"""The fields of a task that are one column of the same name."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -103,12 +105,10 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_of(row: sqlite3.Row) -> Task:
-    """The task in a row."""
-    values: dict[str, Any] = dict(row)
-    del values["number"]
-    pid, started = values.pop("owner_pid"), values.pop("owner_started")
-    tokens = [values.pop(name) for name in _TOKENS]
-    values["owner"] = None if pid is None else Process(pid, started or "")
+    """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
+    values: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    pid, tokens = row["owner_pid"], [row[name] for name in _TOKENS]
+    values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
     values["usage"] = None if all(count is None for count in tokens) else Usage(*(count or 0 for count in tokens))
     for name in _TIMES:
         values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
