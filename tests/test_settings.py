@@ -73,6 +73,7 @@ def test_every_variable_is_read(place: Place) -> None:
             "MAX_SESSIONS": "3",
             "EVENT_BUFFER_SIZE": "7",
             "LOG_LEVEL": "DEBUG",
+            "HELMSMAN_DEFAULT_AGENT": "Another",
             "HELMSMAN_ENGINE": "exec",
             "HELMSMAN_TOOLS": "sessions, extras,sessions",
             "HELMSMAN_STATE_DIR": "~/state",
@@ -81,6 +82,7 @@ def test_every_variable_is_read(place: Place) -> None:
         }
     )
     assert settings == Settings(
+        default_agent="another",
         codex_path=Path("/opt/codex"),
         codex_home=codex_home,
         approval_timeout=1.5,
@@ -136,6 +138,8 @@ def test_a_program_without_a_directory_stays_a_name_to_look_up(place: Place) -> 
         ("MAX_SESSIONS", "1e3", "whole number"),
         ("EVENT_BUFFER_SIZE", "9" * 50, "whole number"),
         ("LOG_LEVEL", "loud", "debug, info, warning, error"),
+        ("HELMSMAN_DEFAULT_AGENT", "two words", "the name of an agent"),
+        ("HELMSMAN_DEFAULT_AGENT", "-x", "the name of an agent"),
         ("HELMSMAN_ENGINE", "cloud", "auto, app-server, exec"),
         ("HELMSMAN_TOOLS", "session", "sessions, extras, compat, router"),
         ("HELMSMAN_TOOLS", ",", "sessions, extras, compat, router"),
@@ -211,7 +215,16 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
     assert getattr(place.load(), key) == Path("/")
 
 
-ONLY_YOURS = {"codex_path", "codex_home", "state_dir", "allowed_roots", "log_level", "engine", "shell_snapshots"}
+ONLY_YOURS = {
+    "default_agent",
+    "codex_path",
+    "codex_home",
+    "state_dir",
+    "allowed_roots",
+    "log_level",
+    "engine",
+    "shell_snapshots",
+}
 
 NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]]]] = {
     # What the user has; what a project makes of it; and what it asks for in vain, with what holds then.

@@ -66,7 +66,7 @@ class Settings:
     `ignored` says, in sentences, what a project's file asked for in vain.
     """
 
-    agent: str = "codex"
+    default_agent: str = "codex"
     codex_path: Path | None
     codex_home: Path
     approval_timeout: float
@@ -118,7 +118,7 @@ def load_settings(
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {
-        "agent": "codex",
+        "default_agent": "codex",
         "codex_path": None,
         "codex_home": home / ".codex",
         "approval_timeout_ms": 300_000,
@@ -437,7 +437,7 @@ class _Setting:
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
-    "agent": _Setting("HELMSMAN_AGENT", "who runs a session that names no agent", _agent, only_yours),
+    "default_agent": _Setting("HELMSMAN_DEFAULT_AGENT", "who runs a session that names no agent", _agent, only_yours),
     "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_yours),
     "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_yours),
     "approval_timeout_ms": _Setting(

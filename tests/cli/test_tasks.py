@@ -111,6 +111,24 @@ async def test_json_has_the_tasks_and_the_next_page(cli: Cli, tasks: list[str]) 
     assert "nextCursor" not in rest
 
 
+async def test_the_agent_is_shown_where_there_is_another_than_codex(bare_cli: Cli) -> None:
+    registry = Registry(Path(bare_cli.env["HELMSMAN_STATE_DIR"]) / REGISTRY_NAME)
+    registry.add(TaskDraft(instruction="Fix the parser", origin="cloud"))
+    async with bare_cli.on_terminal("tasks") as program:
+        await program.shows("fix-parser")
+        assert "AGENT" not in program.screen
+    registry.add(TaskDraft(instruction="Write a poem", origin="cloud", agent="poet"))
+    registry.close()
+    async with bare_cli.on_terminal("tasks") as program:
+        await program.shows("fix-parser")
+        lines = program.screen.splitlines()
+    assert lines[0].split() == ["ID", "STATUS", "WHEN", "AGENT", "ALIAS", "WHAT"]
+    assert [line.split()[4:6] for line in lines[1:3]] == [["poet", "write-poem"], ["codex", "fix-parser"]]
+    for agent, aliases in (("poet", ["write-poem"]), ("codex", ["fix-parser"]), ("nobody", [])):
+        (listed,) = (await bare_cli.run("tasks", "--agent", agent, "--json")).json
+        assert [(task["alias"], task["agent"]) for task in listed["tasks"]] == [(alias, agent) for alias in aliases]
+
+
 async def test_an_empty_list_says_what_to_do(bare_cli: Cli) -> None:
     done = await bare_cli.run("tasks")
     assert (done.exit_code, done.stdout) == (0, "")

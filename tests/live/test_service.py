@@ -25,7 +25,9 @@ from helmsman.errors import (
 )
 from helmsman.model.events import AgentMessage, ItemDelta, ItemEnded, QuestionClosed, TurnEnded, TurnRequested, Usage
 from helmsman.model.inputs import turn_input
+from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QueuedTurn
+from helmsman.tasks.ledger import draft_task
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
@@ -100,6 +102,15 @@ async def test_a_session_of_another_process_goes_on_where_it_was(
         session = await helm.say(session_id, "two")
         assert (await finished(session)).result == "second"
         assert session.directory == str(git_repo.resolve())
+
+
+async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, git_repo: Path) -> None:
+    task, draft = draft_task("one", SessionOptions(cwd=git_repo, agent="other"), session_id="s-1")
+    await helm.ledger.registry(lambda registry: registry.add(draft))
+    session = await helm.session("s-1")
+    assert (session.options.agent, session.task_ids) == ("other", [task])
+    with pytest.raises(InvalidInput, match="belongs to the agent other"):
+        await helm.fork("s-1", agent="codex")
 
 
 async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
@@ -435,4 +446,6 @@ async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ig
     assert model.requests[-1].model == "gpt-5.4"
     with pytest.raises(InvalidInput, match="developer_instructions only when it opens a session"):
         await helm.say(session.id, "three", developer_instructions="be kind")
+    with pytest.raises(InvalidInput, match="a session cannot change its agent"):
+        await helm.say(session.id, "three", agent="other")
     await finished(await helm.say(session.id, "four", model="gpt-5.4"))

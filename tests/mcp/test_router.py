@@ -47,7 +47,7 @@ async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, g
     started = await codex("codex", request="fix the parser", **at(git_repo))
     assert (started["acknowledged"], started["action"], started["nextAction"]) == (True, "run", "await")
     assert started["task"]["id"].startswith("T-local-")
-    assert started["task"]["mode"] == "local"
+    assert (started["task"]["mode"], started["task"]["agent"]) == ("local", "codex")
     assert started["task"]["alias"] == "fix-parser"
     checked = await codex("codex", request="check my task")
     assert checked["action"] == "check"

@@ -50,6 +50,7 @@ async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[s
     ] == "active"
     done = await codex.until_settled(session_id)
     assert (done["status"], done["result"], done["turnCount"]) == ("done", "It is made", 1)
+    assert done["agent"] == "codex"
     assert [event["itemType"] for event in done["itemEvents"]] == ["command_execution", "agent_message"]
     assert done["usage"]["inputTokens"] > 0
     assert done["recentOutput"][-1] == "It is made"
@@ -58,6 +59,7 @@ async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[s
     assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
     (listed,) = (await codex("codex_list"))["sessions"]
     assert (listed["sessionId"], listed["isActive"], listed["summary"]) == (session_id, False, "make it")
+    assert listed["agent"] == "codex"
 
 
 async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_active(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.errors import InvalidInput
-from helmsman.model.inputs import MAX_PROMPT_CHARS, session_options, turn_input
+from helmsman.model.inputs import MAX_PROMPT_CHARS, changed_options, session_options, turn_input
+from helmsman.model.options import SessionOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,29 @@ def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
     assert (options.approval_policy, options.sandbox) == ("never", "danger-full-access")
 
 
+def test_an_agent_is_the_one_named_else_the_usual_one(tmp_path: Path) -> None:
+    assert session_options(tmp_path, {}).agent == "codex"
+    assert session_options(tmp_path, {}, default_agent="other").agent == "other"
+    assert session_options(tmp_path, {"agent": None}, default_agent="other").agent == "other"
+    assert session_options(tmp_path, {"agent": "third"}, default_agent="other").agent == "third"
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"full_auto": True}, {"agent": None}, {"agent": "other", "sandbox": "read-only"}]
+)
+def test_a_session_keeps_its_agent(changes: StartOptions) -> None:
+    assert changed_options(SessionOptions(agent="other"), changes)["agent"] == "other"
+
+
+@pytest.mark.parametrize("more", [{}, {"full_auto": True}])
+def test_a_session_cannot_be_given_another_agent(more: StartOptions) -> None:
+    with pytest.raises(
+        InvalidInput, match="belongs to the agent codex, and a session cannot change its agent"
+    ) as refused:
+        changed_options(SessionOptions(), {"agent": "other", **more})
+    assert refused.value.details["parameter"] == "agent"
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -45,6 +69,7 @@ def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
         ({"full_auto": True, "sandbox": "read-only"}, "full_auto means workspace-write and contradicts read-only"),
         ({"dangerously_bypass_approvals_and_sandbox": True, "approval_policy": "untrusted"}, "contradicts untrusted"),
         ({"model": " "}, "model cannot be ' '"),
+        ({"agent": ""}, "agent cannot be ''"),
         ({"model": "a\nb"}, "model cannot be"),
         ({"profile": ""}, "profile cannot be ''"),
         ({"writable_roots": ["/no/such/place"]}, "'/no/such/place' does not exist"),

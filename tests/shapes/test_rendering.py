@@ -86,6 +86,7 @@ def test_a_session_is_listed_with_what_is_known_of_it() -> None:
     info = SessionInfo(session_id="s", updated_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), first_prompt="Do it")
     assert session_info_as_dict(info) == {
         "sessionId": "s",
+        "agent": "codex",
         "summary": "Do it",
         "timestamp": "2026-01-02T03:04:05+00:00",
         "archived": False,

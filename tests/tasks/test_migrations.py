@@ -55,6 +55,7 @@ def test_a_registry_of_an_earlier_version_is_opened_with_all_that_is_in_it(
     assert (working.owner, working.progress) == (Process(4711, "boot:42"), {"done": 1, "total": 3})
     assert working.engine == ("engine-1" if version >= 2 else None)
     assert working.metadata["options"] == {"sandbox": "read-only"}
+    assert working.agent == "codex", "before version 4 there was no other"
     assert written is not None
     assert (written.status, written.result, written.external_id) == ("completed", "Written.", "task_e_1")
     assert written.usage == (Usage(100, 20, 10, 3) if version >= 2 else None)
@@ -86,6 +87,17 @@ def test_a_registry_of_a_later_version_is_refused_and_left_as_it_is(path: Path) 
         registry.add(TaskDraft(instruction="x"))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT COUNT(*) FROM tasks").fetchone() == (2,)
+
+
+def test_who_has_it_open_goes_on_when_a_later_version_adds_a_column(registry: Registry) -> None:
+    task, _ = registry.add(TaskDraft(instruction="x"))
+    with closing(sqlite3.connect(registry.path)) as connection:
+        connection.execute("ALTER TABLE tasks ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'")
+        connection.execute(f"PRAGMA user_version = {CURRENT + 1}")
+    assert registry.get(task.id) == task
+    done = registry.update(task.id, status="completed")
+    assert done is not None
+    assert done.status == "completed"
 
 
 def test_many_may_migrate_at_once(path: Path, clock: Clock) -> None:

@@ -34,6 +34,7 @@ def test_a_task_is_read_as_it_was_added_also_by_another_process(registry: Regist
         session_id="s-1",
         turn_id="t-1",
         owner=Process.me(),
+        agent="other",
         engine="engine-1",
         model="gpt-5.5",
         idempotency_key="key",
@@ -153,7 +154,7 @@ def test_lists_are_filtered(registry: Registry, clock: Clock) -> None:
     old = add(registry, directory="/a")
     clock.pass_by(minutes=20)
     new = add(registry, directory="/b", status="working")
-    cloud = add(registry, origin="cloud", directory="/b")
+    cloud = add(registry, origin="cloud", directory="/b", agent="other")
 
     def listed(**filters: Any) -> list[str]:
         return [task.id for task in registry.list(**filters)[0]]
@@ -162,6 +163,8 @@ def test_lists_are_filtered(registry: Registry, clock: Clock) -> None:
     assert listed(status=["working", "pending"]) == [cloud.id, new.id, old.id]
     assert listed(status=[]) == []
     assert listed(origin="cloud") == [cloud.id]
+    assert listed(agent="codex") == [new.id, old.id]
+    assert listed(agent="other", origin="local") == []
     assert listed(directory="/b", origin="local") == [new.id]
     assert listed(since=clock.now) == [cloud.id, new.id]
 

@@ -53,11 +53,13 @@ async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: Scr
     both = await browser.get("/api/tasks")
     assert [task["instruction"] for task in both["tasks"]] == ["slow one", "quick one"]
     (running,) = (await browser.get("/api/tasks", status="pending,working"))["tasks"]
-    assert (running["sessionId"], running["mode"]) == (slow, "local")
+    assert (running["sessionId"], running["mode"], running["agent"]) == (slow, "local", "codex")
     page = await browser.get("/api/tasks", limit=1)
     rest = await browser.get("/api/tasks", limit=1, cursor=page["nextCursor"])
     assert [task["instruction"] for task in rest["tasks"]] == ["quick one"]
     assert (await browser.get("/api/tasks", origin="cloud"))["tasks"] == []
+    assert (await browser.get("/api/tasks", agent="other"))["tasks"] == []
+    assert (await browser.get("/api/tasks", agent="codex"))["tasks"] == both["tasks"]
     assert (await browser.get(f"/api/tasks/{running['alias']}"))["taskId"] == running["taskId"]
     done = await browser.post(f"/api/tasks/{running['taskId']}/cancel", reason="enough")
     assert done["task"]["status"] == "canceled"

@@ -31,7 +31,7 @@ async def test_a_session_is_started_listed_and_shown(browser: Browser, model: Sc
     assert (session["questions"], session["queued"], session["itemEvents"]) == ([], 0, [])
     (listed,) = (await browser.get("/api/sessions"))["sessions"]
     assert (listed["sessionId"], listed["summary"], listed["isActive"]) == (session_id, "greet me", False)
-    assert listed["status"] == "done"
+    assert (listed["status"], listed["agent"], session["agent"]) == ("done", "codex", "codex")
     assert listed["taskIds"] == session["taskIds"]
 
 
@@ -42,6 +42,7 @@ async def test_a_running_session_is_marked_at_once(browser: Browser, model: Scri
     for params in ({}, {"running": "1"}):
         (listed,) = (await browser.get("/api/sessions", **params))["sessions"]
         assert (listed["sessionId"], listed["isActive"], listed["status"]) == (session_id, True, "active")
+        assert listed["agent"] == "codex"
     assert (await browser.get("/api/overview"))["running"] == 1
     with anyio.fail_after(SECONDS):
         await gate.reached()

@@ -78,6 +78,7 @@ class Tasks:
         *,
         status: Collection[TaskStatus] | None = None,
         origin: TaskOrigin | None = None,
+        agent: str | None = None,
         directory: str | Path | None = None,
         since: datetime | None = None,
         limit: int = _CANDIDATES,
@@ -91,7 +92,7 @@ class Tasks:
                     await self.local.now(task)
         page, following = await self._helm.ledger.registry(
             lambda registry: registry.list(
-                status=status, origin=origin, directory=directory, since=since, limit=limit, cursor=cursor
+                status=status, origin=origin, agent=agent, directory=directory, since=since, limit=limit, cursor=cursor
             )
         )
         tasks = [task if task.origin == "cloud" or task.has_ended else await self.local.now(task) for task in page]

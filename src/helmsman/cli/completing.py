@@ -26,7 +26,7 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
 
     try:
         settings = load_settings()
-        index = Agents()[settings.agent].sessions(settings)
+        index = Agents()[settings.default_agent].sessions(settings)
         found, _ = index.list(limit=_OFFERED) if index is not None else ((), None)
     except (HelmsmanError, OSError):
         return []

@@ -122,6 +122,7 @@ def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, t
     from helmsman.base.shown_text import one_line
     from helmsman.cli.session_ids import short_id
     from helmsman.cli.tables import Column, fitting_table
+    from helmsman.model.options import DEFAULT_AGENT
 
     wide = console.width >= _WIDE
     now = datetime.now(UTC)
@@ -136,6 +137,7 @@ def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, t
             (
                 one_line(info.session_id) if wide else short_id(one_line(info.session_id)),
                 ago(now - info.updated_at),
+                one_line(info.agent),
                 _short_path(one_line(info.directory or ""), console.width // 4),
                 what,
                 one_line(_made_by(info)),
@@ -144,6 +146,7 @@ def _table(console: Console, sessions: list[SessionInfo], timed_out: dict[str, t
     columns = (
         Column("ID", "cyan"),
         Column("WHEN", left_out=2),
+        Column("AGENT", left_out=4, usual=DEFAULT_AGENT),
         Column("DIRECTORY", left_out=3),
         Column("WHAT", gives_way="at its end"),
         Column("SOURCE", "dim", left_out=1),

@@ -57,6 +57,7 @@ def _print(session: Session, status: StatusOutput) -> None:
     from helmsman.cli.consoles import result_console
     from helmsman.cli.details import print_details
     from helmsman.cli.question_text import open_question_lines
+    from helmsman.model.options import DEFAULT_AGENT
 
     standing = f"{status.status}: {status.progress.text}" if status.progress is not None else status.status
     if status.timed_out and status.pending_question is None:
@@ -67,6 +68,7 @@ def _print(session: Session, status: StatusOutput) -> None:
         "status": standing,
         "note": status.note,
         "error": None if status.error is None else f"{status.error.code}: {status.error.message}",
+        "agent": None if status.agent == DEFAULT_AGENT else status.agent,
         "name": session.state.name,
         "directory": status.working_directory,
         "worktree": None if status.worktree is None else status.worktree.branch,

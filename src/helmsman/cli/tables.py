@@ -28,6 +28,7 @@ class Column:
     Args:
         gives_way: It is cut, at its end or at its beginning (where a path says least), when there is not enough room.
         left_out: On a narrow terminal the columns with the lowest of these numbers go first; None stays.
+        usual: Where every row says this, the column says nothing and is not there.
     """
 
     name: str
@@ -35,13 +36,18 @@ class Column:
     justify: Literal["left", "right"] = "left"
     gives_way: Literal["no", "at its end", "at its beginning"] = "no"
     left_out: int | None = None
+    usual: str | None = None
 
 
 def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
     """The rows under the names of their columns."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     natural = [max([len(column.name), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
-    shown = list(range(len(columns)))
+    shown = [
+        at
+        for at, column in enumerate(columns)
+        if column.usual is None or any(row[at].plain != column.usual for row in cells)
+    ]
 
     def room() -> int:
         """What is left for the column that gives way."""
@@ -51,7 +57,7 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     def wanted() -> int:
         return sum(min(natural[at], _READABLE) for at in shown if columns[at].gives_way != "no")
 
-    leaving = sorted((column.left_out, at) for at, column in enumerate(columns) if column.left_out is not None)
+    leaving = sorted((rank, at) for at in shown if (rank := columns[at].left_out) is not None)
     while room() < wanted() and leaving:
         shown.remove(leaving.pop(0)[1])
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))

@@ -53,6 +53,7 @@ def _list_options(body: CommandT) -> CommandT:
             help="At most so many.",
         ),
         click.option("--directory", metavar="DIR", help="Only tasks that work in this directory."),
+        click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex."),
         click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud."),
         click.option(
             "--status",
@@ -121,6 +122,7 @@ def list_tasks(
     *,
     statuses: tuple[TaskStatus, ...],
     origin: TaskOrigin | None,
+    agent: str | None,
     directory: str | None,
     limit: int,
     no_pager: bool,
@@ -133,16 +135,16 @@ def list_tasks(
     place = None if directory is None else Path(directory).expanduser().resolve()
 
     async def find(helm: Helmsman) -> tuple[list[Task], str | None]:
-        return await helm.tasks.list(status=statuses or None, origin=origin, directory=place, limit=limit)
+        return await helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
 
     tasks, cursor = with_helmsman(find)
     if as_json:
         shown = {"tasks": [task_as_dict(task) for task in tasks]}
         click.echo(json_line(shown | ({} if cursor is None else {"nextCursor": cursor})))
     elif not tasks:
-        filtered = bool(statuses) or origin is not None or directory is not None
+        filtered = bool(statuses) or (origin, agent, directory) != (None, None, None)
         click.echo(
-            "No task matches. Leave out --status, --origin or --directory to see all."
+            "No task matches. Leave out --status, --origin, --agent or --directory to see all."
             if filtered
             else 'There are no tasks yet. Start one: helmsman run "…".',
             err=True,
@@ -439,6 +441,7 @@ def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
 def _details(task: Task) -> dict[str, str | None]:
     """A task for a person, by label; what is not known is empty."""
     from helmsman.base.shown_text import one_line, visible
+    from helmsman.model.options import DEFAULT_AGENT
 
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
     url = task.metadata.get("url")
@@ -449,6 +452,7 @@ def _details(task: Task) -> dict[str, str | None]:
         "status": one_line(_standing(task)),
         "note": one_line(task.note or ""),
         "error": one_line(error or ""),
+        "agent": None if task.agent == DEFAULT_AGENT else one_line(task.agent),
         "work": one_line(task.instruction)[:500],
         "directory": one_line(task.directory or ""),
         "session": task.session_id,
@@ -479,6 +483,7 @@ def _table(console: Console, tasks: list[Task]) -> Table:
     from helmsman.base.shown_text import one_line
     from helmsman.cli.list_sessions import ago
     from helmsman.cli.tables import Column, fitting_table
+    from helmsman.model.options import DEFAULT_AGENT
 
     now = datetime.now(UTC)
     rows: list[tuple[str | Text, ...]] = []
@@ -487,11 +492,13 @@ def _table(console: Console, tasks: list[Task]) -> Table:
         alias = Text(one_line(task.alias))
         alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
         what = one_line(task.instruction)[:500]
-        rows.append((task.id, Text(status, _STYLES.get(status, "")), ago(now - task.updated_at), alias, what))
+        agent, when = one_line(task.agent), ago(now - task.updated_at)
+        rows.append((task.id, Text(status, _STYLES.get(status, "")), when, agent, alias, what))
     columns = (
         Column("ID", "cyan"),
         Column("STATUS"),
         Column("WHEN", left_out=1),
+        Column("AGENT", left_out=3, usual=DEFAULT_AGENT),
         Column("ALIAS"),
         Column("WHAT", gives_way="at its end", left_out=2),
     )

@@ -115,6 +115,7 @@ def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -
     summary = info.name or info.first_prompt
     return ListedSession(
         session_id=info.session_id,
+        agent=info.agent,
         directory=info.directory,
         summary=" ".join(summary.split())[:_SUMMARY_CHARS] if summary else None,
         timestamp=info.updated_at.isoformat(),

@@ -23,6 +23,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
     return kind(
         task_id=task.id,
         alias=task.alias,
+        agent=task.agent,
         status=task.status,
         progress=_progress(task),
         input_required=task.input_required,
@@ -81,6 +82,7 @@ def task_output(task: Task) -> TaskOutput:
     return TaskOutput(
         id=task.id,
         alias=task.alias,
+        agent=task.agent,
         mode=task.origin,
         status=task.status,
         progress=_progress(task),

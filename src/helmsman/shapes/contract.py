@@ -225,6 +225,7 @@ class ErrorOutput(Output):
 
 class StatusOutput(Output):
     session_id: str
+    agent: str
     status: SessionStatus
     result: str | None = Field(None, description="The final message, once the turn has completed.")
     output: Any = Field(None, description="The final message as an object, where an output schema was given.")
@@ -254,6 +255,7 @@ class StateOutput(Output):
 
 class ListedSession(Output):
     session_id: str
+    agent: str
     directory: str | None = None
     summary: str | None = None
     timestamp: str

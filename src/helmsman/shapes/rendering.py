@@ -57,6 +57,7 @@ def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:
     """A session as listings show it."""
     shown = {
         "sessionId": info.session_id,
+        "agent": info.agent,
         "directory": info.directory,
         "name": info.name,
         "summary": info.name or info.first_prompt,
@@ -77,6 +78,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
     shown = {
         "taskId": task.id,
         "alias": task.alias,
+        "agent": task.agent,
         "mode": task.origin,
         "status": task.status,
         "inputRequired": task.input_required or None,

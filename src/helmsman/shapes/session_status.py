@@ -72,6 +72,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     is_cut = result is not None and len(result) > TEXT_CHARS
     return StatusOutput(
         session_id=session.id,
+        agent=session.options.agent,
         status=session.status,
         result=None if result is None else cut(result, TEXT_CHARS, whole),
         output=None if is_cut else session.output,  # half an object is none

@@ -78,6 +78,7 @@ class CodexInput(Input):
 class TaskOutput(Output):
     id: str
     alias: str
+    agent: str
     mode: Mode
     status: TaskStatus
     progress: ProgressOutput | None = None
@@ -252,6 +253,7 @@ class GitHubSetupInput(_NamedInput):
 class TaskAnswer(_Named):
     task_id: str
     alias: str
+    agent: str
     status: TaskStatus
     progress: ProgressOutput | None = None
     input_required: bool = False

@@ -78,12 +78,10 @@ class TaskTruth:
     def _changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         if task.owner is not None and task.owner.is_alive():
             return None
-        agent = self._agents.get(task.agent)
+        agent, engine = self._agents.get(task.agent), task.engine
         truth = Truth(
             owner_alive=False,
-            engine_alive=None
-            if agent is None or task.engine is None
-            else agent.engine_is_alive(self._settings, task.engine),
+            engine_alive=None if agent is None or engine is None else agent.engine_is_alive(self._settings, engine),
             turn=self._own_turn(task, siblings),
         )
         return reconcile(task, truth, datetime.now(UTC))

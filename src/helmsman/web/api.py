@@ -35,12 +35,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/sessions?query&directory&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
-        Listed = {sessionId, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?, source?,
-        originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn
-        the deadline denied)}; `status` is known of sessions this server has seen and of those
-        that run.
+        Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?,
+        source?, originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn the
+        deadline denied)}; `status` is known of sessions this server has seen and of those that run.
 
-    GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, status, result?, output?, error?,
+    GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, agent, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
         unit?, etaSeconds?}, note?, timedOut? [str] (questions of this turn that the deadline denied),
@@ -86,11 +85,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.
         It is denied when no second is left; `paused`: the time stands still, since the question is on somebody's screen.
 
-    GET /api/tasks?status&origin&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be several, by commas
+    GET /api/tasks?status&origin&agent&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be
+        several, by commas
     GET /api/tasks/{idOrAlias} → Task
-        Task = {taskId, alias, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown, inputRequired?,
-        instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?, progress?, usage?,
-        result?, error? {code, message, retryable}, note?, url?}
+        Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
+        inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
+        progress?, usage?, result?, error? {code, message, retryable}, note?, url?}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],

@@ -237,6 +237,7 @@ class Reading:
         found, following = await self._helm.tasks.list(
             status=cast("Sequence[TaskStatus] | None", statuses),
             origin=cast("TaskOrigin | None", _one_of("origin", origin, TaskOrigin) if origin else None),
+            agent=text(request, "agent"),
             directory=text(request, "directory"),
             limit=limit(request, _SESSIONS, _MAX_SESSIONS),
             cursor=text(request, "cursor"),

@@ -52,13 +52,14 @@ def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Ta
         changed_at = session.changed_at.astimezone(UTC)
         shown.setdefault("sessionId", session.id)
         shown.setdefault("timestamp", time(changed_at))
-        live = {"directory": session.directory, "name": session.state.name, "model": session.model}
-        live |= {"summary": session.state.name or session.state.prompt}
+        live = {"agent": session.options.agent, "directory": session.directory, "model": session.model}
+        live |= {"name": session.state.name, "summary": session.state.name or session.state.prompt}
         shown = present(live) | shown
     elif tasks:
         shown.setdefault("sessionId", tasks[0].session_id)
         shown.setdefault("timestamp", time(tasks[0].updated_at))
-        shown = present({"directory": tasks[0].directory, "summary": tasks[-1].instruction}) | shown
+        known = {"agent": tasks[0].agent, "directory": tasks[0].directory, "summary": tasks[-1].instruction}
+        shown = present(known) | shown
     shown["summary"] = one_line(shown.get("summary"))
     shown["isActive"] = status in ("active", "awaiting_approval")
     shown["status"] = status
