@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.shell_words import quoted
+from helmsman.model.options import WRITES
 from helmsman.model.questions import Prompt, Question, QuestionType
 
 HERE = Path("/nowhere/repo")
@@ -245,7 +246,7 @@ def test_a_deny_rule_for_one_directory_does_not_hold_below_either(tmp_path: Path
     assert decided(command("ls", str(tmp_path)), *rules).effect == "deny"
     assert decided(command("ls", str(tmp_path / "sub")), *rules).effect == "allow"
     patches = Rule(effect="deny", type="patch_approval", directory=tmp_path, below=False)
-    workspace = Workspace(directory=tmp_path, sandbox="workspace-write")
+    workspace = Workspace(directory=tmp_path, writes="workspace")
     assert decided(patch(tmp_path / "a"), patches, workspace=workspace, switch=True).effect == "deny"
     assert decided(patch(tmp_path / "sub" / "a"), patches, workspace=workspace, switch=True).effect == "allow"
 
@@ -458,7 +459,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def test_the_switch_allows_changes_inside_the_writable_roots(repo: Path) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write", writable_roots=(repo.parent / "other",))
+    workspace = Workspace(directory=repo, writes="workspace", writable_roots=(repo.parent / "other",))
     question = patch(repo / "a.txt", repo / "src" / "new" / "b.txt", repo.parent / "other" / "c.txt")
     assert decided(question, workspace=workspace, switch=True).effect == "allow"
     assert decided(question, workspace=workspace, switch=False).effect == "ask"
@@ -466,7 +467,7 @@ def test_the_switch_allows_changes_inside_the_writable_roots(repo: Path) -> None
 
 @pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access", None])
 def test_the_switch_is_for_workspace_write_sessions_alone(repo: Path, sandbox: str | None) -> None:
-    workspace = Workspace(directory=repo, sandbox=sandbox)
+    workspace = Workspace(directory=repo, writes=WRITES.get(sandbox or ""))
     assert decided(patch(repo / "a.txt"), workspace=workspace, switch=True).effect == "ask"
 
 
@@ -478,7 +479,7 @@ def test_the_switch_is_for_workspace_write_sessions_alone(repo: Path, sandbox: s
     ],
 )  # fmt: skip
 def test_the_switch_covers_no_path_that_leads_out_or_is_protected(repo: Path, path: str) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    workspace = Workspace(directory=repo, writes="workspace")
     question = patch(repo / "a.txt", f"{repo}/{path}" if not path.startswith("/") else path)
     assert decided(question, workspace=workspace, switch=True).effect == "ask"
 
@@ -498,7 +499,7 @@ def test_the_switch_covers_no_path_that_leads_out_or_is_protected(repo: Path, pa
     ],
 )
 def test_a_patch_that_does_not_say_what_it_changes_is_asked(details: dict[str, Any]) -> None:
-    workspace = Workspace(directory=Path("/"), sandbox="workspace-write")
+    workspace = Workspace(directory=Path("/"), writes="workspace")
     rule = Rule(effect="allow", type="patch_approval", directory=Path("/"))
     assert decided(ask("patch_approval", **details), rule, workspace=workspace, switch=True).effect == "ask"
     denied = Rule(effect="deny", type="patch_approval", directory=Path("/src"))
@@ -506,13 +507,13 @@ def test_a_patch_that_does_not_say_what_it_changes_is_asked(details: dict[str, A
 
 
 def test_a_patch_that_asks_for_a_whole_directory_is_asked(repo: Path) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    workspace = Workspace(directory=repo, writes="workspace")
     question = patch(repo / "a.txt", grantRoot=str(repo))
     assert decided(question, workspace=workspace, switch=True).effect == "ask"
 
 
 def test_the_files_of_the_legacy_form_are_its_keys_and_where_they_move(repo: Path) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    workspace = Workspace(directory=repo, writes="workspace")
     files = {str(repo / "a"): {"add": {"content": "x"}}, str(repo / "b"): {"update": {"move_path": None}}}
     assert decided(ask("patch_approval", files=files), workspace=workspace, switch=True).effect == "allow"
     files[str(repo / "b")] = {"update": {"move_path": "/etc/b"}}
@@ -520,7 +521,7 @@ def test_the_files_of_the_legacy_form_are_its_keys_and_where_they_move(repo: Pat
 
 
 def test_a_patch_rule_covers_the_files_below_its_directory(repo: Path) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    workspace = Workspace(directory=repo, writes="workspace")
     for rule in (
         Rule(effect="allow", type="patch_approval", directory=repo / "src"),
         Rule(effect="allow", type="patch_approval", directory=repo / "src", outside=True),
@@ -539,17 +540,17 @@ def test_a_plain_patch_rule_answers_only_where_the_session_may_write(repo: Path,
     leaves = Rule(effect="allow", type="patch_approval", directory=repo.parent, outside=True)
     elsewhere = patch(repo / "a", repo.parent / "other" / "b")
     for question, workspace in [
-        (patch(repo / "a"), Workspace(directory=repo, sandbox=sandbox)),
-        (elsewhere, Workspace(directory=repo, sandbox="workspace-write")),
+        (patch(repo / "a"), Workspace(directory=repo, writes=WRITES.get(sandbox or ""))),
+        (elsewhere, Workspace(directory=repo, writes="workspace")),
     ]:
         assert decided(question, plain, workspace=workspace).effect == "ask"
         assert decided(question, leaves, workspace=workspace).effect == "allow"
-    reaches = Workspace(directory=repo, sandbox="workspace-write", writable_roots=(repo.parent / "other",))
+    reaches = Workspace(directory=repo, writes="workspace", writable_roots=(repo.parent / "other",))
     assert decided(elsewhere, plain, workspace=reaches).effect == "allow"
 
 
 def test_a_denied_directory_may_not_be_patched_in_any_file(repo: Path) -> None:
-    workspace = Workspace(directory=repo, sandbox="workspace-write")
+    workspace = Workspace(directory=repo, writes="workspace")
     rule = Rule(effect="deny", directory=repo / "SRC")
     assert decided(patch(repo / "a"), rule, workspace=workspace, switch=True).effect == "allow"
     assert decided(patch(repo / "a", repo / "src" / "b"), rule, workspace=workspace, switch=True).effect == "deny"

@@ -214,8 +214,8 @@ def test_files_approved_for_the_session_are_allowed_again_and_no_others(repo: Pa
 
 
 def test_files_approved_where_the_session_may_write_are_not_approved_where_it_may_not(repo: Path) -> None:
-    writes = Workspace(directory=repo, sandbox="workspace-write")
-    reads = Workspace(directory=repo, sandbox="read-only")
+    writes = Workspace(directory=repo, writes="workspace")
+    reads = Workspace(directory=repo, writes="nothing")
     inside = rule_for_session(patch(repo, "a"), writes)
     assert is_allowed(patch(repo, "a"), inside, writes)
     assert not is_allowed(patch(repo, "a"), inside, reads)

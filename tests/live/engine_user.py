@@ -18,8 +18,7 @@ import anyio
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.engines import open_detached
-from helmsman.model.options import SessionOptions, TurnInput
-from tests.engines import start_turn
+from helmsman.model.options import WRITES, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
     from helmsman.model.events import Event
@@ -40,10 +39,11 @@ async def main(order: dict[str, Any]) -> None:
         say(engine=engine.id)
         if "prompt" in order:
             options = SessionOptions(
-                cwd=Path(order["cwd"]), sandbox=order.get("sandbox", "workspace-write"), approval_policy="on-request"
+                cwd=Path(order["cwd"]), writes=WRITES[order.get("sandbox", "workspace-write")], asks="when_needed"
             )
-            opened = await start_turn(engine, options, TurnInput(text=order["prompt"]))
-            say(session=opened.session_id, turn=opened.turn_id)
+            opened = await engine.open(options)
+            begun = await engine.run_turn(opened.session_id, options, TurnInput(text=order["prompt"]))
+            say(session=begun.session_id, turn=begun.turn_id)
             engine.attach(opened.session_id, report)
         await anyio.sleep_forever()
 

@@ -107,7 +107,7 @@ async def test_a_sandbox_that_writes_does_not_make_codex_trust_the_repository(
     )
     model.on("write", run("echo hi > made.txt"), say("done"))
     before = codex_home.config_path.read_bytes()
-    session = await begin(engine, "write", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+    session = await begin(engine, "write", cwd=git_repo, writes="workspace", asks="never")
     await session.end()
     assert (git_repo / "made.txt").read_text(encoding="utf-8") == "hi\n"
     assert codex_home.config_path.read_bytes() == before
@@ -121,7 +121,7 @@ async def test_a_writing_sandbox_from_the_configuration_does_not_trust_it_either
     before = codex_home.config_path.read_bytes()
     model.on("write", run("echo hi > made.txt"), say("done"))
     async with engine_on(codex_binary, codex_home) as engine:
-        session = await begin(engine, "write", cwd=git_repo, approval_policy="never")
+        session = await begin(engine, "write", cwd=git_repo, asks="never")
         await session.end()
     assert (git_repo / "made.txt").exists()
     assert codex_home.config_path.read_bytes() == before
@@ -136,7 +136,7 @@ async def test_a_trusted_repository_has_its_configuration_loaded_and_nothing_wri
     )
     model.on("hello", say("hi"))
     before = codex_home.config_path.read_bytes()
-    session = await begin(engine, "hello", cwd=git_repo, sandbox="workspace-write", trust_repository=True)
+    session = await begin(engine, "hello", cwd=git_repo, writes="workspace", trust_repository=True)
     await session.end()
     assert "obey the repository" in str(model.requests[-1].body)
     assert codex_home.config_path.read_bytes() == before
@@ -148,7 +148,7 @@ async def test_writable_roots_and_network_of_the_configuration_are_kept(
     codex_home.configure(sandbox_workspace_write={"network_access": True, "exclude_slash_tmp": True})
     model.on("hello", say("hi"))
     async with engine_on(codex_binary, codex_home) as engine:
-        session = await begin(engine, "hello", cwd=git_repo, sandbox="workspace-write", writable_roots=(tmp_path,))
+        session = await begin(engine, "hello", cwd=git_repo, writes="workspace", writable_roots=(tmp_path,))
         await session.end()
     told = str(model.requests[-1].body)
     assert str(tmp_path) in told
@@ -157,7 +157,7 @@ async def test_writable_roots_and_network_of_the_configuration_are_kept(
 
 async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEngine, git_repo: Path) -> None:
     with pytest.raises(InvalidInput, match="workspace-write"):
-        await begin(engine, "x", cwd=git_repo, sandbox="read-only", writable_roots=(git_repo,))
+        await begin(engine, "x", cwd=git_repo, writes="nothing", writable_roots=(git_repo,))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_command_waits_for_its_answer(
     engine: AppServerEngine, model: ScriptedModel, git_repo: Path, choice: str, ran: bool, outcome: str
 ) -> None:
     model.on("touch", run("touch approved.txt", escalate="need it"), say("after"))
-    session = await begin(engine, "touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+    session = await begin(engine, "touch", cwd=git_repo, writes="workspace", asks="when_needed")
     question = await session.question()
     assert question.type == "command_approval"
     assert "touch approved.txt" in question.details["command"]
@@ -183,7 +183,7 @@ async def test_the_reason_for_a_refusal_reaches_the_model_in_the_same_turn(
     engine: AppServerEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("I see"))
-    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
     await engine.answer(await session.question(), (Choice("deny", "that is production"),))
     await session.end()
     assert "that is production" in model.requests[-1].user_texts[-1]
@@ -191,7 +191,7 @@ async def test_the_reason_for_a_refusal_reaches_the_model_in_the_same_turn(
 
 async def test_a_question_is_answered_once(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("ok"))
-    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
     question = await session.question()
     await engine.answer(question, None)
     with pytest.raises(QuestionNotOpen):
@@ -202,7 +202,7 @@ async def test_a_question_is_answered_once(engine: AppServerEngine, model: Scrip
 
 async def test_a_patch_waits_with_its_real_diff(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
-    session = await begin(engine, "patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    session = await begin(engine, "patch", cwd=git_repo, writes="nothing", asks="when_needed")
     question = await session.question()
     assert question.type == "patch_approval"
     assert "+hello\n+world" in question.details["diff"]
@@ -216,7 +216,7 @@ async def test_an_interrupt_stops_the_turn_and_its_command(
     engine: AppServerEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
-    session = await begin(engine, "sleep", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
+    session = await begin(engine, "sleep", cwd=git_repo, writes="workspace", asks="never")
     with anyio.fail_after(20):
         while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
             await anyio.sleep(0.02)
@@ -249,7 +249,7 @@ async def test_an_interrupt_closes_the_open_question(
     engine: AppServerEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("never"))
-    session = await begin(engine, "touch", cwd=git_repo, approval_policy="on-request")
+    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
     question = await session.question()
     await engine.interrupt(session.opened.session_id)
     await session.end()
@@ -265,7 +265,7 @@ async def test_steering_reaches_the_model_in_the_running_turn(
 ) -> None:
     gate = model.gate()
     model.on("work", [say("first", gate), run("true")], say("second"))
-    session = await begin(engine, "work", cwd=git_repo, approval_policy="never")
+    session = await begin(engine, "work", cwd=git_repo, asks="never")
     await gate.reached()
     await engine.steer(session.opened.session_id, "hurry up")
     gate.release()
@@ -319,7 +319,7 @@ async def test_a_fork_shares_the_history_and_not_the_policy(
 ) -> None:
     model.on("first", say("one"))
     model.on("second", say("two"))
-    session = await begin(engine, "first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
+    session = await begin(engine, "first", cwd=git_repo, writes="anything", asks="never")
     await session.end()
     opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=git_repo))
     await engine.run_turn(opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
@@ -347,7 +347,7 @@ async def test_a_sub_agents_question_is_its_parents(
 ) -> None:
     model.on("parent", spawn_agent("child work"), say("parent done"))
     model.on("child work", run("touch child.txt", escalate="need it"), say("child done"))
-    session = await begin(engine, "parent", cwd=git_repo, approval_policy="on-request")
+    session = await begin(engine, "parent", cwd=git_repo, asks="when_needed")
     await session.until(lambda: any(isinstance(event, QuestionAsked) for event in session.events))
     question = next(event.question for event in session.events if isinstance(event, QuestionAsked))
     assert question.session_id == session.opened.session_id
@@ -371,7 +371,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
     }
     model.on("go", always(steps[moment]))
     async with engine_on(codex_binary, codex_home) as engine:
-        session = await begin(engine, "go", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        session = await begin(engine, "go", cwd=git_repo, writes="workspace", asks="when_needed")
         match moment:
             case "before the first word":
                 with anyio.fail_after(20):

@@ -63,7 +63,7 @@ class Place:
         self.codex_home = codex_home
         self.state_dir = state_dir
         self.repo = repo
-        self.options = SessionOptions(cwd=repo, sandbox="workspace-write", approval_policy="on-request")
+        self.options = SessionOptions(cwd=repo, writes="workspace", asks="when_needed")
 
     def open(self, binary: CodexBinary | None = None, **options: Any) -> AbstractAsyncContextManager[AppServerEngine]:
         return open_detached(
@@ -181,7 +181,7 @@ async def test_a_killed_process_leaves_its_turn_and_its_question_to_the_next(
 @pytest.mark.matrix
 async def test_the_next_process_sees_what_a_patch_would_change(place: Place, model: ScriptedModel) -> None:
     model.on("write", patch(add("new.txt", "hello\n")), say("written"))
-    place.options = replace(place.options, sandbox="read-only")
+    place.options = replace(place.options, writes="nothing")
     async with place.open() as engine:
         asked = await (follower := await begin(engine, place, "write")).question()
     async with place.open() as engine:

@@ -108,7 +108,7 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
-    options = SessionOptions(cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
     async with Helmsman(detached, env=codex_home.env) as helm:
         engine = await helm.engine()
         lost = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
@@ -131,7 +131,7 @@ async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_sec
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", say("All done."))
-    options = SessionOptions(cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
     async with Helmsman(detached, env=codex_home.env) as helm:
         engine = await helm.engine()
         await add(helm, of_dead_process(draft_task("work", options, idempotency_key="key")), engine=engine.id)

@@ -130,7 +130,7 @@ async def test_a_question_survives_the_client_that_was_asked(
     path = tmp_path / "e.sock"
     listening("--listen", f"unix://{path}")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    options = SessionOptions(cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+    options = SessionOptions(cwd=git_repo, writes="workspace", asks="when_needed")
     seen: list[Event] = []
     changed = anyio.Event()
 

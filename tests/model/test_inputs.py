@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:
     options = session_options(tmp_path, {})
-    assert (options.model, options.sandbox, options.approval_policy, options.profile) == (None, None, None, None)
+    assert (options.model, options.writes, options.asks, options.profile) == (None, None, None, None)
     assert options.cwd == tmp_path.resolve()
 
 
@@ -30,12 +30,12 @@ def test_a_symbolic_link_is_resolved(tmp_path: Path) -> None:
 
 def test_full_auto_is_on_request_and_workspace_write(tmp_path: Path) -> None:
     options = session_options(tmp_path, {"full_auto": True})
-    assert (options.approval_policy, options.sandbox) == ("on-request", "workspace-write")
+    assert (options.asks, options.writes) == ("when_needed", "workspace")
 
 
 def test_bypassing_is_never_and_full_access(tmp_path: Path) -> None:
     options = session_options(tmp_path, {"dangerously_bypass_approvals_and_sandbox": True})
-    assert (options.approval_policy, options.sandbox) == ("never", "danger-full-access")
+    assert (options.asks, options.writes) == ("never", "anything")
 
 
 def test_an_agent_is_the_one_named_else_the_usual_one(tmp_path: Path) -> None:

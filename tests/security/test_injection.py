@@ -88,7 +88,7 @@ def test_every_word_for_codex_exec_is_the_one_option_it_was_meant_for(
 ) -> None:
     place = tmp_path_factory.getbasetemp()
     options = SessionOptions(
-        cwd=place, model=model, sandbox="read-only", developer_instructions=instructions, config=dict(config)
+        cwd=place, model=model, writes="nothing", developer_instructions=instructions, config=dict(config)
     )
     turn = TurnInput(text=prompt, effort=effort)
     with suppress(InvalidInput):

@@ -158,7 +158,7 @@ async def test_what_was_kept_of_a_session_is_held_against_the_roots_of_today(
         registry.execute("UPDATE tasks SET metadata = ?", (json.dumps(kept),))
     async with Helmsman(narrow, env=codex_home.env) as helm:
         options = (await helm.session(session.id)).options
-        assert (options.sandbox, options.config) == (None, {})
+        assert (options.writes, options.config) == (None, {})
 
 
 @pytest.mark.anyio

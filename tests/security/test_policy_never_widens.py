@@ -181,7 +181,7 @@ async def test_a_new_model_is_no_new_permission(
         session = await finished(await helm.start("hello", cwd=git_repo, **options))
         said = await finished(await helm.say(session.id, "touch", model="gpt-5.4"))
         assert said.options.model == "gpt-5.4"
-        assert (said.options.sandbox, said.options.approval_policy) == READ_ONLY
+        assert (said.options.writes, said.options.asks) == ("nothing", "when_needed")
         forked = await finished(await helm.fork(session.id, "touch", model="gpt-5.4"))
         assert policy(forked) == READ_ONLY
     assert not made.exists()
@@ -193,7 +193,7 @@ async def test_a_wider_policy_is_had_by_asking_for_it(
     async with Helmsman(settings, env=codex_home.env) as helm:
         session = await finished(await helm.start("hello", cwd=git_repo, sandbox="read-only"))
         await finished(await helm.say(session.id, "touch", full_auto=True))
-        assert (session.options.sandbox, session.options.approval_policy) == ("workspace-write", "on-request")
+        assert (session.options.writes, session.options.asks) == ("workspace", "when_needed")
     assert made.exists()
 
 

@@ -84,7 +84,7 @@ async def test_its_idempotency_keys_and_the_options_of_its_sessions_hold(helm: H
     """No model is scripted: a second turn would fail."""
     session = await helm.start("Fix the login test", cwd=git_repo, idempotency_key="fix-issue-17")
     options = session.options
-    assert (options.agent, options.sandbox, options.approval_policy) == ("codex", "workspace-write", "untrusted")
+    assert (options.agent, options.writes, options.asks) == ("codex", "workspace", "unless_harmless")
     assert (options.model, options.cwd) == ("my-model", git_repo.resolve())
     assert len(session.task_ids) == 2
 

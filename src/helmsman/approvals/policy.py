@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from helmsman.approvals.option_effects import Answer
+    from helmsman.model.options import Writes
     from helmsman.model.questions import Question, QuestionType, Sandbox
 
 Effect = Literal["allow", "deny", "ask"]
@@ -104,10 +105,10 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a session works: its directory, its sandbox, and where else it may write."""
+    """Where a session works: its directory, what it may write, and where else."""
 
     directory: Path | None = None
-    sandbox: str | None = None
+    writes: Writes | None = None
     writable_roots: tuple[Path, ...] = ()
 
 
@@ -226,7 +227,7 @@ def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
     """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
     if question.type == "patch_approval":
         paths = changed_paths(question)
-        if paths is None or question.details.get("grantRoot") or workspace.sandbox != "workspace-write":
+        if paths is None or question.details.get("grantRoot") or workspace.writes != "workspace":
             return "outside"
         roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
         return "inside" if _are_ordinary_files(paths, roots) else "outside"

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 from helmsman.base.allowed_roots import refuse_outside
 from helmsman.base.unknown_names import nearest, only_known_arguments
 from helmsman.errors import InvalidInput
-from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode, SessionOptions, TurnInput
+from helmsman.model.options import (
+    ASKS,
+    DEFAULT_AGENT,
+    WRITES,
+    ApprovalPolicy,
+    SandboxMode,
+    SessionOptions,
+    TurnInput,
+    approval_word,
+    sandbox_word,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,8 +101,8 @@ def session_options(
         agent=_clean("agent", options.get("agent")) or default_agent,
         cwd=place,
         model=_clean("model", options.get("model")),
-        approval_policy=approval,
-        sandbox=sandbox,
+        asks=ASKS.get(approval or ""),
+        writes=WRITES.get(sandbox or ""),
         writable_roots=roots,
         profile=_clean("profile", options.get("profile")),
         config=config,
@@ -117,9 +127,9 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
         )
     kept: StartOptions = {"agent": known.agent}
     if not changes.get("full_auto") and not changes.get("dangerously_bypass_approvals_and_sandbox"):
-        kept["approval_policy"] = changes.get("approval_policy") or known.approval_policy
+        kept["approval_policy"] = changes.get("approval_policy") or approval_word(known.asks)
         if changes.get("sandbox") is None:
-            kept["sandbox"] = known.sandbox
+            kept["sandbox"] = sandbox_word(known.writes)
             kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
     return {**changes, **kept}
 

@@ -7,14 +7,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
+Writes = Literal["nothing", "workspace", "anything"]
+"""What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
+
+All of them may read; how an agent is held to it is its package's business.
+"""
+
+Asks = Literal["unless_harmless", "after_failure", "when_needed", "never"]
+"""When somebody is asked: before all but harmless commands, after one has failed in the sandbox, before what needs more than
+the session may do, or never.
+"""
+
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+ApprovalPolicy = Literal["untrusted", "on-failure", "on-request", "never"]
+
+WRITES: Final[Mapping[str, Writes]] = {
+    "read-only": "nothing",
+    "workspace-write": "workspace",
+    "danger-full-access": "anything",
+}
+ASKS: Final[Mapping[str, Asks]] = {
+    "untrusted": "unless_harmless",
+    "on-failure": "after_failure",
+    "on-request": "when_needed",
+    "never": "never",
+}
+"""What the words of callers mean. They are Codex's, since callers know them; every agent's package has its own for these."""
+
 ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
 
 DEFAULT_AGENT: Final = "codex"
@@ -31,8 +56,8 @@ class SessionOptions:
     agent: str = DEFAULT_AGENT
     cwd: Path | None = None
     model: str | None = None
-    approval_policy: ApprovalPolicy | None = None
-    sandbox: SandboxMode | None = None
+    asks: Asks | None = None
+    writes: Writes | None = None
     writable_roots: tuple[Path, ...] = ()
     profile: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -40,6 +65,16 @@ class SessionOptions:
     developer_instructions: str | None = None
     skip_git_repo_check: bool = False
     trust_repository: bool = False
+
+
+def sandbox_word(writes: Writes | None) -> SandboxMode | None:
+    """What callers call it."""
+    return next((word for word in get_args(SandboxMode) if WRITES[word] == writes), None)
+
+
+def approval_word(asks: Asks | None) -> ApprovalPolicy | None:
+    """What callers call it."""
+    return next((word for word in get_args(ApprovalPolicy) if ASKS[word] == asks), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

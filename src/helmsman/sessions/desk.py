@@ -26,6 +26,7 @@ from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
 from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line, part_texts
 from helmsman.model.questions import (
     ACCEPT,
@@ -337,7 +338,7 @@ def _workspace(session: Session) -> Workspace:
     directory = session.state.directory
     return Workspace(
         directory=Path(directory) if directory is not None else None,
-        sandbox=session.state.sandbox,
+        writes=WRITES.get(session.state.sandbox or ""),
         writable_roots=session.options.writable_roots,
     )
 

@@ -128,8 +128,8 @@ class Memory:
         if not roots:
             return options
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
-        sandbox = None if options.sandbox == "danger-full-access" else options.sandbox
-        return replace(options, writable_roots=inside, sandbox=sandbox, config={}, trust_repository=False)
+        writes = None if options.writes == "anything" else options.writes
+        return replace(options, writable_roots=inside, writes=writes, config={}, trust_repository=False)
 
 
 def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:

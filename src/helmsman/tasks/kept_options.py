@@ -7,10 +7,10 @@ next message.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from helmsman.base.redaction import redact, redact_value
-from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
+from helmsman.model.options import ASKS, WRITES, SessionOptions, approval_word, sandbox_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ def options_to_keep(options: SessionOptions) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {
         "model": _if_harmless(options.model),
-        "approval_policy": options.approval_policy,
-        "sandbox": options.sandbox,
+        "approval_policy": approval_word(options.asks),
+        "sandbox": sandbox_word(options.writes),
         "writable_roots": [str(root) for root in options.writable_roots],
         "profile": _if_harmless(options.profile),
         "skip_git_repo_check": options.skip_git_repo_check or None,
@@ -47,8 +47,8 @@ def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOpt
         agent=session.agent,
         cwd=session.cwd,
         model=_text(kept, "model"),
-        approval_policy=_one_of(kept, "approval_policy", get_args(ApprovalPolicy)),
-        sandbox=_one_of(kept, "sandbox", get_args(SandboxMode)),
+        asks=ASKS.get(_text(kept, "approval_policy") or ""),
+        writes=WRITES.get(_text(kept, "sandbox") or ""),
         writable_roots=_directories(roots) if isinstance(roots, list) else (),
         profile=_text(kept, "profile"),
         config=config if isinstance(config, dict) else {},
@@ -68,11 +68,6 @@ def _directories(roots: list[Any]) -> tuple[Path, ...]:
 def _text(kept: Mapping[str, Any], key: str) -> str | None:
     value = kept.get(key)
     return value if isinstance(value, str) else None
-
-
-def _one_of(kept: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
-    value = kept.get(key)
-    return value if value in allowed else None
 
 
 def _if_harmless(text: str | None) -> str | None:

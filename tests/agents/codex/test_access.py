@@ -61,7 +61,7 @@ async def plan(
 
 
 async def test_a_writable_sandbox_comes_with_the_turn_and_not_with_the_thread(tmp_path: Path) -> None:
-    access = await plan(tmp_path, sandbox="workspace-write")
+    access = await plan(tmp_path, writes="workspace")
     assert access.thread_sandbox == "read-only"
     assert access.turn_sandbox is not None
     assert access.turn_sandbox["type"] == "workspaceWrite"
@@ -93,7 +93,7 @@ async def test_nothing_asked_for_and_nothing_configured_sends_nothing(tmp_path: 
 
 async def test_an_old_codex_is_told_the_sandbox_at_once(tmp_path: Path) -> None:
     config = Configured(sandbox_mode="danger-full-access")
-    access = await plan(tmp_path, config=config, version="0.93.0", sandbox="workspace-write")
+    access = await plan(tmp_path, config=config, version="0.93.0", writes="workspace")
     assert access.thread_sandbox == "workspace-write"
     assert config.asked == 0
     assert (await plan(tmp_path, config=config, version="0.93.0")).thread_sandbox is None
@@ -123,7 +123,7 @@ async def test_a_workspace_keeps_what_is_configured_for_it(tmp_path: Path) -> No
     access = await plan(
         tmp_path,
         config=Configured(sandbox_workspace_write=table),
-        sandbox="workspace-write",
+        writes="workspace",
         writable_roots=(tmp_path,),
     )
     assert access.turn_sandbox == {
@@ -141,7 +141,7 @@ async def test_writable_roots_need_their_sandbox(tmp_path: Path) -> None:
 
 
 async def test_a_policy_this_codex_lost_is_mapped_and_said(tmp_path: Path) -> None:
-    access = await plan(tmp_path, approval_policy="on-failure")
+    access = await plan(tmp_path, asks="after_failure")
     assert access.approval_policy == "on-request"
     assert "on-failure" in access.notes[0]
-    assert (await plan(tmp_path, version="0.93.0", approval_policy="on-failure")).approval_policy == "on-failure"
+    assert (await plan(tmp_path, version="0.93.0", asks="after_failure")).approval_policy == "on-failure"

@@ -47,7 +47,7 @@ async def with_a_question(
     async with open_detached(
         binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env
     ) as engine:
-        options = SessionOptions(cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        options = SessionOptions(cwd=git_repo, writes="workspace", asks="when_needed")
         opened = await start_turn(engine, options, TurnInput(text="touch"))
         (record,) = read_records(detached_engines)
         with anyio.fail_after(30):

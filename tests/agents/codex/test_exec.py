@@ -38,7 +38,7 @@ from helmsman.model.events import (
     TurnStarted,
     UsageReported,
 )
-from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.options import ASKS, WRITES, SessionOptions, TurnInput
 from helmsman.model.questions import Question
 from helmsman.testing import always, fail, hang, run, say
 from tests.engines import resume_turn, start_turn
@@ -146,7 +146,7 @@ async def read_when_written(path: Path) -> str:
 @pytest.mark.matrix
 async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", run("echo made > made.txt; cat made.txt"), say("done"))
-    opened = await start_turn(engine, SessionOptions(cwd=git_repo, sandbox="workspace-write"), TurnInput(text="go"))
+    opened = await start_turn(engine, SessionOptions(cwd=git_repo, writes="workspace"), TurnInput(text="go"))
     follower = Follower()
     engine.attach(opened.session_id, follower)
     end = await follower.end()
@@ -172,12 +172,12 @@ async def test_a_session_is_resumed_and_its_usage_adds_up(
     model.on("first", say("one"))
     model.on("second", run("echo x > made.txt"), say("two"))
     async with engine_on(codex_binary, codex_home) as engine:
-        session_id, follower = await begin(engine, "first", cwd=git_repo, sandbox="workspace-write")
+        session_id, follower = await begin(engine, "first", cwd=git_repo, writes="workspace")
         await follower.end()
     async with engine_on(codex_binary, codex_home) as engine:
         again = Follower()
         engine.attach(session_id, again)
-        opened = await resume_turn(engine, session_id, SessionOptions(sandbox="read-only"), TurnInput(text="second"))
+        opened = await resume_turn(engine, session_id, SessionOptions(writes="nothing"), TurnInput(text="second"))
         await again.end()
     assert (opened.session_id, opened.directory) == (session_id, str(git_repo))
     assert again.messages() == ["two"]
@@ -315,7 +315,7 @@ async def test_options_reach_codex(engine: ExecEngine, model: ScriptedModel, git
     model.on("go", run(f"echo x > {extra}/made.txt"), say("ok"))
     options = SessionOptions(
         cwd=git_repo,
-        sandbox="workspace-write",
+        writes="workspace",
         writable_roots=(extra,),
         model="gpt-5.4",
         base_instructions="BASE " + "x" * 200_000,
@@ -370,7 +370,7 @@ async def test_a_repository_is_not_trusted_by_working_in_it(
     model.otherwise(say("ok"))
     session_id, follower = await begin(engine, "go", cwd=git_repo, sandbox=sandbox)
     await follower.end()
-    options = SessionOptions(cwd=git_repo, sandbox=sandbox)
+    options = SessionOptions(cwd=git_repo, writes=WRITES[sandbox])
     await follower.end((await engine.run_turn(session_id, options, TurnInput(text="again"))).turn_id)
     assert "projects" not in codex_home.config
     assert not loaded.exists()
@@ -382,7 +382,7 @@ async def test_a_repository_is_trusted_on_request_and_not_for_good(
 ) -> None:
     loaded = repository_with_configuration(git_repo, tmp_path)
     model.otherwise(say("ok"))
-    _, follower = await begin(engine, "go", cwd=git_repo, sandbox="workspace-write", trust_repository=True)
+    _, follower = await begin(engine, "go", cwd=git_repo, writes="workspace", trust_repository=True)
     await follower.end()
     assert loaded.exists()
     assert "projects" not in codex_home.config
@@ -394,7 +394,7 @@ async def test_a_repository_the_user_trusts_stays_trusted(
     loaded = repository_with_configuration(git_repo, tmp_path)
     codex_home.configure(projects={str(git_repo): {"trust_level": "trusted"}})
     model.otherwise(say("ok"))
-    _, follower = await begin(engine, "go", cwd=git_repo, sandbox="workspace-write")
+    _, follower = await begin(engine, "go", cwd=git_repo, writes="workspace")
     await follower.end()
     assert loaded.exists()
 
@@ -406,7 +406,7 @@ async def test_instructions_that_are_not_read_are_remarked_on(
     model.otherwise(say("ok"))
     expected: list[tuple[SandboxMode, bool]] = [("read-only", True), ("workspace-write", False)]
     for sandbox, read in expected:
-        opened = await start_turn(engine, SessionOptions(cwd=git_repo, sandbox=sandbox), TurnInput(text="go"))
+        opened = await start_turn(engine, SessionOptions(cwd=git_repo, writes=WRITES[sandbox]), TurnInput(text="go"))
         follower = Follower()
         engine.attach(opened.session_id, follower)
         await follower.end()
@@ -432,7 +432,7 @@ async def test_an_interrupt_stops_the_turn_and_its_command(
 ) -> None:
     model.on("go", run("echo $$ > pid; sleep 600"), always(say("never")))
     model.on("again", say("fine"))
-    session_id, follower = await begin(engine, "go", cwd=git_repo, sandbox="danger-full-access")
+    session_id, follower = await begin(engine, "go", cwd=git_repo, writes="anything")
     pid = int(await read_when_written(git_repo / "pid"))
     with anyio.fail_after(30):
         await engine.interrupt(session_id)
@@ -505,7 +505,7 @@ async def test_closing_the_engine_ends_everything_and_tells_everyone(
 ) -> None:
     model.on("go", run("echo $$ > pid; sleep 600"), always(say("never")))
     async with engine_on(codex_binary, codex_home) as engine:
-        session_id, follower = await begin(engine, "go", cwd=git_repo, sandbox="danger-full-access")
+        session_id, follower = await begin(engine, "go", cwd=git_repo, writes="anything")
         pid = int(await read_when_written(git_repo / "pid"))
     assert not is_running(pid)
     assert follower.of_type(TurnEnded) == []
@@ -535,7 +535,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
 @pytest.mark.parametrize("policy", ["untrusted", "on-request", "on-failure"])
 async def test_a_policy_that_asks_is_refused(engine: ExecEngine, git_repo: Path, policy: Any) -> None:
     with pytest.raises(InvalidInput, match="app-server"):
-        await start_turn(engine, SessionOptions(cwd=git_repo, approval_policy=policy), TurnInput(text="go"))
+        await start_turn(engine, SessionOptions(cwd=git_repo, asks=ASKS[policy]), TurnInput(text="go"))
     with pytest.raises(InvalidInput, match="app-server"):
         await start_turn(engine, SessionOptions(cwd=git_repo, config={"approval_policy": policy}), TurnInput(text="go"))
 

@@ -102,7 +102,7 @@ def test_everything_asked_for_stands_before_resume(place: Place) -> None:
     arguments = place.arguments(
         TurnInput(text="go", images=(image,), output_schema={"type": "object"}, effort="high"),
         session_id="some-id",
-        sandbox="workspace-write",
+        writes="workspace",
         model="-strange",
         writable_roots=(Path("/data"),),
         skip_git_repo_check=True,
@@ -170,16 +170,16 @@ def trust_of(place: Place, **options: Any) -> dict[str, Any]:
     return dict(place.config(**options).get("projects", {}))
 
 
-@pytest.mark.parametrize("sandbox", ["workspace-write", "danger-full-access"])
-def test_a_repository_one_may_write_to_is_called_untrusted(place: Place, sandbox: str) -> None:
-    assert trust_of(place, sandbox=sandbox) == {str(place.repo): {"trust_level": "untrusted"}}
+@pytest.mark.parametrize("writes", ["workspace", "anything"])
+def test_a_repository_one_may_write_to_is_called_untrusted(place: Place, writes: str) -> None:
+    assert trust_of(place, writes=writes) == {str(place.repo): {"trust_level": "untrusted"}}
 
 
 def test_a_directory_inside_a_repository_is_called_untrusted_with_it(place: Place) -> None:
     inside = place.repo / "src"
     inside.mkdir()
     level = {"trust_level": "untrusted"}
-    assert trust_of(place, sandbox="workspace-write", directory=inside) == {str(place.repo): level, str(inside): level}
+    assert trust_of(place, writes="workspace", directory=inside) == {str(place.repo): level, str(inside): level}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_it_is_called_untrusted_when_the_configuration_allows_writing(place: Pla
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"sandbox": "read-only"}, {"sandbox": "workspace-write", "session_id": "some-id"}],
+    [{}, {"writes": "nothing"}, {"writes": "workspace", "session_id": "some-id"}],
     ids=["nothing", "read-only", "resume"],
 )
 def test_nothing_is_said_where_codex_would_not_trust_by_itself(place: Place, options: dict[str, Any]) -> None:
@@ -202,29 +202,29 @@ def test_nothing_is_said_where_codex_would_not_trust_by_itself(place: Place, opt
 
 
 def test_nothing_is_said_to_a_codex_that_never_trusts_by_itself(place: Place) -> None:
-    assert trust_of(place, binary=codex("0.115.0"), sandbox="workspace-write") == {}
+    assert trust_of(place, binary=codex("0.115.0"), writes="workspace") == {}
 
 
 @pytest.mark.parametrize("level", ["trusted", "untrusted"])
 def test_what_the_user_decided_stands(place: Place, level: str) -> None:
     (place.home / "config.toml").write_text(f'[projects."{place.repo}"]\ntrust_level = "{level}"\n', encoding="utf-8")
-    assert trust_of(place, sandbox="workspace-write") == {}
+    assert trust_of(place, writes="workspace") == {}
 
 
 def test_a_broken_configuration_is_left_to_codex(place: Place) -> None:
     (place.home / "config.toml").write_text("= nonsense", encoding="utf-8")
-    assert trust_of(place, sandbox="workspace-write") == {str(place.repo): {"trust_level": "untrusted"}}
+    assert trust_of(place, writes="workspace") == {str(place.repo): {"trust_level": "untrusted"}}
 
 
 def test_trust_is_given_on_request(place: Place) -> None:
     level = {"trust_level": "trusted"}
-    assert trust_of(place, sandbox="workspace-write", trust_repository=True) == {str(place.repo): level}
+    assert trust_of(place, writes="workspace", trust_repository=True) == {str(place.repo): level}
     assert trust_of(place, session_id="some-id", trust_repository=True) == {str(place.repo): level}
 
 
 def test_other_projects_of_the_caller_are_kept(place: Place) -> None:
     other = {"/other": {"trust_level": "trusted"}}
-    assert trust_of(place, sandbox="workspace-write", config={"projects": other}) == {
+    assert trust_of(place, writes="workspace", config={"projects": other}) == {
         str(place.repo): {"trust_level": "untrusted"},
         **other,
     }
@@ -251,7 +251,7 @@ def test_an_image_that_is_not_there_is_refused(place: Place) -> None:
 
 def test_writable_roots_without_a_sandbox_for_them_are_refused(place: Place) -> None:
     with pytest.raises(InvalidInput, match="workspace-write"):
-        place.command(sandbox="read-only", writable_roots=(place.home,))
+        place.command(writes="nothing", writable_roots=(place.home,))
 
 
 def test_a_missing_profile_is_refused(place: Place) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
-from helmsman.agents.codex.access.policies import map_approval, turn_sandbox
+from helmsman.agents.codex.access.policies import asked_approval, asked_sandbox, turn_sandbox
 from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
 from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
 from helmsman.agents.codex.features import Feature
@@ -85,9 +85,9 @@ async def plan_access(
     """
     refuse_rules_nobody_trusts(binary, options, options.cwd)
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
-    approval, remark = map_approval(binary, options.approval_policy)
+    approval, remark = asked_approval(binary, options)
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
-    mode = options.sandbox
+    mode = asked_sandbox(options)
     configured: Mapping[str, Any] = {}
     if marks_trust or resuming or confinement:  # otherwise what is left out stays Codex's own business
         configured = await source.configuration(options.cwd)
@@ -147,7 +147,7 @@ def confined_sandbox(
     confinement.refuse_config(options.config)
     confinement.refuse_trust(options)
     confinement.refuse_rules(_places_of_rules(codex_home, configured, directory))
-    mode = options.sandbox
+    mode = asked_sandbox(options)
     for layer in (given, configured):  # the first that says anything decides
         if mode is None:
             mode = _configured_sandbox(layer)

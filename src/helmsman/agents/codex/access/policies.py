@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.model.options import ApprovalPolicy, SandboxMode
+    from helmsman.model.options import ApprovalPolicy, Asks, SandboxMode, SessionOptions, Writes
 
+_SANDBOX_OF: Final[Mapping[Writes, SandboxMode]] = {
+    "nothing": "read-only",
+    "workspace": "workspace-write",
+    "anything": "danger-full-access",
+}
+_APPROVAL_OF: Final[Mapping[Asks, ApprovalPolicy]] = {
+    "unless_harmless": "untrusted",
+    "after_failure": "on-failure",
+    "when_needed": "on-request",
+    "never": "never",
+}
 _SANDBOX_TYPES: Final[Mapping[SandboxMode, str]] = {
     "read-only": "readOnly",
     "workspace-write": "workspaceWrite",
@@ -32,6 +43,11 @@ WORKSPACE_KEYS: Final = {
     "excludeTmpdirEnvVar": "exclude_tmpdir_env_var",
     "excludeSlashTmp": "exclude_slash_tmp",
 }
+
+
+def asked_sandbox(options: SessionOptions) -> SandboxMode | None:
+    """What a session may write, as Codex calls it; None leaves it to the configuration."""
+    return None if options.writes is None else _SANDBOX_OF[options.writes]
 
 
 def sandbox_name(reported: Any) -> str | None:
@@ -50,8 +66,9 @@ def approval_name(reported: Any) -> str | None:
     return reported if isinstance(reported, str) else None
 
 
-def map_approval(binary: CodexBinary, policy: ApprovalPolicy | None) -> tuple[ApprovalPolicy | None, str | None]:
-    """The policy this Codex knows for what was asked, and a remark when it is not the same."""
+def asked_approval(binary: CodexBinary, options: SessionOptions) -> tuple[ApprovalPolicy | None, str | None]:
+    """When a session asks, as this Codex calls it, and a remark when it has nothing that is the same."""
+    policy = None if options.asks is None else _APPROVAL_OF[options.asks]
     if policy == "on-failure" and not binary.can(Feature.ON_FAILURE_APPROVAL):
         return "on-request", f"Codex {binary.version} has no approval policy on-failure; on-request is used instead."
     return policy, None

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement
 from helmsman.agents.codex.access.plan import confined_sandbox
-from helmsman.agents.codex.access.policies import WORKSPACE_KEYS
+from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
 from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
 from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.repositories import repository_root
 from helmsman.errors import InvalidInput, Unsupported
+from helmsman.model.options import WRITES, approval_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,8 +85,8 @@ def exec_command(
 
     arguments = [f"--image={_image(path, scratch / str(number))}" for number, path in enumerate(turn.images)]
     arguments += ["--json", f"--cd={directory}"]
-    if options.sandbox is not None:
-        arguments.append(f"--sandbox={options.sandbox}")
+    if options.writes is not None:
+        arguments.append(f"--sandbox={asked_sandbox(options)}")
     if options.model is not None:
         arguments.append(f"--model={options.model}")
     if options.profile is not None:
@@ -114,11 +115,11 @@ def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
     for image in turn.images:
         if not image.is_file():
             raise InvalidInput(f"There is no image {image}. Name a file that exists.")
-    if options.writable_roots and options.sandbox not in (None, "workspace-write"):
+    if options.writable_roots and options.writes not in (None, "workspace"):
         raise InvalidInput(
             "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
         )
-    _refuse_asking(options.approval_policy)
+    _refuse_asking(approval_word(options.asks))
 
 
 def _refuse_asking(approval_policy: Any) -> None:
@@ -161,7 +162,7 @@ def _confined(
     for wire, key in ({"writableRoots": "writable_roots"} | WORKSPACE_KEYS).items():
         if wire in said:
             rest[f"sandbox_workspace_write.{key}"] = said[wire]
-    return replace(options, sandbox=mode, writable_roots=()), rest
+    return replace(options, writes=WRITES[mode], writable_roots=()), rest
 
 
 # --- trust -----------------------------------------------------------------------------------------------------------
@@ -186,10 +187,10 @@ def _trust(
     places = (str(directory), str(root))  # Codex looks at both
     if options.trust_repository:
         return {place: {"trust_level": "trusted"} for place in places}, ()
-    if resuming or options.sandbox == "read-only" or not binary.can(Feature.TRUST_ON_START):
+    if resuming or options.writes == "nothing" or not binary.can(Feature.TRUST_ON_START):
         return {}, ()
     configured = _configuration(codex_home)
-    may_write = options.sandbox is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
+    may_write = options.writes is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
     projects = configured.get("projects")
     if not may_write or (isinstance(projects, dict) and not projects.keys().isdisjoint(places)):
         return {}, ()

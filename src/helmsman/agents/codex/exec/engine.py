@@ -26,6 +26,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.access.confinement import Confinement
+from helmsman.agents.codex.access.policies import asked_sandbox
 from helmsman.agents.codex.capabilities import exec_capabilities
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
@@ -358,7 +359,7 @@ def _opened(session_id: str, options: SessionOptions, directory: Path) -> Opened
         directory=str(directory),
         model=options.model,
         approval_policy="never",
-        sandbox=options.sandbox,
+        sandbox=asked_sandbox(options),
     )
 
 
