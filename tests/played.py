@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.lowlevel
 
-from helmsman.agents.capabilities import Capabilities, Capability
-from helmsman.agents.protocol import Agent, Begun, Engine, Opened
+from helmsman.agents.protocol import Agent, Begun, Capabilities, Capability, Engine, Opened
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionBusy, SessionIdle, SessionNotFound
 from helmsman.model.events import EngineGone, Event, Failure, QuestionAsked, QuestionClosed, TurnEnded, TurnStarted
 from helmsman.model.questions import Choice, Prompt, Question

@@ -39,7 +39,7 @@ class Helmsman(Steering):
 
         return Extras(self, self.tasks)
 
-    async def check_remaining(self, percent: float | None) -> tuple[str, ...]:
+    async def check_remaining(self, percent: float) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent)
 
     def keeps_back(self, session: Session, event: Event) -> bool:

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.capabilities import Capability
 from helmsman.agents.codex.agent import CodexAgent
+from helmsman.agents.protocol import Capability
 from helmsman.errors import (
     EngineLost,
     HelmsmanError,

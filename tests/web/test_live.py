@@ -13,9 +13,7 @@ import pytest
 from starlette.requests import Request
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.protocol import Opened
 from helmsman.model.events import ItemDelta, TurnRequested
-from helmsman.steering.opening import Fresh
 from helmsman.testing import run, say
 from helmsman.web.live import Live
 from helmsman.web.reading import Reading
@@ -152,8 +150,7 @@ async def many(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> list[Ses
     model.on("", say("ok"))
     real = await helm.start("begin", cwd=git_repo)
     await real.wait(until="end", timeout=SECONDS)
-    opened = [Opened(session_id=f"session-{n}") for n in range(499)]
-    others = [helm._known.fresh(Fresh(one, real.options, str(git_repo), None)) for one in opened]
+    others = [helm._known.fresh(f"session-{n}", real.options, directory=str(git_repo)) for n in range(499)]
     for session in others:
         helm._known.add(session)
     return [real, *others]

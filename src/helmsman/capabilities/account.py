@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.capabilities import Capability
-from helmsman.agents.protocol import Account
+from helmsman.agents.protocol import Account, Capability
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
 
 if TYPE_CHECKING:
@@ -92,14 +91,12 @@ class AccountFacts:
             advice=advice,
         )
 
-    async def check_remaining(self, percent: float | None) -> tuple[str, ...]:
+    async def check_remaining(self, percent: float) -> tuple[str, ...]:
         """Refuse when less than so much of the account's limit is left. The answer is what there is to remark.
 
         Raises:
             RateLimitLow: There is less.
         """
-        if percent is None:
-            return ()
         if not 0 <= percent <= 100:
             raise InvalidInput(
                 f"min_remaining_percent cannot be {percent:g}. Use a number from 0 to 100.",

@@ -22,7 +22,7 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.model.inputs import turn_input
-from helmsman.steering.turn_failures import known_error
+from helmsman.steering.turns import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
 from helmsman.tasks.model import TaskDraft, new_task_id
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.capabilities import Capability
+from helmsman.agents.protocol import Capability
 from helmsman.capabilities.review_scope import in_words, nothing_in_words, settle, with_instructions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review

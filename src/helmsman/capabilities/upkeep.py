@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.capabilities import Capability
-from helmsman.agents.protocol import Begun
+from helmsman.agents.protocol import Begun, Capability
 from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
 from helmsman.model.events import AgentMessage, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
-from helmsman.steering.turn_failures import busy
+from helmsman.steering.turns import busy
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:

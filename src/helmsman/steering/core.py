@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.capabilities import Capability
-from helmsman.agents.holder import usable
-from helmsman.agents.registry import find_agent
+from helmsman.agents.protocol import Capability
+from helmsman.agents.registry import find_agent, usable
 from helmsman.base.concurrency import see_through
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.opening import fork_session, needed_for, start_session
-from helmsman.steering.turn_failures import busy, known_error
-from helmsman.steering.turns import NOT_OPEN, Turns
+from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, known_error, needed_for, start_session
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
     from helmsman.sessions.session import QuestionHandler, WhenBusy
-    from helmsman.steering.opening import SessionOpener, TurnBeginner
+    from helmsman.steering.turns import SessionOpener, TurnBeginner
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +95,7 @@ class Steering(Turns):
         opener = start_session(checked, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
-            note = await self.check_remaining(min_remaining_percent)
+            note = () if min_remaining_percent is None else await self.check_remaining(min_remaining_percent)
             made = self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task, limits=limits)
             session = await made
             session.notes += note
@@ -332,7 +329,7 @@ class Steering(Turns):
     # --- where capabilities take part --------------------------------------------------------------------------------
 
     @abstractmethod
-    async def check_remaining(self, percent: float | None) -> tuple[str, ...]:
+    async def check_remaining(self, percent: float) -> tuple[str, ...]:
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
 
     @abstractmethod

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
     from helmsman.steering.memory import Memory, Remembered
-    from helmsman.steering.opening import Fresh
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -52,12 +51,9 @@ class KnownSessions:
         self.at_work: dict[str, Session] = {}
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
 
-    def fresh(self, fresh: Fresh) -> Session:
+    def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
         """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
-        state = SessionState(fresh.opened.session_id, directory=fresh.directory)
-        session = self._make(state, fresh.options, listeners=())
-        session.on_question, session.worktree = fresh.on_question, fresh.worktree
-        return session
+        return self._make(SessionState(session_id, directory=directory), options, listeners=())
 
     def add(self, session: Session) -> None:
         """The session is there from now on."""

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.agents.capabilities import Capability
-from helmsman.agents.holder import EngineHolder
-from helmsman.agents.protocol import Begun
-from helmsman.agents.registry import Agents
+from helmsman.agents.protocol import Begun, Capability
+from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.approvals.audit import AuditLog
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.concurrency import OnceEach, background_tasks
-from helmsman.errors import HelmsmanError, TooManySessions
+from helmsman.errors import HelmsmanError, InvalidInput, SessionBusy, TooManySessions
 from helmsman.model.events import (
     EngineGone,
+    Failure,
     Notice,
     QuestionAsked,
     SettingsApplied,
@@ -38,28 +39,43 @@ from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
-from helmsman.steering.opening import needed_for
-from helmsman.steering.turn_failures import busy, failed_turn, known_error
 from helmsman.tasks.ledger import Ledger, draft_task
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.capabilities import Capabilities
-    from helmsman.agents.protocol import Agent, Engine, Opened
+    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.model.events import Event
-    from helmsman.model.options import TurnInput, TurnLimits
+    from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
     from helmsman.sessions.session import QuestionHandler
-    from helmsman.steering.opening import SessionOpener, TurnBeginner
     from helmsman.tasks.model import Task
+    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A session that has just been opened, and what it is to have before it hears of anything."""
+
+    opened: Opened
+    options: SessionOptions
+    directory: str | None
+    on_question: QuestionHandler | None
+    worktree: Worktree | None = None
+
+
+SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
+
+TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
+"""Starts a turn in an engine."""
 
 
 class Turns(Verbs, ABC):
@@ -149,7 +165,8 @@ class Turns(Verbs, ABC):
     ) -> Session:
         """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
         fresh = await open_session(engine)
-        session = self._known.fresh(fresh)
+        session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
+        session.on_question, session.worktree = fresh.on_question, fresh.worktree
         session.limits = limits or session.limits
         try:
             begun = Begun(session_id=session.id)
@@ -353,6 +370,96 @@ class Turns(Verbs, ABC):
 def _remark(session: Session, notes: Iterable[str]) -> None:
     for note in notes:
         session.apply(Notice(session_id=session.id, kind="warning", message=note))
+
+
+# --- how sessions come to be ------------------------------------------------------------------------------------------
+
+
+def needed_for(turn: TurnInput | None) -> Iterator[Capability]:
+    """What an engine must be able to do for a turn."""
+    if turn is None:
+        return
+    if turn.review is not None:
+        yield Capability.REVIEW
+    if turn.plan:
+        yield Capability.PLAN
+    if turn.images:
+        yield Capability.IMAGES
+    if turn.output_schema is not None:
+        yield Capability.OUTPUT_SCHEMA
+
+
+def start_session(
+    options: SessionOptions, on_question: QuestionHandler | None, *, worktrees_in: Path | None
+) -> SessionOpener:
+    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
+
+    async def start(engine: Engine) -> Fresh:
+        if worktrees_in is None or options.cwd is None:
+            return Fresh(await engine.open(options), options, str(options.cwd), on_question)
+        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
+        inside = replace(options, cwd=tree.directory)
+        try:
+            opened = await engine.open(inside)
+        except Exception:
+            await anyio.to_thread.run_sync(worktrees.discard, tree)
+            raise
+        return Fresh(opened, inside, str(inside.cwd), on_question, tree)
+
+    return start
+
+
+def fork_session(
+    source: Session, options: SessionOptions, from_turn: int | str | None, on_question: QuestionHandler | None
+) -> SessionOpener:
+    """Fork one from another, at its end or from one of its turns."""
+
+    async def fork(engine: Engine) -> Fresh:
+        last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
+        opened = await engine.fork(source.id, options, last_turn_id=last)
+        return Fresh(opened, options, source.directory, on_question)
+
+    return fork
+
+
+async def _past_turn_id(engine: Engine, session_id: str, which: int | str) -> str:
+    """The id of the turn with this number, counted from 1 (it may come as text), or with this id.
+
+    Raises:
+        InvalidInput: There is no such turn.
+    """
+    ids = [turn.id for turn in await engine.history(session_id)]
+    if isinstance(which, int) or which.isdecimal():
+        number = int(which)
+        which = ids[number - 1] if 0 < number <= len(ids) else str(number)
+    if which not in ids:
+        there = f"a number from 1 to {len(ids)}, or the id of a turn" if ids else "another session: this one has none"
+        raise InvalidInput(f"There is no turn {which} in session {session_id}. Give {there}.", parameter="from_turn")
+    return which
+
+
+# --- when a turn does not come to be -----------------------------------------------------------------------------------
+
+
+def known_error(error: Exception) -> HelmsmanError:
+    """The error as one of ours; anything else is a mistake of Helmsman's own."""
+    return (
+        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
+    )
+
+
+def failed_turn(session_id: str, error: Exception) -> TurnEnded:
+    """The turn of a session ended by this error."""
+    known = known_error(error)
+    failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
+    return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
+
+
+def busy(session_id: str) -> SessionBusy:
+    """A turn is running already."""
+    return SessionBusy(
+        f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
+    )
 
 
 NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

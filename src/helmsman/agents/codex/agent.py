@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.detached.records import EngineRecord
-    from helmsman.agents.protocol import Engine, RecordedTurn
+    from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn
     from helmsman.settings import Settings
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.capabilities import Capabilities, Capability
 from helmsman.agents.codex.features import Feature
+from helmsman.agents.protocol import Capabilities, Capability
 
 if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary

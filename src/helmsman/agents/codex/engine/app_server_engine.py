@@ -24,16 +24,16 @@ from helmsman.agents.codex.capabilities import app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
-from helmsman.agents.codex.engine.opening import (
+from helmsman.agents.codex.engine.routing import EventRouter
+from helmsman.agents.codex.engine.spare_thread import SpareThread
+from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
+from helmsman.agents.codex.engine.thread_state import (
+    ThreadState,
     as_opened,
     refuse_what_only_opening_takes,
     remark_on_ignored,
     thread_settings,
 )
-from helmsman.agents.codex.engine.routing import EventRouter
-from helmsman.agents.codex.engine.spare_thread import SpareThread
-from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
-from helmsman.agents.codex.engine.thread_state import ThreadState
 from helmsman.agents.codex.engine.turn_kinds import begin, turn_policy
 from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
@@ -76,10 +76,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import ServerInfo
-    from helmsman.agents.protocol import Opened
+    from helmsman.agents.protocol import Capabilities, Opened
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
 

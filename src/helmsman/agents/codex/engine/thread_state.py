@@ -1,14 +1,17 @@
-"""What the app-server engine has to know of a thread, its own or a sub-agent's, to steer, stop and answer it."""
+"""What the app-server engine has to know of a thread, its own or a sub-agent's, and what is said when one is opened."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.engine.turn_kinds import ThreadMode
+from helmsman.agents.codex.wire.app_server import ThreadSettings
+from helmsman.agents.protocol import Opened
+from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,3 +66,53 @@ class ThreadState:
         if turn_id == self.ended_turn_id or (self.reviewing and self.turn_id is not None):
             return
         self.began(turn_id)
+
+
+# --- opening one -----------------------------------------------------------------------------------------------------
+
+_ONLY_AT_OPENING: Final = ("profile", "config", "base_instructions", "developer_instructions", "trust_repository")
+
+
+def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
+    return ThreadSettings(
+        cwd=options.cwd,
+        model=options.model,
+        sandbox=access.thread_sandbox,
+        approval_policy=access.approval_policy,
+        config=access.config,
+        base_instructions=options.base_instructions,
+        developer_instructions=options.developer_instructions,
+    )
+
+
+def as_opened(thread: Thread, access: Access) -> Opened:
+    return Opened(
+        session_id=thread.id,
+        directory=thread.cwd,
+        model=thread.model,
+        approval_policy=thread.approval_policy,
+        sandbox=access.sandbox or thread.sandbox,
+        notes=access.notes,
+        thread=thread.facts,
+    )
+
+
+def remark_on_ignored(options: SessionOptions) -> tuple[str, ...]:
+    """What to tell who resumes, with options, a session that its engine has open already for somebody else."""
+    given = [name for name in _ONLY_AT_OPENING if getattr(options, name)]
+    if not given:
+        return ()
+    return (f"Codex has this session open already and did not take {', '.join(given)}. Start a new session for that.",)
+
+
+def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
+    """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently.
+
+    Raises:
+        InvalidInput: Something is wanted that can only be had in a new session.
+    """
+    changed = [name for name in ("cwd", *_ONLY_AT_OPENING) if getattr(known, name) != getattr(wanted, name)]
+    if changed:
+        raise InvalidInput(
+            f"Codex takes {', '.join(changed)} only when it opens a session, and this one is open. Start a new one for it."
+        )

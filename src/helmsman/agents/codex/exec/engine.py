@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.capabilities import Capabilities
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.process import Child
+    from helmsman.agents.protocol import Capabilities
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
 
