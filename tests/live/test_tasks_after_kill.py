@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
-    from helmsman.agents.codex.storage.rollout_end import RolloutTurn
+    from helmsman.model.recorded_turn import RecordedTurn
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ModelRequest, ScriptedModel
@@ -159,9 +159,9 @@ class Witnesses:
         self._index = RolloutIndex(home.path)
         self._state_dir = state_dir
 
-    def turns(self) -> dict[str, RolloutTurn]:
+    def turns(self) -> dict[str, RecordedTurn]:
         """Each turn that Codex has a record of, by its prompt; by its id, where Codex did not come to write the prompt."""
-        found: dict[str, RolloutTurn] = {}
+        found: dict[str, RecordedTurn] = {}
         for info in self._index.list(limit=10 * KILLS)[0]:
             assert info.path is not None
             prompts = prompts_in(info.path)
@@ -200,7 +200,7 @@ def prompts_in(rollout: Path) -> dict[str, str]:
 ENDS = {"completed": "completed", "failed": "failed", "interrupted": "canceled"}
 
 
-def lie(task: Task, turn: RolloutTurn | None, running: set[str]) -> str | None:
+def lie(task: Task, turn: RecordedTurn | None, running: set[str]) -> str | None:
     """What is not true of what a task says, or None."""
     if turn is None:
         return None if task.status == "unknown" else "Codex has no record of its turn"

@@ -121,7 +121,7 @@ class CloudTasks:
             else:
                 changes = {"status": "working", "external_id": sent.external_id, "metadata": {"url": sent.url}}
             finally:
-                self._helm.ledger.tell(task_id, changes)
+                self._helm.ledger.update(task_id, changes)
 
         self._helm.in_background(send)
         return task_id

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
+    from helmsman.model.recorded_turn import RecordedTurn
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task, TaskChanges
-    from helmsman.tasks.reconcile import TurnTruth
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
     )
 
 
-def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTruth | None) -> tuple[Event, ...]:
+def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: RecordedTurn | None) -> tuple[Event, ...]:
     """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
 
     Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
@@ -171,7 +171,7 @@ def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: TurnTr
     )
 
 
-def _as_events(session_id: str, turn: TurnTruth) -> tuple[Event, ...]:
+def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
     """A turn that is over, as what happened in it, as far as that is worth knowing. One that has no end says nothing."""
     if turn.outcome == "open":
         return ()

@@ -9,16 +9,15 @@ The rule above all: nothing stays `working` for ever, and nothing is called `fai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from helmsman.tasks.model import TaskChanges
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.model.events import Failure, Usage
+    from helmsman.model.recorded_turn import RecordedTurn
     from helmsman.tasks.model import Task
 
 GRACE: Final = timedelta(seconds=10)
@@ -27,44 +26,28 @@ GRACE: Final = timedelta(seconds=10)
 CLOCK_SKEW: Final = timedelta(seconds=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnTruth:
-    """What Codex's storage says of a turn: the one the task names or, where one of both names none, the likeliest."""
-
-    outcome: Literal["completed", "failed", "interrupted", "open"]
-    message: str | None = None
-    error: Failure | None = None
-    usage: Usage | None = None
-    model: str | None = None
-    turn_id: str | None = None
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    last_written_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
-    """What the witnesses say. `engine_alive` is None for a task without a detached engine."""
-
-    owner_alive: bool
-    engine_alive: bool | None = None
-    turn: TurnTruth | None = None
-
-
-def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
-    """What to change in the task, for `Registry.update`, or None if it is right as it is.
+def reconcile(
+    task: Task, turn: RecordedTurn | None, now: datetime, *, engine_alive: bool | None = None
+) -> TaskChanges | None:
+    """What to change in a task whose owner is gone, for `Registry.update`, or None if it is right as it is.
 
     Cloud tasks are left alone: only the cloud knows about them.
+
+    Args:
+        task: The task.
+        turn: What is recorded of the turn that it names or, where one of both names none, of the likeliest.
+        now: The time.
+        engine_alive: Whether its detached engine runs; None where it has none.
     """
-    if task.origin == "cloud" or task.has_ended or truth.owner_alive:
+    if task.origin == "cloud" or task.has_ended:
         return None
-    turn = _own_turn(task, truth.turn)
+    turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
         return _ended(turn, now)
-    if truth.engine_alive and (turn is not None or task.turn_id is not None):
+    if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
-    if task.is_running and truth.engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
+    if task.is_running and engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
         return _lost(task)
@@ -73,7 +56,7 @@ def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
     return TaskChanges(status="unknown", note=_what_is_known(task))
 
 
-def _own_turn(task: Task, turn: TurnTruth | None) -> TurnTruth | None:
+def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
     """A turn that is not known by its id is this task's only if it did not begin before the task did."""
     if turn is None or (task.turn_id is not None and turn.turn_id is not None):
         return turn
@@ -81,7 +64,7 @@ def _own_turn(task: Task, turn: TurnTruth | None) -> TurnTruth | None:
     return turn if began else None
 
 
-def _ended(turn: TurnTruth, now: datetime) -> TaskChanges:
+def _ended(turn: RecordedTurn, now: datetime) -> TaskChanges:
     changes = TaskChanges(completed_at=turn.ended_at or now)
     if turn.message is not None:
         changes["result"] = turn.message
@@ -124,6 +107,6 @@ def _what_is_known(task: Task) -> str:
     )
 
 
-def _last_sign_of(task: Task, turn: TurnTruth | None) -> datetime:
+def _last_sign_of(task: Task, turn: RecordedTurn | None) -> datetime:
     written = None if turn is None else turn.last_written_at
     return max(time for time in (task.updated_at, task.last_event_at, written) if time is not None)

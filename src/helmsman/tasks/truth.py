@@ -13,13 +13,14 @@ import anyio.to_thread
 from helmsman.agents.registry import engine_is_alive, past_turn
 from helmsman.base.redaction import redact
 from helmsman.errors import InvalidInput
-from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, TurnTruth, reconcile
+from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.agents.registry import SessionIndex
+    from helmsman.model.recorded_turn import RecordedTurn
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task, TaskChanges
 
@@ -62,21 +63,17 @@ class TaskTruth:
                 f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
             )
 
-    async def turn(self, session_id: str, turn_id: str | None = None) -> TurnTruth | None:
+    async def turn(self, session_id: str, turn_id: str | None = None) -> RecordedTurn | None:
         """What Codex has written down of a turn, of the last one by default."""
         return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
 
     def _changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         if task.owner is not None and task.owner.is_alive():
             return None
-        truth = Truth(
-            owner_alive=False,
-            engine_alive=None if task.engine is None else engine_is_alive(self._settings, task.engine),
-            turn=self._own_turn(task, siblings),
-        )
-        return reconcile(task, truth, datetime.now(UTC))
+        engine_alive = None if task.engine is None else engine_is_alive(self._settings, task.engine)
+        return reconcile(task, self._own_turn(task, siblings), datetime.now(UTC), engine_alive=engine_alive)
 
-    def _own_turn(self, task: Task, siblings: Sequence[Task]) -> TurnTruth | None:
+    def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""
         if task.session_id is None:
             return None
@@ -113,22 +110,9 @@ class TaskTruth:
             if cursor is None:
                 return
 
-    def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> TurnTruth | None:
+    def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> RecordedTurn | None:
         info = self._index.find(session_id)
-        turn = None if info is None or info.path is None else past_turn(info.path, turn_id, since=since)
-        if turn is None:
-            return None
-        return TurnTruth(
-            outcome=turn.outcome,
-            message=turn.message,
-            error=turn.error,
-            usage=turn.usage,
-            model=turn.model,
-            turn_id=turn.turn_id,
-            began_at=turn.began_at,
-            ended_at=turn.ended_at,
-            last_written_at=turn.last_written_at,
-        )
+        return None if info is None or info.path is None else past_turn(info.path, turn_id, since=since)
 
 
 def _is_prompt_of(task: Task, prompt: str | None) -> bool:

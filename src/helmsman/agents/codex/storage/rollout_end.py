@@ -24,13 +24,14 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.failures import turn_failure
 from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text
 from helmsman.agents.codex.storage.rollout_head import parse_line, readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
 from helmsman.model.events import Failure, Usage
+from helmsman.model.recorded_turn import RecordedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,26 +53,7 @@ _NO_REASON: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutTurn:
-    """A turn as its file has it. `open` is one whose end is not recorded. 0.93 records no `turn_id`.
-
-    `forgotten` is one that the session was taken back from.
-    """
-
-    turn_id: str | None
-    outcome: Literal["completed", "failed", "interrupted", "open"]
-    message: str | None = None
-    error: Failure | None = None
-    usage: Usage | None = None
-    model: str | None = None
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    last_written_at: datetime | None = None
-    forgotten: bool = False
-
-
-def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None) -> RolloutTurn | None:
+def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
     """A turn of the session in this file; None if the file does not tell of it, or cannot be read.
 
     Args:
@@ -79,7 +61,7 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
         turn_id: Which turn. Where it is None, or the file names no turns (0.93), `since` decides.
         since: The first turn that began then or later; None means the last turn that the session still has.
     """
-    found: RolloutTurn | None = None
+    found: RecordedTurn | None = None
     for turn in turns_of(path):
         if turn_id is not None and turn.turn_id is not None:
             if turn.turn_id == turn_id:
@@ -95,7 +77,7 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
     return found
 
 
-def turns_of(path: Path) -> Iterator[RolloutTurn]:
+def turns_of(path: Path) -> Iterator[RecordedTurn]:
     """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
     try:
         with open_to_the_end(path) as file:
@@ -149,7 +131,7 @@ class _Stretch:
     names_no_turn: bool = False
 
 
-def _turns(lines: Iterator[bytes]) -> Iterator[RolloutTurn]:
+def _turns(lines: Iterator[bytes]) -> Iterator[RecordedTurn]:
     reader = _Reader()
     for line in lines:
         yield from reader.take(line)
@@ -161,7 +143,7 @@ class _Reader:
     """Takes lines from the last to the first. A turn is given out once the spending before it is known too."""
 
     stretch: _Stretch = field(default_factory=_Stretch)
-    waiting: list[tuple[RolloutTurn, Usage | None]] = field(default_factory=list)
+    waiting: list[tuple[RecordedTurn, Usage | None]] = field(default_factory=list)
     """Turns that lack only what the session had spent before them, with what it had spent after them."""
     is_last: bool = True
     taken_back: int = 0
@@ -169,7 +151,7 @@ class _Reader:
     spent_before: Usage = field(default_factory=Usage)
     """What had been spent before the first count: nothing, but in a fork what its parent had."""
 
-    def take(self, line: bytes) -> Iterator[RolloutTurn]:
+    def take(self, line: bytes) -> Iterator[RecordedTurn]:
         kind = _KIND.match(line)
         if kind is not None and (kind["type"] == b"response_item" or kind["payload"] == b"item_completed"):
             self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
@@ -191,10 +173,10 @@ class _Reader:
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
-    def finish(self) -> Iterator[RolloutTurn]:
+    def finish(self) -> Iterator[RecordedTurn]:
         yield from self._know_spent_before(self.spent_before)
 
-    def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RolloutTurn]:
+    def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RecordedTurn]:
         kind = payload.get("type")
         if kind == "token_count":
             info = mapping(payload.get("info"))
@@ -216,7 +198,7 @@ class _Reader:
         elif kind == "user_message" and self.stretch.names_no_turn:
             yield from self._turn_begins(None, time)
 
-    def _turn_begins(self, turn_id: str | None, time: datetime | None) -> Iterator[RolloutTurn]:
+    def _turn_begins(self, turn_id: str | None, time: datetime | None) -> Iterator[RecordedTurn]:
         stretch, self.stretch = self.stretch, _Stretch()
         end = stretch.end
         if end is not None and readable(end.get("turn_id")) not in (turn_id, None):
@@ -237,33 +219,33 @@ class _Reader:
         else:
             self.waiting.append((turn, stretch.spent))
 
-    def _know_spent_before(self, spent: Usage) -> Iterator[RolloutTurn]:
+    def _know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
         for turn, after in self.waiting:
             yield turn if after is None else replace(turn, usage=_difference(after, spent))
         self.waiting = []
 
 
-def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool) -> RolloutTurn:
+def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool) -> RecordedTurn:
     if end is not None and end.get("type") == _ABORTS:
-        return RolloutTurn(turn_id=None, outcome="interrupted")
+        return RecordedTurn(outcome="interrupted")
     if end is not None:
         return _completion(stretch, end)
     if stretch.names_no_turn and stretch.ends_in_message:
-        return RolloutTurn(turn_id=None, outcome="completed", message=stretch.message)
+        return RecordedTurn(outcome="completed", message=stretch.message)
     if is_last:
-        return RolloutTurn(turn_id=None, outcome="open")
+        return RecordedTurn(outcome="open")
     if stretch.names_no_turn:
-        return RolloutTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
-    return RolloutTurn(turn_id=None, outcome="interrupted")  # another turn began: this one has not gone on
+        return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RecordedTurn(outcome="interrupted")  # another turn began: this one has not gone on
 
 
-def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RolloutTurn:
+def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
     message, error = optional_text(end.get("last_agent_message")), end.get("error")
     if isinstance(error, dict):
-        return RolloutTurn(turn_id=None, outcome="failed", error=_failure(error))
+        return RecordedTurn(outcome="failed", error=_failure(error))
     if message is None and "started_at" not in end and not stretch.ends_in_message:
-        return RolloutTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
-    return RolloutTurn(turn_id=None, outcome="completed", message=message)
+        return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RecordedTurn(outcome="completed", message=message)
 
 
 def _failure(error: Mapping[str, Any]) -> Failure:
