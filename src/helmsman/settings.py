@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import platformdirs
 
@@ -117,25 +117,8 @@ def load_settings(
     project = _project_file(cwd, user)
     files = tuple(file for file in (project, user) if file is not None)
 
-    values: dict[str, Any] = {
-        "default_agent": "codex",
-        "codex_path": None,
-        "codex_home": home / ".codex",
-        "approval_timeout_ms": 300_000,
-        "max_sessions": 10,
-        "event_buffer_size": 500,
-        "log_level": "info",
-        "engine": "auto",
-        "tools": ("sessions",),
-        "state_dir": platformdirs.user_state_path(_APP, appauthor=False),
-        "detach": True,
-        "engine_idle_ms": 900_000,
-        "first_event_timeout_ms": 0,
-        "inactivity_timeout_ms": 0,
-        "shell_snapshots": "auto",
-        "expose_primitives": False,
-        "allowed_roots": (),
-    }
+    values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
+    values |= {"codex_home": home / ".codex", "state_dir": platformdirs.user_state_path(_APP, appauthor=False)}
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -431,74 +414,89 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
 @dataclass(frozen=True, slots=True)
 class _Setting:
     variable: str
+    default: Any
     meaning: str
     parse: Callable[[_Given], Any]
     project: _Narrowing
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
-    "default_agent": _Setting("HELMSMAN_DEFAULT_AGENT", "who runs a session that names no agent", _agent, only_yours),
-    "codex_path": _Setting("CODEX_CLI_PATH", "the Codex binary", _program, only_yours),
-    "codex_home": _Setting("CODEX_HOME", "Codex's home", _existing_directory, only_yours),
+    "default_agent": _Setting(
+        "HELMSMAN_DEFAULT_AGENT", "codex", "who runs a session that names no agent", _agent, only_yours
+    ),
+    "codex_path": _Setting("CODEX_CLI_PATH", None, "the Codex binary", _program, only_yours),
+    "codex_home": _Setting("CODEX_HOME", None, "Codex's home", _existing_directory, only_yours),
     "approval_timeout_ms": _Setting(
         "APPROVAL_TIMEOUT_MS",
+        300_000,
         "a question without an answer is denied after this",
         _whole_number(1, 30 * _DAY_MS),
         _smaller,
     ),
-    "max_sessions": _Setting("MAX_SESSIONS", "turns running at once", _whole_number(1, 1000), _smaller),
+    "max_sessions": _Setting("MAX_SESSIONS", 10, "turns running at once", _whole_number(1, 1000), _smaller),
     "event_buffer_size": _Setting(
-        "EVENT_BUFFER_SIZE", "events kept for each session", _whole_number(1, 1_000_000), _smaller
+        "EVENT_BUFFER_SIZE", 500, "events kept for each session", _whole_number(1, 1_000_000), _smaller
     ),
     "log_level": _Setting(
-        "LOG_LEVEL", "what is logged; logs go to stderr", _one_of("debug", "info", "warning", "error"), only_yours
+        "LOG_LEVEL",
+        "info",
+        "what is logged; logs go to stderr",
+        _one_of(*get_args(LogLevel)),
+        only_yours,
     ),
     "engine": _Setting(
         "HELMSMAN_ENGINE",
+        "auto",
         "what runs Codex; auto is the app-server where Codex has one",
-        _one_of("auto", "app-server", "exec"),
+        _one_of(*get_args(EngineChoice)),
         only_yours,
     ),
-    "tools": _Setting("HELMSMAN_TOOLS", "toolsets that `helmsman serve` offers", _toolsets, _fewer),
+    "tools": _Setting("HELMSMAN_TOOLS", ("sessions",), "toolsets that `helmsman serve` offers", _toolsets, _fewer),
     "state_dir": _Setting(
         "HELMSMAN_STATE_DIR",
+        None,
         "tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token",
         _path,
         only_yours,
     ),
     "allowed_roots": _Setting(
         "HELMSMAN_ALLOWED_ROOTS",
+        (),
         "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
         "what could write elsewhere is then refused",
         _directories,
         only_yours,
     ),
-    "detach": _Setting("HELMSMAN_DETACH", "engines outlive the process that started them", _switch, _off),
+    "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", _switch, _off),
     "engine_idle_ms": _Setting(
         "HELMSMAN_ENGINE_IDLE_MS",
+        900_000,
         "how long an engine waits for somebody when nothing runs in it",
         _whole_number(1000, 30 * _DAY_MS),
         _smaller,
     ),
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
+        0,
         "a turn whose model shows no sign of life within this is ended; 0 is never, and tasks then have 60000",
         _whole_number(0, 30 * _DAY_MS),
         _sooner,
     ),
     "inactivity_timeout_ms": _Setting(
         "HELMSMAN_INACTIVITY_TIMEOUT_MS",
+        0,
         "the same between two signs of life, never while a question waits; 0 is never, and tasks then have 600000",
         _whole_number(0, 30 * _DAY_MS),
         _sooner,
     ),
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",
+        "auto",
         "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
-        _one_of("auto", "on", "off"),
+        _one_of(*get_args(SnapshotChoice)),
         only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", "the toolset router also lists its `_codex_…` tools", _switch, _off
+        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", _switch, _off
     ),
 }

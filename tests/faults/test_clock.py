@@ -21,7 +21,7 @@ from helmsman.tasks import ledger
 from helmsman.tasks import registry as registry_module
 from helmsman.tasks import truth as task_truth
 from helmsman.tasks.model import Task, TaskDraft, new_task_id
-from helmsman.tasks.reconcile import GRACE, Truth, reconcile
+from helmsman.tasks.reconcile import GRACE, reconcile
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from tests.faults.scene import SECONDS, Scene, bound
@@ -99,9 +99,8 @@ def working(updated_at: datetime) -> Task:
 @pytest.mark.parametrize("turn", [None, RecordedTurn(outcome="open", turn_id="t")], ids=["no record", "an open turn"])
 def test_a_task_whose_last_sign_lies_in_the_future_does_not_work_for_ever(turn: RecordedTurn | None) -> None:
     now = datetime(2026, 11, 15, tzinfo=UTC)
-    truth = Truth(owner_alive=False, turn=turn)
-    assert reconcile(working(now + GRACE / 2), truth, now) is None  # clocks differ a little
-    changes = reconcile(working(now + FAR), truth, now)
+    assert reconcile(working(now + GRACE / 2), turn, now) is None  # clocks differ a little
+    changes = reconcile(working(now + FAR), turn, now)
     assert changes is not None
     assert changes["status"] in ("failed", "unknown")
 

@@ -22,7 +22,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
-from helmsman.shapes.rendering import event_as_dict, event_name, json_line, session_info_as_dict, usage_as_dict
+from helmsman.shapes.rendering import event_as_dict, event_name, fields_as_dict, json_line, session_info_as_dict
 
 
 def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
@@ -54,7 +54,7 @@ def test_values_inside_an_event_are_plain_too() -> None:
     failed = TurnEnded(session_id="s", outcome="failed", failure=Failure(code="x", message="no", http_status=429))
     assert event_as_dict(failed)["failure"] == {"code": "x", "message": "no", "retryable": False, "httpStatus": 429}
     spent = UsageReported(session_id="s", total=Usage(1, 2, 3, 4))
-    assert event_as_dict(spent)["total"] == usage_as_dict(Usage(1, 2, 3, 4))
+    assert event_as_dict(spent)["total"] == fields_as_dict(Usage(1, 2, 3, 4))
 
 
 def test_a_question_is_shown_as_pending_question_is() -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.protocol import RecordedTurn
+from helmsman.agents.registry import Agents
+from helmsman.base.processes import Process
 from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
-from helmsman.tasks.reconcile import GRACE, Truth, reconcile
+from helmsman.tasks.reconcile import GRACE, reconcile
+from helmsman.tasks.truth import TaskTruth
+
+if TYPE_CHECKING:
+    from helmsman.settings import Settings
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -41,8 +47,10 @@ def task(status: TaskStatus = "working", **fields: Any) -> Task:
     return Task(**{**about, "status": status, "created_at": BEGAN, "updated_at": BEGAN, **fields})
 
 
-def conclusion(task: Task, truth: Truth, now: datetime = NOW) -> Task:
-    changes = reconcile(task, truth, now)
+def conclusion(
+    task: Task, turn: RecordedTurn | None = None, now: datetime = NOW, *, engine_alive: bool | None = None
+) -> Task:
+    changes = reconcile(task, turn, now, engine_alive=engine_alive)
     return task if changes is None else changed(task, changes, now)
 
 
@@ -66,48 +74,47 @@ EXPECTED = {
 @pytest.mark.parametrize("status", RUNNING)
 @pytest.mark.parametrize(("engine", "turn"), EXPECTED)
 def test_a_task_whose_owner_is_gone_becomes_what_is_true(status: TaskStatus, engine: bool | None, turn: str) -> None:
-    truth = Truth(owner_alive=False, engine_alive=engine, turn=TURNS[turn])
-    assert conclusion(task(status), truth).status == EXPECTED[engine, turn]
+    assert conclusion(task(status), TURNS[turn], engine_alive=engine).status == EXPECTED[engine, turn]
 
 
 def test_every_combination_is_told() -> None:
     assert set(EXPECTED) == set(product((None, False, True), TURNS))
 
 
-@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
-@pytest.mark.parametrize("engine", [None, False, True])
+@pytest.mark.anyio
 @pytest.mark.parametrize("status", get_args(TaskStatus))
-def test_a_living_owner_knows_best(status: TaskStatus, engine: bool | None, turn: RecordedTurn | None) -> None:
-    assert reconcile(task(status), Truth(owner_alive=True, engine_alive=engine, turn=turn), NOW) is None
+async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus) -> None:
+    truth = TaskTruth(cast("Settings", None), Agents(), {})
+    assert await truth.changes(task(status, owner=Process.me()), ()) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
 def test_what_has_ended_stays(status: TaskStatus, turn: RecordedTurn | None) -> None:
-    assert reconcile(task(status), Truth(owner_alive=False, turn=turn), NOW) is None
+    assert reconcile(task(status), turn, NOW) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 def test_a_cloud_task_is_left_alone(turn: RecordedTurn | None) -> None:
-    assert reconcile(task(origin="cloud"), Truth(owner_alive=False, turn=turn), NOW) is None
+    assert reconcile(task(origin="cloud"), turn, NOW) is None
 
 
 def test_a_turn_that_was_completed_brings_its_result() -> None:
-    done = conclusion(task(turn_id=None), Truth(owner_alive=False, turn=COMPLETED))
+    done = conclusion(task(turn_id=None), COMPLETED)
     assert (done.result, done.usage, done.model, done.turn_id) == ("Done.", Usage(10, 0, 2, 0), "gpt-5.5", "t-1")
     assert done.completed_at == COMPLETED.ended_at
 
 
 def test_a_turn_that_failed_brings_its_error() -> None:
-    failed = conclusion(task(), Truth(owner_alive=False, turn=FAILED))
+    failed = conclusion(task(), FAILED)
     assert failed.error == {"code": "other", "message": "Broken.", "retryable": True}
-    without = conclusion(task(), Truth(owner_alive=False, turn=replace(FAILED, error=None)))
+    without = conclusion(task(), replace(FAILED, error=None))
     assert without.error is not None
     assert without.error["code"] == "turn_failed"
 
 
 def test_a_turn_that_nothing_can_finish_says_that_the_engine_was_lost_and_what_to_do() -> None:
-    lost = conclusion(task(), Truth(owner_alive=False, engine_alive=False, turn=OPEN))
+    lost = conclusion(task(), OPEN, engine_alive=False)
     assert lost.error is not None
     assert lost.error["code"] == "engine_lost"
     assert lost.error["retryable"] is True
@@ -123,40 +130,39 @@ def test_a_turn_that_nothing_can_finish_says_that_the_engine_was_lost_and_what_t
     ],
 )
 def test_an_unknown_end_says_what_is_known(fields: dict[str, Any], words: str) -> None:
-    note = conclusion(task(**fields), Truth(owner_alive=False)).note
+    note = conclusion(task(**fields)).note
     assert note is not None
     assert words in note
 
 
 def test_a_task_that_never_became_a_turn_does_not_wait_for_an_engine_that_runs_others() -> None:
-    truth = Truth(owner_alive=False, engine_alive=True)
-    assert conclusion(task("pending", turn_id=None), truth).status == "unknown"
+    assert conclusion(task("pending", turn_id=None), engine_alive=True).status == "unknown"
 
 
 def test_the_turn_before_is_not_taken_for_this_one() -> None:
     earlier = replace(COMPLETED, began_at=BEGAN - timedelta(minutes=1))
-    assert conclusion(task(turn_id=None), Truth(owner_alive=False, turn=earlier)).status == "unknown"
+    assert conclusion(task(turn_id=None), earlier).status == "unknown"
     nameless = replace(earlier, turn_id=None)  # as 0.93 records it
-    assert conclusion(task(), Truth(owner_alive=False, turn=nameless)).status == "unknown"
-    assert conclusion(task(), Truth(owner_alive=False, turn=replace(COMPLETED, turn_id=None))).status == "completed"
+    assert conclusion(task(), nameless).status == "unknown"
+    assert conclusion(task(), replace(COMPLETED, turn_id=None)).status == "completed"
 
 
 def test_a_codex_that_has_just_lost_its_parent_is_given_a_moment() -> None:
     just_now = task(updated_at=NOW - GRACE / 2)
-    assert reconcile(just_now, Truth(owner_alive=False, turn=OPEN), NOW) is None
-    assert conclusion(just_now, Truth(owner_alive=False, turn=OPEN), NOW + GRACE).status == "failed"
+    assert reconcile(just_now, OPEN, NOW) is None
+    assert conclusion(just_now, OPEN, NOW + GRACE).status == "failed"
     still_writing = replace(OPEN, last_written_at=NOW - GRACE / 2)
-    assert reconcile(task(), Truth(owner_alive=False, turn=still_writing), NOW) is None
+    assert reconcile(task(), still_writing, NOW) is None
     # A detached engine that is gone finishes nothing.
-    assert conclusion(just_now, Truth(owner_alive=False, engine_alive=False, turn=OPEN), NOW).status == "failed"
+    assert conclusion(just_now, OPEN, NOW, engine_alive=False).status == "failed"
 
 
 def test_what_was_unknown_is_found_out_later() -> None:
     unknown = task("unknown", note="Nobody knows.")
-    assert conclusion(unknown, Truth(owner_alive=False, turn=COMPLETED)).status == "completed"
-    assert conclusion(unknown, Truth(owner_alive=False, engine_alive=True, turn=OPEN)).status == "working"
-    assert conclusion(unknown, Truth(owner_alive=False, turn=OPEN)).status == "failed"
-    assert reconcile(unknown, Truth(owner_alive=False), NOW) is None
+    assert conclusion(unknown, COMPLETED).status == "completed"
+    assert conclusion(unknown, OPEN, engine_alive=True).status == "working"
+    assert conclusion(unknown, OPEN).status == "failed"
+    assert reconcile(unknown, None, NOW) is None
 
 
 times = st.integers(-120, 7200).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
@@ -182,9 +188,8 @@ def test_nothing_stays_working_without_anybody_to_finish_it(
     status: TaskStatus, turn_id: str | None, engine: bool | None, turn: RecordedTurn | None, now: datetime
 ) -> None:
     before = task(status, turn_id=turn_id)
-    truth = Truth(owner_alive=False, engine_alive=engine, turn=turn)
-    after = conclusion(before, truth, now)
-    again: TaskChanges | None = reconcile(after, truth, now)
+    after = conclusion(before, turn, now, engine_alive=engine)
+    again: TaskChanges | None = reconcile(after, turn, now, engine_alive=engine)
     assert again is None or changed(after, again, now) == after, "a second look concludes nothing else"
     if before.is_running and not engine:
-        assert not conclusion(before, truth, BEGAN + timedelta(days=1)).is_running
+        assert not conclusion(before, turn, BEGAN + timedelta(days=1), engine_alive=engine).is_running

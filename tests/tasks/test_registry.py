@@ -66,8 +66,6 @@ def test_a_key_that_is_taken_returns_the_task_that_has_it(registry: Registry) ->
     task = add(registry, idempotency_key="key")
     again, fresh = registry.add(TaskDraft(instruction="Something else", idempotency_key="key"))
     assert (again, fresh) == (task, False)
-    assert registry.with_key("key") == task
-    assert registry.with_key("another") is None
 
 
 def test_a_key_is_free_again_when_its_task_has_expired_or_gave_it_up(registry: Registry, clock: Clock) -> None:
@@ -78,7 +76,6 @@ def test_a_key_is_free_again_when_its_task_has_expired_or_gave_it_up(registry: R
     registry.update(failed.id, status="failed", idempotency_key=None)
     assert add(registry, idempotency_key="failed").id != failed.id
     clock.pass_by(days=KEPT.days + 1)
-    assert registry.with_key("ended") is None
     assert add(registry, idempotency_key="ended").id != ended.id
     assert registry.add(TaskDraft(instruction="x", idempotency_key="running"))[0].id == running.id
 
@@ -150,23 +147,21 @@ def test_lists_are_newest_first_and_in_pages(registry: Registry) -> None:
     assert found == ids[::-1]
 
 
-def test_lists_are_filtered(registry: Registry, clock: Clock) -> None:
+def test_lists_are_filtered(registry: Registry) -> None:
     old = add(registry, directory="/a")
-    clock.pass_by(minutes=20)
     new = add(registry, directory="/b", status="working")
     cloud = add(registry, origin="cloud", directory="/b", agent="other")
 
     def listed(**filters: Any) -> list[str]:
         return [task.id for task in registry.list(**filters)[0]]
 
-    assert listed(status="working") == [new.id]
+    assert listed(status=["working"]) == [new.id]
     assert listed(status=["working", "pending"]) == [cloud.id, new.id, old.id]
     assert listed(status=[]) == []
     assert listed(origin="cloud") == [cloud.id]
     assert listed(agent="codex") == [new.id, old.id]
     assert listed(agent="other", origin="local") == []
     assert listed(directory="/b", origin="local") == [new.id]
-    assert listed(since=clock.now) == [cloud.id, new.id]
 
 
 @pytest.mark.parametrize(

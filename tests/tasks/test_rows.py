@@ -53,7 +53,8 @@ def test_a_key_is_not_in_the_file_and_still_tells_keys_apart(registry: Registry)
     first, _ = registry.add(TaskDraft(instruction="x", idempotency_key=plain))
     assert registry.add(TaskDraft(instruction="x", idempotency_key=plain)) == (first, False)
     assert first.idempotency_key is not None
-    assert registry.with_key(first.idempotency_key) is None, "a digest that somebody read is no key"
+    by_digest = TaskDraft(instruction="x", idempotency_key=first.idempotency_key)
+    assert registry.add(by_digest)[1], "a digest that somebody read is no key"
     registry.close()
     for file in registry.path.parent.iterdir():
         assert plain.encode() not in file.read_bytes()
@@ -64,7 +65,6 @@ def test_a_secret_as_a_key_still_tells_keys_apart(registry: Registry) -> None:
     first, _ = registry.add(TaskDraft(instruction="x", idempotency_key=SECRET))
     assert registry.add(TaskDraft(instruction="x", idempotency_key=SECRET)) == (first, False)
     assert registry.add(TaskDraft(instruction="x", idempotency_key=SECRET + "0"))[1]
-    assert registry.with_key(SECRET) == first
 
 
 def test_a_whole_book_is_cut_and_never_in_the_middle_of_a_secret() -> None:

@@ -19,7 +19,6 @@ from helmsman.tasks.prices import Prices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from helmsman.agents.codex.cloud.client import CloudResults
@@ -80,7 +79,6 @@ class Tasks:
         origin: TaskOrigin | None = None,
         agent: str | None = None,
         directory: str | Path | None = None,
-        since: datetime | None = None,
         limit: int = _CANDIDATES,
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
@@ -92,7 +90,7 @@ class Tasks:
                     await self.local.now(task)
         page, following = await self._helm.ledger.registry(
             lambda registry: registry.list(
-                status=status, origin=origin, agent=agent, directory=directory, since=since, limit=limit, cursor=cursor
+                status=status, origin=origin, agent=agent, directory=directory, limit=limit, cursor=cursor
             )
         )
         tasks = [task if task.origin == "cloud" or task.has_ended else await self.local.now(task) for task in page]
@@ -136,10 +134,9 @@ class Tasks:
             return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
         session = self._helm.sessions.get(task.session_id or "")
-        newest = session is not None and session.task_ids[-1:] == [task.id]
         return TaskResults(
             task=task,
-            diff=session.state.diff if session is not None and newest else None,
+            diff=session.state.diff if session is not None and session.task_id == task.id else None,
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
 
@@ -157,7 +154,7 @@ class Tasks:
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
-            return await self.local.take_up(await self.local.now(task))
+            return await self.local.adopt(await self.local.now(task))
         try:
             return await self.cloud.now(task)
         except CloudError as error:

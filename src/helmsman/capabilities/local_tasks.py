@@ -155,7 +155,7 @@ class LocalTasks:
             self._starting[start.task_id] = start
         if max_cost_usd is not None:
             self._limits[start.task_id] = max_cost_usd
-            self._helm.ledger.tell(start.task_id, {"metadata": {_LIMIT: max_cost_usd}})
+            self._helm.ledger.update(start.task_id, {"metadata": {_LIMIT: max_cost_usd}})
         return start.task_id
 
     # --- look --------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class LocalTasks:
         )
         return told or known
 
-    async def take_up(self, task: Task) -> Task:
+    async def adopt(self, task: Task) -> Task:
         """The same task; one whose process has died while its engine works on is followed here from now on.
 
         Only whoever is attached to the engine knows how far it has come and what it asks.
@@ -249,7 +249,7 @@ class LocalTasks:
             queued = self._take_from_queue(task)
             if queued is not None:
                 if reason:
-                    self._helm.ledger.remark(task.id, _cancelled(reason))
+                    self._helm.ledger.update(task.id, {"note": _cancelled(reason)})
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING

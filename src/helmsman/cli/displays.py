@@ -23,7 +23,7 @@ from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import StepInterrupted
 from helmsman.model.events import QuestionAsked, TurnEnded
 from helmsman.model.questions import ACCEPT, APPROVE, DECLINE, DENY
-from helmsman.shapes.rendering import event_as_dict, json_line, usage_as_dict
+from helmsman.shapes.rendering import event_as_dict, fields_as_dict, json_line
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
 
@@ -270,7 +270,7 @@ class JsonDisplay:
             "result": result.text if result is not None else None,
             "output": result.output if result is not None else None,
             "attempts": result.attempts if result is not None else None,
-            "usage": usage_as_dict(outcome.usage) if outcome.usage is not None else None,
+            "usage": fields_as_dict(outcome.usage) if outcome.usage is not None else None,
             "error": error.as_dict() if error is not None else None,
             "timedOut": list(session.state.timed_out) or None if session is not None else None,
             "exitCode": int(outcome.exit_code),

@@ -165,13 +165,13 @@ def _is_serious(report: ReviewReport, priority: int) -> bool:
 
 
 def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
-    from helmsman.shapes.rendering import finding_as_dict
+    from helmsman.shapes.rendering import fields_as_dict
 
     shown = {
         "sessionId": session.id,
-        "taskId": session.task_ids[-1] if session.task_ids else None,
+        "taskId": session.task_id,
         "status": session.status,
-        "findings": [finding_as_dict(finding) for finding in report.findings],
+        "findings": [fields_as_dict(finding) for finding in report.findings],
         "text": report.text,
         "verdict": report.verdict,
         "confidence": report.confidence,

@@ -64,7 +64,7 @@ def command(
         goes_on = sent.engine is not None and sent.engine.id is not None
         if wait or not goes_on:
             return await follow_session(helm, sent, display)
-        shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_ids[-1]}
+        shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_id}
         tell(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
         return ExitCode.OK
 

@@ -118,11 +118,11 @@ def _as_dict(told: UsageReport, groups: list[UsageGroup], others: UsageGroup | N
 
 
 def _spent(group: UsageGroup) -> dict[str, Any]:
-    from helmsman.shapes.rendering import usage_as_dict
+    from helmsman.shapes.rendering import fields_as_dict
 
     cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
     unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
-    return {"sessions": group.sessions, "turns": group.turns, **usage_as_dict(group.usage), **cost, **unpriced}
+    return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
 
 def _table(

@@ -25,10 +25,9 @@ from helmsman.model.inputs import directory
 from helmsman.shapes.session_status import question_in_words
 from helmsman.shapes.task_contract import (
     CancelAnswer,
-    CloudCancelInput,
     CloudResultsInput,
-    CloudStatusInput,
     CloudSubmitInput,
+    CloudTaskInput,
     CloudWaitInput,
     EnvironmentOutput,
     EnvironmentsAnswer,
@@ -36,10 +35,9 @@ from helmsman.shapes.task_contract import (
     GuideAnswer,
     LocalCancelInput,
     LocalExecInput,
-    LocalResultsInput,
     LocalResumeInput,
     LocalRunInput,
-    LocalStatusInput,
+    LocalTaskInput,
     LocalWaitInput,
     NoInput,
     ResultsAnswer,
@@ -102,7 +100,7 @@ async def _local_resume(call: CallContext, args: LocalResumeInput) -> TaskAnswer
     return await _told(call, task_id)
 
 
-async def _local_status(call: CallContext, args: LocalStatusInput) -> TaskAnswer:
+async def _local_status(call: CallContext, args: LocalTaskInput) -> TaskAnswer:
     return await _told(call, (await _found(call, args.task_id, "local")).id)
 
 
@@ -116,7 +114,7 @@ async def _local_cancel(call: CallContext, args: LocalCancelInput) -> CancelAnsw
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
-async def _local_results(call: CallContext, args: LocalResultsInput) -> ResultsAnswer:
+async def _local_results(call: CallContext, args: LocalTaskInput) -> ResultsAnswer:
     results = await call.helm.tasks.results(await _found(call, args.task_id, "local"))
     return results_answer(call.helm, results)
 
@@ -137,7 +135,7 @@ async def _cloud_submit(call: CallContext, args: CloudSubmitInput) -> TaskAnswer
     return answer(TaskAnswer, call.helm, await call.helm.tasks.find(task_id))
 
 
-async def _cloud_status(call: CallContext, args: CloudStatusInput) -> TaskAnswer:
+async def _cloud_status(call: CallContext, args: CloudTaskInput) -> TaskAnswer:
     return await _told(call, (await _found(call, args.task_id, "cloud")).id)
 
 
@@ -145,7 +143,7 @@ async def _cloud_wait(call: CallContext, args: CloudWaitInput) -> WaitAnswer | I
     return await wait_for_task(call, await _found(call, args.task_id, "cloud"), seconds=args.timeout_sec)
 
 
-async def _cloud_cancel(call: CallContext, args: CloudCancelInput) -> CancelAnswer:
+async def _cloud_cancel(call: CallContext, args: CloudTaskInput) -> CancelAnswer:
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"))
     return answer(CancelAnswer, call.helm, task, message=message)
 
@@ -334,7 +332,7 @@ _LOCAL_TOOLS: Final[tuple[Tool[Any], ...]] = (
             "How a local task stands right now, like a glance at a timer: status, progress, what it asks. Does not wait and "
             "does not bring the output. To be told when it ends use _codex_local_wait; for the output _codex_local_results."
         ),
-        takes=LocalStatusInput,
+        takes=LocalTaskInput,
         gives=TaskAnswer,
         annotations=READS,
         run=_local_status,
@@ -374,7 +372,7 @@ _LOCAL_TOOLS: Final[tuple[Tool[Any], ...]] = (
             "Everything a local task gave: the final message, the diff where it is still known, tokens and cost. For a task "
             "that is still running you get what there is; use _codex_local_wait first."
         ),
-        takes=LocalResultsInput,
+        takes=LocalTaskInput,
         gives=ResultsAnswer,
         annotations=READS,
         run=_local_results,
@@ -405,7 +403,7 @@ _CLOUD_TOOLS: Final[tuple[Tool[Any], ...]] = (
             "How a cloud task stands, as the cloud tells it now, like a tracking number. The cloud says pending, ready or "
             "error, and no percentage. For the change itself use _codex_cloud_results."
         ),
-        takes=CloudStatusInput,
+        takes=CloudTaskInput,
         gives=TaskAnswer,
         annotations=READS,
         run=_cloud_status,
@@ -431,7 +429,7 @@ _CLOUD_TOOLS: Final[tuple[Tool[Any], ...]] = (
             "The Codex cloud cannot be told to cancel from here. This tool says so and gives the task's web address, where "
             "a person can. Nothing is stopped by calling it."
         ),
-        takes=CloudCancelInput,
+        takes=CloudTaskInput,
         gives=CancelAnswer,
         annotations=READS,
         run=_cloud_cancel,

@@ -13,7 +13,8 @@ from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import Tool
 from helmsman.mcp.waiting import session_progress, tell_progress
 from helmsman.model.options import ReviewKind, ReviewTarget
-from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, SessionStatus
+from helmsman.sessions.state import SessionStatus
+from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
 from helmsman.shapes.session_status import session_status
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
     status = session_status(session, output_lines=0)
     output = ReviewOutput(
         session_id=session.id,
-        task_id=session.task_ids[-1] if session.task_ids else None,
+        task_id=session.task_id,
         status=status.status,
         error=status.error,
         pending_question=status.pending_question,

@@ -23,7 +23,7 @@ from helmsman.shapes.contract import (
     StatusOutput,
     WaitInput,
 )
-from helmsman.shapes.session_status import in_words, known_status, session_status, started, task_id
+from helmsman.shapes.session_status import in_words, known_status, session_status, started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,35 +44,14 @@ async def _start(call: CallContext, args: StartInput) -> StartOutput:
 
 def start_arguments(call: CallContext, args: StartInput) -> dict[str, Any]:
     """What a new session is started with, besides the prompt."""
-    return {
-        "cwd": args.working_directory,
-        "images": args.images,
-        "output_schema": args.output_schema,
-        "effort": args.effort,
-        "on_question": call.doors.handler(call.context),
-        "worktree": args.worktree,
-        "min_remaining_percent": args.min_remaining_percent,
-        "idempotency_key": args.idempotency_key,
-        "model": args.model,
-        "approval_policy": args.approval_policy,
-        "sandbox": args.sandbox,
-        "full_auto": args.full_auto,
-        "dangerously_bypass_approvals_and_sandbox": args.dangerously_bypass_approvals_and_sandbox,
-        "writable_roots": args.writable_roots,
-        "profile": args.profile,
-        "config": args.config,
-        "base_instructions": args.base_instructions,
-        "developer_instructions": args.developer_instructions,
-        "skip_git_repo_check": args.skip_git_repo_check,
-        "trust_repository": args.trust_repository,
-    }
+    return args.arguments() | {"on_question": call.doors.handler(call.context)}
 
 
 async def _say(call: CallContext, args: SayInput) -> SayOutput:
     session = await call.helm.session(args.session_id)
     session.on_question = call.doors.handler(call.context) or session.on_question
     await session.say(args.message, images=args.images, when_busy=args.when_busy)
-    return SayOutput(session_id=session.id, status=session.status, task_id=task_id(session))
+    return SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
 
 async def _status(call: CallContext, args: StatusInput) -> StatusOutput:

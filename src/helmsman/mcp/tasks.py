@@ -87,10 +87,10 @@ class TaskMethods:
     async def _result(self, task: Task) -> types.CallToolResult:
         """What the wait would have returned: how the session is, if this was its newest turn, else what the task gave."""
         session = await self._helm.session(task.session_id) if task.session_id is not None else None
-        if session is not None and session.task_ids[-1:] == [task.id]:
+        if session is not None and session.task_id == task.id:
             status = session_status(session)
             text = cut(in_words(status), TEXT_CHARS)
-            structured = within(status.model_dump(by_alias=True, mode="json", exclude_none=True))
+            structured = within(status.as_dict())
         else:
             structured = within(task_as_dict(task))
             text = cut(f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else ""), TEXT_CHARS)

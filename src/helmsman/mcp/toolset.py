@@ -99,7 +99,7 @@ class Tool(Generic[InputT]):
             return failed(error)
         if not isinstance(result, Output):
             return result
-        structured = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        structured = result.as_dict()
         whole = session_file(structured["sessionId"]) if "sessionId" in structured else ""
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=cut(self.in_words(result), TEXT_CHARS, whole))],

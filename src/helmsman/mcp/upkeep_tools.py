@@ -8,12 +8,12 @@ import mcp_types as types
 from pydantic import Field
 
 from helmsman.mcp.toolset import ACTS, Tool
-from helmsman.shapes.contract import Input, Output, SessionId, SessionStatus, StateOutput
+from helmsman.sessions.state import SessionStatus
+from helmsman.shapes.contract import Input, Output, SessionId, StateOutput
 
 if TYPE_CHECKING:
     from helmsman.agents.protocol import Goal
     from helmsman.mcp.toolset import CallContext
-    from helmsman.sessions.session import Session
 
 _ARRANGES: Final = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -99,7 +99,7 @@ async def _fork(call: CallContext, args: ForkInput) -> ForkOutput:
         session_id=fork.id,
         forked_from=args.session_id,
         status=fork.status,
-        task_id=_task_id(fork),
+        task_id=fork.task_id,
     )
 
 
@@ -110,7 +110,7 @@ async def _rollback(call: CallContext, args: RollbackInput) -> StateOutput:
 
 async def _compact(call: CallContext, args: CompactInput) -> CompactOutput:
     session = await call.helm.extras.upkeep.compact(args.session_id)
-    return CompactOutput(session_id=session.id, status=session.status, task_id=_task_id(session))
+    return CompactOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
 
 async def _rename(call: CallContext, args: RenameInput) -> RenameOutput:
@@ -147,10 +147,6 @@ async def _goal(call: CallContext, args: GoalInput) -> GoalOutput:
         tokens_used=found.tokens_used if found else None,
         seconds_used=found.seconds_used if found else None,
     )
-
-
-def _task_id(session: Session) -> str | None:
-    return session.task_ids[-1] if session.task_ids else None
 
 
 def _fork_in_words(output: ForkOutput) -> str:

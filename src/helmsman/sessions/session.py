@@ -170,6 +170,11 @@ class Session:
         return list(self.state.questions.values())
 
     @property
+    def task_id(self) -> str | None:
+        """The newest of its tasks."""
+        return self.task_ids[-1] if self.task_ids else None
+
+    @property
     def turn_count(self) -> int:
         """Turns run through this Helmsman."""
         return self.state.turn_count

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.sessions.state import SessionStatus
 
 
 class Input(BaseModel):
@@ -33,6 +34,10 @@ class Output(BaseModel):
         """Whether the call as a whole failed, and not only what it tells of."""
         return False
 
+    def as_dict(self) -> dict[str, Any]:
+        """As it goes over the wire."""
+        return self.model_dump(by_alias=True, mode="json", exclude_none=True)
+
 
 SessionId = Annotated[
     str,
@@ -41,7 +46,6 @@ SessionId = Annotated[
 Images = Annotated[
     list[str], Field(default_factory=list[str], description='Files to show to the model, e.g. ["/src/app/screen.png"].')
 ]
-SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
@@ -102,6 +106,10 @@ class StartInput(Input):
     idempotency_key: str | None = Field(
         None, description="The same key again gives the same session instead of a second one, e.g. fix-issue-17."
     )
+
+    def arguments(self) -> dict[str, Any]:
+        """What `Helmsman.start` takes besides the prompt; most fields have the names it has for them."""
+        return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory"})}
 
 
 class SayInput(Input):

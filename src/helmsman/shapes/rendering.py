@@ -22,8 +22,7 @@ from helmsman.model.questions import Question
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.agents.protocol import Finding, SessionInfo
-    from helmsman.model.events import Usage
+    from helmsman.agents.protocol import SessionInfo
     from helmsman.tasks.model import Task
 
 _HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -31,7 +30,7 @@ _HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 def event_as_dict(event: Event) -> dict[str, Any]:
     """An event: its `type` (`item_ended`, …) and its fields."""
-    return {"type": event_name(event), **_fields(event)}
+    return {"type": event_name(event), **fields_as_dict(event)}
 
 
 def event_name(event: Event) -> str:
@@ -41,16 +40,7 @@ def event_name(event: Event) -> str:
 
 def item_as_dict(item: Item) -> dict[str, Any]:
     """An item: its `type` (`command_execution`, …), its fields, and a `summary` in one line."""
-    return {"type": item.type, **_fields(item), "summary": item.summary()}
-
-
-def finding_as_dict(finding: Finding) -> dict[str, Any]:
-    """What a review found."""
-    return _fields(finding)
-
-
-def usage_as_dict(usage: Usage) -> dict[str, int]:
-    return _fields(usage)
+    return {"type": item.type, **fields_as_dict(item), "summary": item.summary()}
 
 
 def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:
@@ -92,7 +82,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "completedAt": None if task.completed_at is None else _time(task.completed_at),
         "expiresAt": None if task.expires_at is None else _time(task.expires_at),
         "progress": task.progress,
-        "usage": None if task.usage is None else usage_as_dict(task.usage),
+        "usage": None if task.usage is None else fields_as_dict(task.usage),
         "result": task.result,
         "error": task.error,
         "note": task.note,
@@ -111,7 +101,8 @@ def _time(time: datetime) -> str:
     return time.isoformat(timespec="seconds")
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def fields_as_dict(value: Any) -> dict[str, Any]:
+    """Any value of the vocabulary (a usage, a finding, …): its fields."""
     pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
     return {_camel(name): _plain(content) for name, content in pairs if content is not None}
 
@@ -131,7 +122,7 @@ def _plain(value: Any) -> Any:
         case Mapping():
             return value  # it came as JSON and goes out as JSON
         case _ if dataclasses.is_dataclass(value):
-            return _fields(value)
+            return fields_as_dict(value)
         case _:
             return value
 

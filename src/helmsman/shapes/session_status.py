@@ -112,14 +112,10 @@ def started(session: Session) -> StartOutput:
     return StartOutput(
         session_id=session.id,
         status=session.status,
-        task_id=task_id(session),
+        task_id=session.task_id,
         worktree=worktree(session),
         note=" ".join(session.notes) or None,
     )
-
-
-def task_id(session: Session) -> str | None:
-    return session.task_ids[-1] if session.task_ids else None
 
 
 def pending_question(session: Session, question: Question) -> PendingQuestion:
@@ -210,28 +206,15 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
     return " ".join(notes) or None
 
 
-def usage_output(usage: Usage) -> UsageOutput | None:
-    if usage == Usage():
-        return None
-    return UsageOutput(
-        input_tokens=usage.input_tokens,
-        cached_input_tokens=usage.cached_input_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_output_tokens=usage.reasoning_output_tokens,
-    )
+def usage_output(usage: Usage | None) -> UsageOutput | None:
+    return None if usage in (None, Usage()) else UsageOutput.model_validate(usage, from_attributes=True)
 
 
 def _progress(session: Session) -> ProgressOutput | None:
     if not session.state.is_running:
         return None
     progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
-    return ProgressOutput(
-        text=progress.text,
-        done=progress.done,
-        total=progress.total,
-        unit=progress.unit,
-        eta_seconds=progress.eta_seconds,
-    )
+    return ProgressOutput.model_validate(progress, from_attributes=True)
 
 
 def _lines_of(items: Sequence[Item], count: int) -> list[str]:

@@ -11,9 +11,8 @@ from pydantic import ConfigDict, Field, field_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, ProgressOutput, UsageOutput
+from helmsman.tasks.model import TaskOrigin, TaskStatus
 
-TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
-Mode = Literal["local", "cloud"]
 Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """No limit is kept that is no number: nothing costs more than that."""
@@ -79,7 +78,7 @@ class TaskOutput(Output):
     id: str
     alias: str
     agent: str
-    mode: Mode
+    mode: TaskOrigin
     status: TaskStatus
     progress: ProgressOutput | None = None
     input_required: bool = Field(False, description="It waits for an answer to pendingQuestion.")
@@ -142,8 +141,6 @@ class CodexOutput(Output):
 
 # --- the primitives --------------------------------------------------------------------------------------------------
 
-LocalTaskId = Annotated[str, Field(description="The task, by id or alias, e.g. T-local-0f3a9c1b2d4e.")]
-CloudTaskId = Annotated[str, Field(description="The task, by id or alias, e.g. T-cloud-7be1042c9a55.")]
 WorkingDir = Annotated[
     str | None,
     Field(description="An existing directory, e.g. /src/app. Default: where the server was started."),
@@ -176,12 +173,11 @@ class LocalResumeInput(_NamedInput):
     max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
 
 
-class LocalStatusInput(_NamedInput):
-    task_id: LocalTaskId
+class LocalTaskInput(_NamedInput):
+    task_id: str = Field(description="The task, by id or alias, e.g. T-local-0f3a9c1b2d4e.")
 
 
-class LocalWaitInput(_NamedInput):
-    task_id: LocalTaskId
+class LocalWaitInput(LocalTaskInput):
     timeout_sec: float = Field(
         25,
         ge=0,
@@ -196,13 +192,8 @@ class LocalWaitInput(_NamedInput):
     )
 
 
-class LocalCancelInput(_NamedInput):
-    task_id: LocalTaskId
+class LocalCancelInput(LocalTaskInput):
     reason: str | None = Field(None, description='Why, for the record, e.g. "takes too long".')
-
-
-class LocalResultsInput(_NamedInput):
-    task_id: LocalTaskId
 
 
 class CloudSubmitInput(_NamedInput):
@@ -217,21 +208,15 @@ class CloudSubmitInput(_NamedInput):
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 
 
-class CloudStatusInput(_NamedInput):
-    task_id: CloudTaskId
+class CloudTaskInput(_NamedInput):
+    task_id: str = Field(description="The task, by id or alias, e.g. T-cloud-7be1042c9a55.")
 
 
-class CloudWaitInput(_NamedInput):
-    task_id: CloudTaskId
+class CloudWaitInput(CloudTaskInput):
     timeout_sec: float = Field(25, ge=0, le=3600, description="How long to wait at most, e.g. 25.")
 
 
-class CloudCancelInput(_NamedInput):
-    task_id: CloudTaskId
-
-
-class CloudResultsInput(_NamedInput):
-    task_id: CloudTaskId
+class CloudResultsInput(CloudTaskInput):
     attempt: int = Field(1, ge=1, le=4, description="Which attempt, e.g. 1.")
     apply_to: str | None = Field(
         None, description="A repository to bring the change into, e.g. /src/app. Left out, nothing is touched."

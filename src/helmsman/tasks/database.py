@@ -68,31 +68,6 @@ class Database:
         Raises:
             RegistryUnavailable: The file cannot be read.
         """
-        return self._run(work)
-
-    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns; all it wrote is there, for every process, or nothing.
-
-        Raises:
-            RegistryUnavailable: The file cannot be written.
-        """
-        return self._run(lambda connection: transaction(connection, work))
-
-    def version(self) -> tuple[int, int, int]:
-        """Different whenever anything may have changed since, in this process or another. Costs microseconds."""
-
-        def work(connection: sqlite3.Connection) -> tuple[int, int, int]:
-            by_others = int(connection.execute("PRAGMA data_version").fetchone()[0])
-            return self._times_opened, by_others, connection.total_changes
-
-        return self._run(work)
-
-    def close(self) -> None:
-        """Let go of the file. A later call opens it again."""
-        with self._lock:
-            self._disconnect()
-
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         if not self._lock.acquire(timeout=_PATIENCE_SECONDS):
             raise self._unavailable("it is busy", "Try again in a moment.")
@@ -121,6 +96,28 @@ class Database:
                     raise self._unavailable(error.strerror or str(error), advice) from error
         finally:
             self._lock.release()
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns; all it wrote is there, for every process, or nothing.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        return self.read(lambda connection: transaction(connection, work))
+
+    def version(self) -> tuple[int, int, int]:
+        """Different whenever anything may have changed since, in this process or another. Costs microseconds."""
+
+        def work(connection: sqlite3.Connection) -> tuple[int, int, int]:
+            by_others = int(connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._times_opened, by_others, connection.total_changes
+
+        return self.read(work)
+
+    def close(self) -> None:
+        """Let go of the file. A later call opens it again."""
+        with self._lock:
+            self._disconnect()
 
     def _unavailable(self, reason: str, advice: str) -> RegistryUnavailable:
         return RegistryUnavailable(f"The task registry {self.path} cannot be used: {reason}. {advice}")

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -37,14 +37,14 @@ from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_ta
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
+    from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +61,6 @@ _LOOK_FOR_SESSION: Final = timedelta(minutes=1)
 """How long after a task has become `unknown` its session is still looked for. Codex writes it down within moments."""
 
 ResultT = TypeVar("ResultT")
-
-
-class Witness(Protocol):
-    """Tells what happened while nobody wrote it down here (`helmsman.tasks.truth`)."""
-
-    async def lost_sessions(self, task: Task) -> Sequence[str]:
-        """The sessions that may be those of a task which does not know its own, the likeliest first."""
-        ...
-
-    async def turn(self, session_id: str, turn_id: str | None) -> RecordedTurn | None:
-        """What is recorded of a turn."""
-        ...
 
 
 @dataclass(slots=True)
@@ -93,10 +81,9 @@ class _Running:
 class Ledger:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
 
-    def __init__(self, state_dir: Path, witness: Witness) -> None:
-        self._path = state_dir / REGISTRY_NAME
-        self._witness = witness
-        self._registry: Registry | None = None
+    def __init__(self, state_dir: Path, truth: TaskTruth) -> None:
+        self._registry = Registry(state_dir / REGISTRY_NAME)
+        self._truth = truth
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
         self._not_begun: set[str] = set()
@@ -116,12 +103,7 @@ class Ledger:
         Raises:
             RegistryUnavailable: It cannot be read or written.
         """
-        return await anyio.to_thread.run_sync(partial(self._with_registry, do), limiter=self._one_at_a_time)
-
-    def _with_registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
-        if self._registry is None:
-            self._registry = Registry(self._path)
-        return do(self._registry)
+        return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
@@ -154,7 +136,8 @@ class Ledger:
                         return None
                     return task
                 await anyio.sleep(_START_POLL)
-                task = await self.registry(partial(_again, task))
+                known = await self.registry(partial(Registry.get, task_id=task.id))
+                task = known or task
             return task
         raise EngineStartFailed(
             f"Another process has been starting task {task.id} with this idempotency key for {_START_SECONDS:g} s. Try "
@@ -166,7 +149,7 @@ class Ledger:
         gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
         if task.session_id is not None or gave_up:
             return task
-        for session_id in await self._witness.lost_sessions(task):
+        for session_id in await self._truth.lost_sessions(task):
             claimed = await self.registry(partial(_claim, task, session_id))
             if claimed is not None:
                 return claimed
@@ -177,14 +160,14 @@ class Ledger:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-            self._note(task_id, {"engine": engine})
+            self.update(task_id, {"engine": engine})
             await self.write()
 
     def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
         """The task is the running turn of this session from now on."""
         self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
         self._no_longer_starts(task_id)
-        self._note(
+        self.update(
             task_id,
             {
                 "status": "working",
@@ -196,30 +179,21 @@ class Ledger:
                 "owner": Process.me(),
                 "last_event_at": _now(),
             },
-            urgent=True,
         )
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
         """The task never became a turn."""
         self._no_longer_starts(task_id)
-        self._note(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None}, urgent=True)
+        self.update(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None})
 
     def cancel(self, task_id: str, note: str) -> None:
         """The task was taken back before it became a turn."""
         self._no_longer_starts(task_id)
-        self._note(task_id, {"status": "canceled", "note": note}, urgent=True)
+        self.update(task_id, {"status": "canceled", "note": note})
 
     def _no_longer_starts(self, task_id: str) -> None:
         self._not_begun.discard(task_id)
         self._placed.discard(task_id)
-
-    def tell(self, task_id: str, changes: TaskChanges) -> None:
-        """Write this down of a task that is no turn here, as soon as that can be done."""
-        self._note(task_id, changes, urgent=True)
-
-    def remark(self, task_id: str, note: str) -> None:
-        """Say why a task is as it is."""
-        self._note(task_id, {"note": note}, urgent=True)
 
     def explain(self, session_id: str, *, if_stopped: str, if_over: str | None = None) -> None:
         """Say why the running turn of a session is about to be stopped. Whoever hears of its end hears why, too.
@@ -258,7 +232,7 @@ class Ledger:
             del self._running[session.id]
             if running.taken_over:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
-            self._note(running.id, _ending(running), urgent=True)
+            self.update(running.id, _ending(running))
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
             return  # to be written within half a second anyway, and it would say the same
@@ -273,9 +247,10 @@ class Ledger:
         if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
             changes["note"] = session.state.timed_out_note
             changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
-        self._note(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
+        self.update(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
 
-    def _note(self, task_id: str, changes: TaskChanges, *, urgent: bool = False) -> None:
+    def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
+        """Have these changes written: at once or, where they are not urgent, with the next ones."""
         waiting = self._changes.setdefault(task_id, {})
         if "metadata" in waiting and "metadata" in changes:
             changes = {**changes, "metadata": {**waiting["metadata"], **changes["metadata"]}}
@@ -298,23 +273,20 @@ class Ledger:
     async def write(self) -> None:
         """Write all that is known by now. What somebody else is just writing is written too when this returns."""
         async with self._writing:
-            await self._write()
-
-    async def _write(self) -> None:
-        changes, self._changes = self._changes, {}
-        if not changes:
-            return  # and `run` goes on waiting for the event it knows
-        self._wake, self._urgent = anyio.Event(), anyio.Event()
-        for running in self._running.values():
-            if running.id in changes:
-                changes[running.id]["progress"] = _progress(running.session)
-        try:
-            with anyio.CancelScope(shield=True):  # what was taken must be written
-                await self._count_whole_turns(changes)
-                await self.registry(lambda registry: _write_all(registry, changes))
-        except RegistryUnavailable as error:
-            log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
-            self._keep_for_later(changes)
+            changes, self._changes = self._changes, {}
+            if not changes:
+                return  # and `run` goes on waiting for the event it knows
+            self._wake, self._urgent = anyio.Event(), anyio.Event()
+            for running in self._running.values():
+                if running.id in changes:
+                    changes[running.id]["progress"] = _progress(running.session)
+            try:
+                with anyio.CancelScope(shield=True):  # what was taken must be written
+                    await self._count_whole_turns(changes)
+                    await self.registry(lambda registry: _write_all(registry, changes))
+            except RegistryUnavailable as error:
+                log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
+                self._keep_for_later(changes)
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
         """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""
@@ -324,7 +296,7 @@ class Ledger:
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():
-            turn = await self._witness.turn(*self._uncounted.pop(task_id))
+            turn = await self._truth.turn(*self._uncounted.pop(task_id))
             if turn is not None and turn.usage is not None:
                 changes[task_id]["usage"] = turn.usage
 
@@ -332,14 +304,12 @@ class Ledger:
         """Write what is left, and let go of the file."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             for task_id in (*(running.id for running in self._running.values()), *self._placed):
-                self._note(task_id, {"owner": None})  # in an engine that goes on without us
+                self.update(task_id, {"owner": None})  # in an engine that goes on without us
             for task_id in self._not_begun:
                 note = "Helmsman was closed before it began. Start it again if it is still wanted."
-                self._note(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
+                self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
             await self.write()
-            if self._registry is not None:
-                await anyio.to_thread.run_sync(self._registry.close)
-                self._registry = None
+            await anyio.to_thread.run_sync(self._registry.close)
 
 
 def draft_task(
@@ -411,10 +381,6 @@ def _progress(session: Session) -> dict[str, Any] | None:
         "etaSeconds": progress.eta_seconds,
     }
     return {key: value for key, value in shown.items() if value is not None}
-
-
-def _again(task: Task, registry: Registry) -> Task:
-    return registry.get(task.id) or task
 
 
 def _claim(task: Task, session_id: str, registry: Registry) -> Task | None:

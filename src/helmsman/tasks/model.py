@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.base.processes import Process
-
-__all__ = ["ENDED", "KEPT", "RUNNING", "McpTaskStatus", "Task", "TaskChanges", "TaskDraft"]
-__all__ += ["TaskOrigin", "TaskStatus", "Usage", "changed", "mcp_status_of", "new_task_id", "task_status_of"]
+    from helmsman.model.events import Usage
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
 TaskOrigin = Literal["local", "cloud"]

@@ -48,9 +48,7 @@ class Price:
         return (fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output) / _MILLION
 
 
-TAKEN_ON: Final = "2026-11-15"
-"""When the prices below were taken, from OpenAI's pages on its models and its rate card for Codex, or who repeats them."""
-
+# Taken on 2026-11-15 from OpenAI's pages on its models and its rate card for Codex, or who repeats them.
 PUBLISHED: Final[Mapping[str, Price]] = {
     "codex-mini-latest": Price(1.50, 0.375, 6.00),
     "gpt-5": Price(1.25, 0.125, 10.00),

@@ -9,7 +9,6 @@ The rule above all: nothing stays `working` for ever, and nothing is called `fai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -27,29 +26,28 @@ GRACE: Final = timedelta(seconds=10)
 CLOCK_SKEW: Final = timedelta(seconds=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
-    """What the witnesses say. `engine_alive` is None for a task without a detached engine."""
-
-    owner_alive: bool
-    engine_alive: bool | None = None
-    turn: RecordedTurn | None = None
-
-
-def reconcile(task: Task, truth: Truth, now: datetime) -> TaskChanges | None:
-    """What to change in the task, for `Registry.update`, or None if it is right as it is.
+def reconcile(
+    task: Task, turn: RecordedTurn | None, now: datetime, *, engine_alive: bool | None = None
+) -> TaskChanges | None:
+    """What to change in a task whose owner is gone, for `Registry.update`, or None if it is right as it is.
 
     Cloud tasks are left alone: only the cloud knows about them.
+
+    Args:
+        task: The task.
+        turn: What is recorded of the turn that it names or, where one of both names none, of the likeliest.
+        now: The time.
+        engine_alive: Whether its detached engine runs; None where it has none.
     """
-    if task.origin == "cloud" or task.has_ended or truth.owner_alive:
+    if task.origin == "cloud" or task.has_ended:
         return None
-    turn = _own_turn(task, truth.turn)
+    turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
         return _ended(turn, now)
-    if truth.engine_alive and (turn is not None or task.turn_id is not None):
+    if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
-    if task.is_running and truth.engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
+    if task.is_running and engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
         return _lost(task)

@@ -87,7 +87,8 @@ class Registry:
 
         def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
             if keys is not None:
-                if (same := self._with_key(connection, keys, now)) is not None:
+                same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", keys))
+                if same is not None and (same.is_running or same.expires_at is None or same.expires_at > now):
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
@@ -103,11 +104,6 @@ class Registry:
         if time.monotonic() - self._compacted > _COMPACT_EVERY:
             self.compact()
         return added
-
-    def _with_key(self, connection: sqlite3.Connection, keys: tuple[str, str], now: datetime) -> Task | None:
-        task = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", keys))
-        expired = task is not None and not task.is_running and task.expires_at is not None and task.expires_at <= now
-        return None if expired else task
 
     def update(self, task_id: str, *, if_revision: int | None = None, **changes: Unpack[TaskChanges]) -> Task | None:
         """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
@@ -140,17 +136,17 @@ class Registry:
 
         return self._database.write(work)
 
-    def compact(self, now: datetime | None = None) -> None:
+    def compact(self) -> None:
         """Drop results that have expired, and rows long after that. Cheap when there is nothing to drop.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
         self._compacted = time.monotonic()
-        self._database.read(lambda connection: self._compact_if_needed(connection, now))
+        self._database.read(self._compact_if_needed)
 
-    def _compact_if_needed(self, connection: sqlite3.Connection, now: datetime | None = None) -> None:
-        now = now or self._clock()
+    def _compact_if_needed(self, connection: sqlite3.Connection) -> None:
+        now = self._clock()
         running = ", ".join(f"'{status}'" for status in sorted(RUNNING))
         expired = f"expires_at <= ? AND status NOT IN ({running})"
         times = (microseconds(now), microseconds(now - _ROWS_KEPT))
@@ -178,30 +174,23 @@ class Registry:
         """The task with this id, else the newest with this alias."""
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
 
-    def with_key(self, idempotency_key: str) -> Task | None:
-        """The task that has this idempotency key, unless it has expired."""
-        keys, now = stored_keys(idempotency_key), self._clock()
-        return self._database.read(lambda connection: self._with_key(connection, keys, now))
-
     def list(
         self,
         *,
-        status: TaskStatus | Collection[TaskStatus] | None = None,
+        status: Collection[TaskStatus] | None = None,
         origin: TaskOrigin | None = None,
         agent: str | None = None,
         directory: str | Path | None = None,
-        since: datetime | None = None,
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
     ) -> tuple[Tasks, str | None]:
         """One page of tasks, newest first, and the cursor of the next page if there is one.
 
         Args:
-            status: Only tasks in this status, or one of these.
+            status: Only tasks in one of these.
             origin: Only local ones, or those in the cloud.
             agent: Only those of this agent.
             directory: Only those that work in this directory.
-            since: Only those created at this time or later.
             limit: How many at most.
             cursor: Where the page before ended.
 
@@ -213,13 +202,10 @@ class Registry:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
         conditions: dict[str, tuple[Any, ...]] = {}
         if status is not None:
-            statuses = (status,) if isinstance(status, str) else tuple(status)
-            conditions[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
+            conditions[f"status IN ({', '.join('?' * len(status))})"] = tuple(status)
         for name, value in (("origin", origin), ("agent", agent), ("directory", directory)):
             if value is not None:
                 conditions[f"{name} = ?"] = (encodable(str(value)),)
-        if since is not None:
-            conditions["created_at >= ?"] = (microseconds(since),)
         if cursor is not None:
             conditions["number < ?"] = (_read_cursor(cursor),)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""

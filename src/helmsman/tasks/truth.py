@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from helmsman.base.redaction import redact
 from helmsman.errors import InvalidInput
-from helmsman.tasks.reconcile import CLOCK_SKEW, Truth, reconcile
+from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,12 +79,8 @@ class TaskTruth:
         if task.owner is not None and task.owner.is_alive():
             return None
         agent, engine = self._agents.get(task.agent), task.engine
-        truth = Truth(
-            owner_alive=False,
-            engine_alive=None if agent is None or engine is None else agent.engine_is_alive(self._settings, engine),
-            turn=self._own_turn(task, siblings),
-        )
-        return reconcile(task, truth, datetime.now(UTC))
+        engine_alive = None if agent is None or engine is None else agent.engine_is_alive(self._settings, engine)
+        return reconcile(task, self._own_turn(task, siblings), datetime.now(UTC), engine_alive=engine_alive)
 
     def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""

@@ -56,16 +56,14 @@ class Acting:
 
     async def start(self, request: Request) -> dict[str, Any]:
         given = await body(request, StartInput)
-        options = given.model_dump(exclude={"prompt", "working_directory"})  # they have the names of the library's
-        session = await self._helm.start(given.prompt, cwd=given.working_directory, **options)
-        return started(session).model_dump(by_alias=True, mode="json", exclude_none=True)
+        return started(await self._helm.start(given.prompt, **given.arguments())).as_dict()
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)
         session = await self._helm.say(
             _session_id(request), given.message, images=given.images, when_busy=given.when_busy
         )
-        return _state(session) | present({"taskId": session.task_ids[-1] if session.task_ids else None})
+        return _state(session) | present({"taskId": session.task_id})
 
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)

@@ -13,7 +13,7 @@ from helmsman.base.shortening import shortened
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import json_line, task_as_dict, usage_as_dict
+from helmsman.shapes.rendering import fields_as_dict, json_line, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
@@ -312,7 +312,7 @@ def _is_short(path: Path) -> bool:
 
 def _usage_row(row: UsageGroup) -> dict[str, Any]:
     return {
-        **usage_as_dict(row.usage),
+        **fields_as_dict(row.usage),
         "turns": row.turns,
         "sessions": row.sessions,
         "costUsd": None if row.cost_usd is None else round(row.cost_usd, 6),

@@ -9,7 +9,7 @@ from helmsman.base import shown_text
 from helmsman.base.shortening import TEXT_CHARS, cut, shortened
 from helmsman.model.question_text import describe, part_texts
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import session_info_as_dict, usage_as_dict
+from helmsman.shapes.rendering import fields_as_dict, session_info_as_dict
 from helmsman.shapes.session_status import known_status, session_status
 from helmsman.web.safe_values import safe, shown_files, shown_item
 
@@ -85,7 +85,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
     state = session.state
     # Nothing is newer than the cursor: the items are for the transcript, and of ten thousand each summary takes its time.
     known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
-    status = known.model_dump(by_alias=True, mode="json", exclude_none=True)
+    status = known.as_dict()
     status["itemEvents"] = []
     question = status.pop("pendingQuestion", None)
     more = {
@@ -163,7 +163,7 @@ def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[
             "endedAt": time(ended) if turn.status != "active" else None,
             "seconds": round((until - began).total_seconds(), 1) if began is not None and until is not None else None,
             "taskId": None if task is None else task.id,
-            "usage": None if usage is None else usage_as_dict(usage),
+            "usage": None if usage is None else fields_as_dict(usage),
         }
     )
 

@@ -227,25 +227,25 @@ class _Reader:
 
 def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool) -> RecordedTurn:
     if end is not None and end.get("type") == _ABORTS:
-        return RecordedTurn(turn_id=None, outcome="interrupted")
+        return RecordedTurn(outcome="interrupted")
     if end is not None:
         return _completion(stretch, end)
     if stretch.names_no_turn and stretch.ends_in_message:
-        return RecordedTurn(turn_id=None, outcome="completed", message=stretch.message)
+        return RecordedTurn(outcome="completed", message=stretch.message)
     if is_last:
-        return RecordedTurn(turn_id=None, outcome="open")
+        return RecordedTurn(outcome="open")
     if stretch.names_no_turn:
-        return RecordedTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
-    return RecordedTurn(turn_id=None, outcome="interrupted")  # another turn began: this one has not gone on
+        return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RecordedTurn(outcome="interrupted")  # another turn began: this one has not gone on
 
 
 def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
     message, error = optional_text(end.get("last_agent_message")), end.get("error")
     if isinstance(error, dict):
-        return RecordedTurn(turn_id=None, outcome="failed", error=_failure(error))
+        return RecordedTurn(outcome="failed", error=_failure(error))
     if message is None and "started_at" not in end and not stretch.ends_in_message:
-        return RecordedTurn(turn_id=None, outcome="failed", error=Failure(code="other", message=_NO_REASON))
-    return RecordedTurn(turn_id=None, outcome="completed", message=message)
+        return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
+    return RecordedTurn(outcome="completed", message=message)
 
 
 def _failure(error: Mapping[str, Any]) -> Failure:
