@@ -47,7 +47,7 @@ def as_events(opened: Opened) -> Iterator[Event]:
         model=opened.model,
         approval_policy=opened.approval_policy,
         sandbox=opened.sandbox,
-        thread=opened.thread,
+        raw=opened.raw,
     )
     for note in opened.notes:
         yield Notice(session_id=opened.session_id, kind="warning", message=note)

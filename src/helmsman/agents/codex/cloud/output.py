@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.cloud.values import CloudListed, CloudPage, CloudState, DiffStat
-from helmsman.agents.codex.normalise.reading import mapping, optional_text, text
+from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     CloudEnvironmentMissing,

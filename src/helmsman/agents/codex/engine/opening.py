@@ -38,7 +38,7 @@ def as_opened(thread: Thread, access: Access, turn_id: str | None) -> Opened:
         approval_policy=thread.approval_policy,
         sandbox=access.sandbox or thread.sandbox,
         notes=access.notes,
-        thread=thread.facts,
+        raw=thread.raw,
     )
 
 

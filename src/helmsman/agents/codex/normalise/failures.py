@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text, snake_case, text
+from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
 from helmsman.base.redaction import redact
 from helmsman.model.events import Failure
 

@@ -27,9 +27,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 from helmsman.agents.codex.normalise.failures import turn_failure
-from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text
 from helmsman.agents.codex.storage.rollout_head import parse_line, readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
+from helmsman.base.json_values import integer, mapping, optional_text
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:

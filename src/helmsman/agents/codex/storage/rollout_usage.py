@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
-from helmsman.agents.codex.normalise.reading import integer, mapping
 from helmsman.agents.codex.storage.rollout_head import parse_line, read_head
+from helmsman.base.json_values import integer, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
