@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.client import CloudResults
+    from helmsman.agents.codex.cloud.values import CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
