@@ -101,10 +101,16 @@ def test_all_arguments_are_read() -> None:
             "profile": "p",
         }
     )
-    assert (arguments.prompt, arguments.cwd, arguments.model, arguments.profile) == ("go", "sub", "m", "p")
-    assert (arguments.approval_policy, arguments.sandbox) == ("on-failure", "read-only")
-    assert arguments.config == {"a": 1, "compact_prompt": "c"}
-    assert (arguments.base_instructions, arguments.developer_instructions) == ("b", "d")
+    assert (arguments.prompt, arguments.cwd) == ("go", "sub")
+    assert arguments.options == {
+        "model": "m",
+        "approval_policy": "on-failure",
+        "sandbox": "read-only",
+        "config": {"a": 1, "compact_prompt": "c"},
+        "base_instructions": "b",
+        "developer_instructions": "d",
+        "profile": "p",
+    }
 
 
 @pytest.mark.parametrize(

@@ -44,22 +44,16 @@ class Usage:
     output_tokens: int = 0
     reasoning_output_tokens: int = 0
 
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.input_tokens, self.cached_input_tokens, self.output_tokens, self.reasoning_output_tokens
+
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.cached_input_tokens + other.cached_input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.reasoning_output_tokens + other.reasoning_output_tokens,
-        )
+        return Usage(*(one + more for one, more in zip(self.counts, other.counts, strict=True)))
 
     def __sub__(self, other: Usage) -> Usage:
         """What was spent since `other`; never less than nothing, whatever was reported."""
-        return Usage(
-            max(0, self.input_tokens - other.input_tokens),
-            max(0, self.cached_input_tokens - other.cached_input_tokens),
-            max(0, self.output_tokens - other.output_tokens),
-            max(0, self.reasoning_output_tokens - other.reasoning_output_tokens),
-        )
+        return Usage(*(max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +111,14 @@ class Item:
     """One thing done in a turn. Ids are unique within a turn only."""
 
     type: ClassVar[str] = "item"
+    gist: ClassVar[str] = "text"
+    """The field that says most."""
     id: str
     status: ItemStatus = "completed"
 
     def summary(self) -> str:
         """The item in a line, for lists and logs."""
-        return ""
+        return _one_line(getattr(self, self.gist, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +126,6 @@ class UserMessage(Item):
     type: ClassVar[str] = "user_message"
     text: str = ""
     images: int = 0
-
-    def summary(self) -> str:
-        return _one_line(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +136,6 @@ class AgentMessage(Item):
     text: str = ""
     phase: str | None = None
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning(Item):
@@ -153,9 +143,6 @@ class Reasoning(Item):
 
     type: ClassVar[str] = "reasoning"
     text: str = ""
-
-    def summary(self) -> str:
-        return _one_line(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,21 +200,17 @@ class McpToolCall(Item):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicToolCall(Item):
     type: ClassVar[str] = "dynamic_tool_call"
+    gist: ClassVar[str] = "tool"
     tool: str = ""
     arguments: Any = None
     result: str | None = None
-
-    def summary(self) -> str:
-        return self.tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSearch(Item):
     type: ClassVar[str] = "web_search"
+    gist: ClassVar[str] = "query"
     query: str = ""
-
-    def summary(self) -> str:
-        return _one_line(self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +234,6 @@ class ProposedPlan(Item):
     type: ClassVar[str] = "plan"
     text: str = ""
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollabToolCall(Item):
@@ -271,10 +251,8 @@ class CollabToolCall(Item):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageView(Item):
     type: ClassVar[str] = "image_view"
+    gist: ClassVar[str] = "path"
     path: str = ""
-
-    def summary(self) -> str:
-        return self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,19 +268,14 @@ class Review(Item):
     text: str = ""
     finished: bool = False
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorItem(Item):
     """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
 
     type: ClassVar[str] = "error"
+    gist: ClassVar[str] = "message"
     message: str = ""
-
-    def summary(self) -> str:
-        return _one_line(self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,11 +301,9 @@ class UnknownItem(Item):
     """An item of a type this version of Helmsman does not know, as it came."""
 
     type: ClassVar[str] = "unknown"
+    gist: ClassVar[str] = "name"
     name: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def summary(self) -> str:
-        return self.name
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

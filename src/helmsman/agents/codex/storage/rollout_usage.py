@@ -141,8 +141,7 @@ def _differences(turns: list[_Turn], before: Usage) -> list[TurnSpending]:
         spent = spent_between(before, after)
         before = after
         if spent != Usage():
-            counts = (spent.input_tokens, spent.cached_input_tokens, spent.output_tokens, spent.reasoning_output_tokens)
-            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *counts))
+            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *spent.counts))
     return spendings
 
 
