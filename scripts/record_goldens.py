@@ -352,7 +352,7 @@ def described(value: Any) -> Any:
     kind: Message = {"type": value.type} if isinstance(value, Item) else {}
     if isinstance(value, Event):
         kind = {"event": type(value).__name__}
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.name != "raw"}
     return kind | {
         name: described(inner) for name, inner in fields.items() if inner or (inner == 0 and inner is not False)
     }

@@ -177,7 +177,7 @@ MORE_THAN_WORDS: list[dict[str, Any]] = [
     {"details": {"kind": "something new"}},
     {"details": {"additionalPermissions": {"network": {"enabled": True}}}},
     {"details": {"networkContext": {"host": "example.org"}}},
-    {"asides": {"environment": "production"}},
+    {"environment": "production"},
 ]
 
 
@@ -188,7 +188,7 @@ def test_what_is_more_than_to_run_these_words_here_is_asked_about_each_time(
 ) -> None:
     plain = command("rm -rf dist", repo, sandbox)
     question = replace(
-        plain, details={**plain.details, **more.get("details", {})}, asides=more.get("asides", {"environment": "local"})
+        plain, details={**plain.details, **more.get("details", {})}, environment=more.get("environment", "local")
     )
     written = Rule(effect="allow", command=("rm", "-rf", "dist"), outside=True, prefix=True)
     for rule in (rule_for_session(plain, Workspace()), rule_for_always(plain, Workspace()), written):

@@ -195,6 +195,18 @@ async def test_an_approval_is_asked_for_and_answered_in_the_same_way(
     ]
 
 
+async def test_an_attempt_that_failed_is_told_in_the_same_way(bench: Bench, model: ScriptedModel) -> None:
+    model.on("go", fail(503, message="too much"), say("at last"))
+    told = []
+    for server in bench.both:
+        bench.homes[server.name].configure(model_providers={"scripted": {"stream_max_retries": 1}})
+        async with server.connected() as client:
+            await client.call("codex", {"prompt": "go"})
+            told.append(_told(client))
+    same_messages(*told)
+    assert "stream_error" in [message["type"] for message in told[1]]
+
+
 async def test_a_call_of_an_mcp_tool_and_the_start_of_its_server_are_told_in_the_same_way(
     bench: Bench, model: ScriptedModel, mcp_server_config: dict[str, Any]
 ) -> None:

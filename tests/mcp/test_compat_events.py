@@ -10,7 +10,6 @@ import pytest
 from helmsman.mcp.compat_events import Translation
 from helmsman.model.events import (
     AgentMessage,
-    CommandAction,
     CommandExecution,
     ContextCompaction,
     EngineGone,
@@ -31,12 +30,12 @@ from helmsman.model.events import (
     QuestionAsked,
     QuestionClosed,
     Reasoning,
-    ServerStarting,
     SettingsApplied,
     TodoList,
     TurnEnded,
     TurnStarted,
     UnknownItem,
+    Untranslated,
     UsageReported,
 )
 from helmsman.model.questions import Prompt, Question
@@ -63,12 +62,12 @@ def kinds(*events: Event) -> list[str]:
     return [message["type"] for message in told(*events)]
 
 
-def started(item: Item) -> ItemStarted:
-    return ItemStarted(session_id=S, turn_id="t1", item=item)
+def started(item: Item, **raw: Any) -> ItemStarted:
+    return ItemStarted(session_id=S, turn_id="t1", item=item, raw={"item": raw})
 
 
-def ended(item: Item) -> ItemEnded:
-    return ItemEnded(session_id=S, turn_id="t1", item=item)
+def ended(item: Item, **raw: Any) -> ItemEnded:
+    return ItemEnded(session_id=S, turn_id="t1", item=item, raw={"item": raw})
 
 
 BEGUN = (SettingsApplied(session_id=S, model="m", approval_policy="never"), TurnStarted(session_id=S, turn_id="t1"))
@@ -147,9 +146,25 @@ def test_a_commands_words_and_times_are_told() -> None:
     ],
 )
 def test_a_file_that_is_read_is_named_as_the_command_names_it(command: str, path: str, written: str) -> None:
-    action = CommandAction(kind="read", command=command, name="a", path=path)
-    item = CommandExecution(id="c", command="/bin/bash -lc x", directory="/src", actions=(action,))
-    assert told(ended(item))[-1]["parsed_cmd"] == [{"type": "read", "cmd": command, "name": "a", "path": written}]
+    action = {"type": "read", "command": command, "name": "a", "path": path}
+    end = ended(CommandExecution(id="c", command="/bin/bash -lc x", directory="/src"), commandActions=[action])
+    assert told(end)[-1]["parsed_cmd"] == [{"type": "read", "cmd": command, "name": "a", "path": written}]
+
+
+def test_what_codex_takes_a_command_for_has_its_old_names() -> None:
+    actions = [
+        {"type": "listFiles", "command": "ls", "path": None},
+        {"type": "search", "command": "grep x", "query": "x", "path": "/src"},
+        {"type": "dance", "command": "tango"},
+        "nonsense",
+    ]
+    end = ended(CommandExecution(id="c", command="/bin/bash -lc x", directory="/src"), commandActions=actions)
+    assert told(end)[-1]["parsed_cmd"] == [
+        {"type": "list_files", "cmd": "ls", "path": None},
+        {"type": "search", "cmd": "grep x", "query": "x", "path": "/src"},
+        {"type": "unknown", "cmd": "tango"},
+        {"type": "unknown", "cmd": ""},
+    ]
 
 
 def test_a_command_of_which_codex_says_nothing_is_unknown() -> None:
@@ -160,25 +175,35 @@ def test_a_command_of_which_codex_says_nothing_is_unknown() -> None:
 
 
 def test_the_process_of_a_command_is_told_as_soon_as_codex_tells_it() -> None:
-    ran = CommandExecution(id="c1", command=COMMAND.command, process_id="42", source="unified_exec_startup")
-    late = told(started(COMMAND), ended(ran))
+    runs_in = {"processId": "42", "source": "unifiedExecStartup"}
+    end_of = ended(CommandExecution(id="c1", command=COMMAND.command), **runs_in)
+    late = told(started(COMMAND, source="agent"), end_of)
     assert [message.get("process_id") for message in late if "call_id" in message] == ["42", "42"]
     asked = QuestionAsked(session_id=S, question=ASKED)
     closed = QuestionClosed(session_id=S, question_id="q1", answer="approve", by="person")
     begin, end = (
-        message for message in told(started(COMMAND), asked, closed, ended(ran)) if "_command_" in message["type"]
+        message for message in told(started(COMMAND), asked, closed, end_of) if "_command_" in message["type"]
     )
     assert "process_id" not in begin
-    assert end["process_id"] == "42"
+    assert (end["process_id"], end["source"]) == ("42", "unified_exec_startup")
 
 
 def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
     translation = Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
+
+    def status(**raw: Any) -> Event:
+        return Untranslated(session_id=S, name="mcpServer/startupStatus/updated", raw=raw)
+
     events = (
-        ServerStarting(session_id=S, server="a", state="starting"),
-        ServerStarting(session_id=S, server="b", state="starting"),
-        Notice(session_id=S, kind="warning", message="b failed", server="b", error="why"),
-        ServerStarting(session_id=S, server="a", state="ready"),
+        status(name="a", status="starting"),
+        status(name="b", status="starting"),
+        Notice(
+            session_id=S,
+            kind="warning",
+            message="b failed",
+            raw={"name": "b", "status": "failed", "error": "why"},
+        ),
+        status(name="a", status="ready"),
     )
     messages = [message for event in events for message in translation.take(event)]
     assert {message.id for message in messages} == {""}
@@ -200,7 +225,7 @@ def test_what_codex_says_of_a_thread_has_its_old_names() -> None:
         "activePermissionProfile": {"id": ":read-only", "extends": None},
         "novelty": 1,
     }
-    (message,) = told(SettingsApplied(session_id=S, model="m", approval_policy="never", thread=thread))
+    (message,) = told(SettingsApplied(session_id=S, model="m", approval_policy="never", raw=thread))
     assert message == {
         "type": "session_configured",
         "session_id": S,
@@ -257,9 +282,16 @@ def test_an_interrupted_turn_was_aborted_and_a_lost_engine_is_an_error() -> None
     assert kinds(EngineGone(session_id=S, failure=Failure(code="engine_lost", message="gone"))) == ["error"]
 
 
+def thought(**raw: Any) -> ItemDelta:
+    return ItemDelta(session_id=S, item_id="r", item_type="reasoning", text=raw.get("delta", "\n\n"), raw=raw)
+
+
 def test_each_part_of_reasoning_begins_with_a_break() -> None:
     pieces = [
-        ItemDelta(session_id=S, item_id="r", item_type="reasoning", text=text) for text in ("a", "b", "\n\n", "c")
+        thought(delta="a", summaryIndex=0),
+        thought(delta="b", summaryIndex=0),
+        thought(summaryIndex=1),
+        thought(delta="c", summaryIndex=1),
     ]
     messages = told(*pieces)
     assert [(message["type"], message["summary_index"]) for message in messages] == [
@@ -272,13 +304,40 @@ def test_each_part_of_reasoning_begins_with_a_break() -> None:
 
 
 def test_reasoning_that_comes_word_for_word_is_told_apart_from_its_summary() -> None:
-    piece = ItemDelta(session_id=S, item_id="r", item_type="reasoning", text="hm", raw_part=0)
-    assert kinds(piece) == ["reasoning_raw_content_delta"]
-    whole = Reasoning(id="r", text="a\n\nb", parts=("a", "b"), raw=("hm",))
-    item, *older = told(ended(whole))
+    (piece,) = told(thought(delta="hm", contentIndex=2))
+    assert (piece["type"], piece["content_index"]) == ("reasoning_raw_content_delta", 2)
+    item, *older = told(ended(Reasoning(id="r", text="a\n\nb"), summary=["a", "b"], content=["hm"]))
     assert (item["item"]["summary_text"], item["item"]["raw_content"]) == (["a", "b"], ["hm"])
     assert [message["text"] for message in older] == ["a", "b"]
-    assert kinds(ended(Reasoning(id="r", text="hm", raw=("hm",)))) == ["item_completed"]
+    assert kinds(ended(Reasoning(id="r", text="hm"), summary=[], content=["hm"])) == ["item_completed"]
+
+
+def test_the_answer_of_an_mcp_tool_is_told_whole() -> None:
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    result = {"content": [image], "structuredContent": {"a": 1}, "_meta": None}
+    call = McpToolCall(id="x", server="s", tool="t", result="[image]")
+    item, older = told(ended(call, result=result, durationMs=1500))
+    expected = {"content": [image], "structuredContent": {"a": 1}}
+    assert item["item"]["result"] == expected
+    assert (older["result"], older["duration"]) == ({"Ok": expected}, {"secs": 1, "nanos": 500_000_000})
+
+
+def test_the_cause_of_a_failure_is_told_with_its_details() -> None:
+    cause = {"responseStreamDisconnected": {"httpStatusCode": 503}}
+    spelled = {"response_stream_disconnected": {"http_status_code": 503}}
+    failure = Failure(code="response_stream_disconnected", message="gone")
+    turn = {"error": {"message": "gone", "codexErrorInfo": cause}}
+    (error,) = told(TurnEnded(session_id=S, outcome="failed", failure=failure, raw={"turn": turn}))
+    assert error["codex_error_info"] == spelled
+    again = {"message": "Reconnecting... 1/5", "codexErrorInfo": cause, "additionalDetails": "why"}
+    assert told(Notice(session_id=S, kind="retry", message="again (why)", raw={"error": again})) == [
+        {
+            "type": "stream_error",
+            "message": "Reconnecting... 1/5",
+            "codex_error_info": spelled,
+            "additional_details": "why",
+        }
+    ]
 
 
 def test_changes_are_told_by_their_kind() -> None:
@@ -352,3 +411,15 @@ def test_what_nobody_knows_and_what_sub_agents_do_is_not_told() -> None:
 def test_usage_without_numbers_says_so() -> None:
     (message,) = told(UsageReported(session_id=S))
     assert message["info"] == {"total_token_usage": None, "last_token_usage": None, "model_context_window": None}
+
+
+def test_counts_of_tokens_are_told_as_codex_gives_them() -> None:
+    counts = {"totalTokens": 110, "inputTokens": 100, "cacheWriteInputTokens": 5}
+    usage = {"total": counts, "last": counts, "modelContextWindow": 1000}
+    (message,) = told(UsageReported(session_id=S, raw={"tokenUsage": usage}))
+    spelled = {"total_tokens": 110, "input_tokens": 100, "cache_write_input_tokens": 5}
+    assert message["info"] == {
+        "total_token_usage": spelled,
+        "last_token_usage": spelled,
+        "model_context_window": 1000,
+    }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.mcp.compat_questions import answer, elicitation
+from helmsman.mcp.compat_questions import answer, asked, elicitation
 from helmsman.mcp.compat_schema import BadArguments, read_codex, read_reply
 from helmsman.model.questions import Prompt, Question
 
@@ -61,8 +61,9 @@ def test_a_lasting_yes_that_is_not_offered_is_a_yes_for_once() -> None:
 
 def test_the_reason_for_a_change_and_the_place_it_wants_are_told() -> None:
     question = asking("patch_approval", reason="because", grantRoot="/src")
-    params = elicitation(question, None, call_id="1", event_id="1")
-    assert params is not None
+    message = asked(question, None, {})
+    assert message is not None
+    params = elicitation(question, message, call_id="1", event_id="1")
     assert params["message"].split("\n") == [
         "Allow Codex to apply proposed code changes?",
         "Codex asks to change files, outside the sandbox",
@@ -74,7 +75,15 @@ def test_the_reason_for_a_change_and_the_place_it_wants_are_told() -> None:
 
 
 def test_other_questions_are_asked_by_ordinary_forms() -> None:
-    assert elicitation(asking("user_input"), None, call_id="1", event_id="1") is None
+    assert asked(asking("user_input"), None, {}) is None
+
+
+def test_what_codex_proposes_and_takes_a_command_for_is_told() -> None:
+    raw = {"proposedExecpolicyAmendment": ["ls"], "commandActions": [{"type": "listFiles", "command": "ls"}]}
+    message = asked(asking(), None, raw)
+    assert message is not None
+    assert message["proposed_execpolicy_amendment"] == ["ls"]
+    assert message["parsed_cmd"] == [{"type": "list_files", "cmd": "ls", "path": None}]
 
 
 def test_all_arguments_are_read() -> None:
@@ -92,10 +101,16 @@ def test_all_arguments_are_read() -> None:
             "profile": "p",
         }
     )
-    assert (arguments.prompt, arguments.cwd, arguments.model, arguments.profile) == ("go", "sub", "m", "p")
-    assert (arguments.approval_policy, arguments.sandbox) == ("on-failure", "read-only")
-    assert arguments.config == {"a": 1, "compact_prompt": "c"}
-    assert (arguments.base_instructions, arguments.developer_instructions) == ("b", "d")
+    assert (arguments.prompt, arguments.cwd) == ("go", "sub")
+    assert arguments.options == {
+        "model": "m",
+        "approval_policy": "on-failure",
+        "sandbox": "read-only",
+        "config": {"a": 1, "compact_prompt": "c"},
+        "base_instructions": "b",
+        "developer_instructions": "d",
+        "profile": "p",
+    }
 
 
 @pytest.mark.parametrize(

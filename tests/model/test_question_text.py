@@ -145,7 +145,7 @@ def test_a_request_for_the_network_alone_says_so() -> None:
 
 def test_another_environment_is_told() -> None:
     question = Question(
-        id="q", type="command_approval", session_id="s", turn_id="t", prompts=(), asides={"environment": "production"}
+        id="q", type="command_approval", session_id="s", turn_id="t", prompts=(), environment="production"
     )
     assert ("Environment", "production") in _lines(question)
 

@@ -107,8 +107,8 @@ class Capabilities:
 class Opened:
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
-    `turn_id` is a turn that was found running. `thread` is what the engine said besides, in its agent's own words: where
-    the transcript is kept, who provides the model, …
+    `turn_id` is a turn that was found running. `raw` is the agent's own answer, for the event that tells of it
+    (`helmsman.model.events.Event`).
     """
 
     session_id: str
@@ -118,7 +118,7 @@ class Opened:
     approval_policy: str | None = None
     sandbox: str | None = None
     notes: tuple[str, ...] = ()
-    thread: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,7 +214,7 @@ def is_more_than_words(question: Question) -> bool:
     """Whether a command is not all that is asked for: permissions of its own, the network, another machine, or words that
     are typed into a program that runs, wherever that has gone meanwhile."""
     details = question.details
-    elsewhere = question.asides.get("environment") not in (None, "local")
+    elsewhere = question.environment not in (None, "local")
     return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind"))
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.codex.cloud.client import CloudClient, CloudEnvironments, poll_delays
+from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
+from helmsman.agents.codex.cloud.values import CloudEnvironments
 from helmsman.base.allowed_roots import refuse_outside
 from helmsman.base.processes import Process
 from helmsman.base.repositories import repository_root
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.client import CloudApplied, CloudResults
+    from helmsman.agents.codex.cloud.values import CloudApplied, CloudResults
     from helmsman.capabilities.shown_diffs import ShownDiffs
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskChanges
@@ -207,7 +208,7 @@ class CloudTasks:
             return f"There is nothing to cancel: it is {task.status}."
         if task.external_id is None:
             return "It is not in the cloud yet, or never came there; `codex cloud` cannot cancel anyway."
-        return (await self.client()).cancel(task.external_id).message
+        return (await self.client()).cancel(task.external_id)
 
     def _external_id(self, task: Task) -> str:
         if task.external_id is None:

@@ -9,7 +9,6 @@ moves or unpacks it. One that was taken back to an earlier turn has a second fil
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.model.events import Usage
@@ -80,7 +79,7 @@ def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
     turns = (*one.turns, *other.turns)
     if any(turn.turn_id is None for turn in turns):
         return max(one, other, key=lambda session: len(session.turns))
-    return replace(one, turns=tuple({turn.turn_id: turn for turn in reversed(turns)}.values())[::-1])
+    return one._replace(turns=tuple({turn.turn_id: turn for turn in reversed(turns)}.values())[::-1])
 
 
 def _is_in_files(task: TurnUsage, files: Mapping[str, SessionSpending], counted: set[str]) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from helmsman.agents.codex.cloud.client import CloudApplied
+    from helmsman.agents.codex.cloud.values import CloudApplied
     from helmsman.capabilities.all_tasks import TaskResults
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task

@@ -140,21 +140,21 @@ class CallInFlight:
         await self.flush()  # what led to the question comes before it
         try:
             async with session.on_screen(question):
-                answers = await self._elicit(session, question)
+                answers = await self._elicit(question)
         except MCPError as error:
             log.info("the client could not be asked question %s, which stays open: %s", question.id, error)
             return None
         return None if answers is None else Answered(answers, by_form(context))
 
-    async def _elicit(self, session: Session, question: Question) -> Sequence[str] | None:
+    async def _elicit(self, question: Question) -> Sequence[str] | None:
         context = self._call.context
         call_id = str(context.request_id)
-        item = next((item for item in session.items if item.id == question.item_id), None)
-        event_id = call_id if self.is_new else question.turn_id or call_id
-        params = elicitation(question, item, call_id=call_id, event_id=event_id)
-        if params is None:
+        message = None if self._translation is None else self._translation.approvals.get(question.id)
+        if message is None:
             form = await context.session.elicit_form(form_message(question), form_schema(question), context.request_id)
             return form_answers(question, form.action, form.content)
+        event_id = call_id if self.is_new else question.turn_id or call_id
+        params = elicitation(question, message, call_id=call_id, event_id=event_id)
         request = cast("Any", _Approval(params=params))
         metadata = ServerMessageMetadata(related_request_id=context.request_id)
         reply = await context.session.send_request(request, _Reply, metadata=metadata)

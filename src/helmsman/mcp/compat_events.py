@@ -2,24 +2,27 @@
 
 A pure translation: events go in, messages come out, in the kinds, the order and the spelling of Codex 0.145.0 (older ones
 differ in details). Each item comes twice, as the original said it: as an item, and in the older form that most clients look
-at (`agent_message`, `exec_command_begin`, …). Fields that Helmsman does not know are left out, not invented;
-`docs/compat.md` lists them.
+at (`agent_message`, `exec_command_begin`, …). What Helmsman has no word for is taken from the app-server's own message
+(`Event.raw`); fields that Codex does not tell are left out, not invented, and `docs/compat.md` lists them.
 """
 
 from __future__ import annotations
 
 import base64
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.mcp.compat_items import Message, began, ended, shown
+from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
+from helmsman.base.redaction import redact
+from helmsman.mcp.compat_items import Message, Raw, began, ended, shown
 from helmsman.mcp.compat_questions import asked
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     DiffUpdated,
     EngineGone,
+    Failure,
     FileChange,
     ItemDelta,
     ItemEnded,
@@ -28,11 +31,11 @@ from helmsman.model.events import (
     Notice,
     QuestionAsked,
     QuestionClosed,
-    ServerStarting,
     SettingsApplied,
     TodoList,
     TurnEnded,
     TurnStarted,
+    Untranslated,
     UsageReported,
     UserMessage,
 )
@@ -41,7 +44,7 @@ from helmsman.model.questions import REFUSALS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, Usage
+    from helmsman.model.events import Event, Item, RateLimitsReported
 
 
 _FACTS: Final = {
@@ -53,6 +56,7 @@ _FACTS: Final = {
 }
 """What the app-server says of a thread, and what the original called it."""
 _OF_NO_TURN: Final = ("session_configured", "mcp_startup_")
+_NOTHING: Final[Raw] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,9 @@ class Translation:
         self._wrote_at: float | None = None
         """When the model was first heard of."""
         self._last_message: str | None = None
-        self._waiting: dict[str, CommandExecution] = {}
+        self.approvals: dict[str, Message] = {}
+        """The open approvals by the ids of their questions, as they are announced."""
+        self._waiting: dict[str, tuple[CommandExecution, Raw]] = {}
         """Commands that Codex has announced and may not run yet: the original spoke of them only when they ran."""
         self._patches: dict[str, FileChange] = {}
         self._asked_about: dict[str, str] = {}
@@ -98,13 +104,15 @@ class Translation:
 
     def take(self, event: Event) -> list[CodexEvent]:
         """What the original would have sent. Never raises."""
+        if isinstance(event, QuestionAsked):
+            self._ask(event)
         if event.agent_id is not None:
             return []  # what a sub-agent does, the original told nobody
         if self._wrote_at is None and _is_written(event):
             self._wrote_at = self._now()
         messages = self._messages(event)
         held, self._warning = self._warning, None
-        if isinstance(event, Notice) and event.kind == "warning" and event.server is None:
+        if messages and messages[-1]["type"] == "warning":
             # The last attempt's error comes as a warning first; the end of the turn then says it again.
             self._warning = messages.pop()
         if held is not None and not _repeats(event, held):
@@ -115,48 +123,47 @@ class Translation:
         ]
 
     def _messages(self, event: Event) -> list[Message]:
+        raw = mapping(event.raw)
         match event:
             case SettingsApplied() if not self._configured:
                 self._configured = True
-                return [self._session_configured(event)]
+                return [self._session_configured(event, raw)]
             case TurnStarted() if self._began_at is None:
                 return [self._task_started(event.turn_id)]
+            case TurnEnded(failure=Failure() as failure) | EngineGone(failure=failure):
+                error = mapping(mapping(raw.get("turn")).get("error"))
+                return [{"type": "error", "message": failure.message, "codex_error_info": _cause(error, failure.code)}]
             case TurnEnded():
                 return [self._end(event)]
-            case EngineGone():
-                return [_error(event.failure)]
             case ItemStarted():
-                return self._start(event.item)
+                return self._start(event.item, mapping(raw.get("item")))
             case ItemEnded():
-                return self._finish(event.item)
+                return self._finish(event.item, mapping(raw.get("item")))
             case ItemUpdated(item=TodoList() as plan):
                 return [_plan(plan)]
             case ItemDelta():
-                return self._delta(event)
+                return self._delta(event, raw)
             case DiffUpdated():
                 return [{"type": "turn_diff", "unified_diff": event.diff}]
             case UsageReported():
-                return [_token_count(event)]
-            case QuestionAsked(question=question):
-                self._asked_about[question.id] = question.item_id or ""
-                message = asked(question, self._patches.get(question.item_id or ""))
-                return [{**message, "turn_id": self._turn_id, "started_at_ms": self._ms()}] if message else []
+                return [_token_count(event, mapping(raw.get("tokenUsage")))]
+            case QuestionAsked() if event.question.id in self.approvals:
+                message = self.approvals[event.question.id]
+                return [{**message, "turn_id": self._turn_id, "started_at_ms": self._ms()}]
             case QuestionClosed():
                 return self._closed(event)
-            case ServerStarting():
-                return self._server(event.server, event.state)
-            case Notice(server=str(server)):
-                return self._server(server, "failed", event.error)
+            case Untranslated() | Notice() if "status" in raw:
+                return self._server(text(raw.get("name")), text(raw["status"]), optional_text(raw.get("error")))
             case Notice(kind="warning"):
                 return [{"type": "warning", "message": event.message}]
             case Notice():
-                return [{"type": "stream_error", "message": event.message}]
+                return [_stream_error(event, mapping(raw.get("error")))]
             case _:
                 return []
 
     # --- the session -------------------------------------------------------------------------------------------------
 
-    def _session_configured(self, event: SettingsApplied) -> Message:
+    def _session_configured(self, event: SettingsApplied, raw: Raw) -> Message:
         return {
             "type": "session_configured",
             "session_id": self._thread_id,
@@ -164,7 +171,7 @@ class Translation:
             "model": event.model,
             "approval_policy": event.approval_policy,
             "cwd": self._directory,
-            **{_FACTS[name]: _plain(value) for name, value in (event.thread or {}).items() if name in _FACTS},
+            **{told: _plain(raw[name]) for name, told in _FACTS.items() if raw.get(name) is not None},
         }
 
     # --- Codex's own MCP servers -------------------------------------------------------------------------------------
@@ -177,15 +184,13 @@ class Translation:
         if any(known == "starting" for known, _ in self._servers.values()):
             return [update]
         ended = {
-            "ready": [name for name, (known, _) in self._servers.items() if known == "ready"],
-            "failed": [
-                {"server": name, "error": why or ""}
-                for name, (known, why) in self._servers.items()
-                if known == "failed"
-            ],
-            "cancelled": [name for name, (known, _) in self._servers.items() if known == "cancelled"],
+            state: [name for name, (known, _) in self._servers.items() if known == state]
+            for state in ("ready", "cancelled")
         }
-        return [update, {"type": "mcp_startup_complete", **ended}]
+        failed = [
+            {"server": name, "error": why or ""} for name, (known, why) in self._servers.items() if known == "failed"
+        ]
+        return [update, {"type": "mcp_startup_complete", **ended, "failed": failed}]
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -200,8 +205,6 @@ class Translation:
         }
 
     def _end(self, event: TurnEnded) -> Message:
-        if event.outcome == "failed" and event.failure is not None:
-            return _error(event.failure)
         now = self._now()
         began = self._began_at if self._began_at is not None else now
         times = {
@@ -217,59 +220,66 @@ class Translation:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def _start(self, item: Item) -> list[Message]:
+    def _start(self, item: Item, raw: Raw) -> list[Message]:
         if isinstance(item, CommandExecution) and item.announced:
-            self._waiting[item.id] = item
+            self._waiting[item.id] = item, raw
             return []
         if isinstance(item, FileChange):
             self._patches[item.id] = item
-        return self._started(item)
+        return self._started(item, raw)
 
-    def _started(self, item: Item) -> list[Message]:
-        item_form = shown(item, ended=False)
+    def _started(self, item: Item, raw: Raw) -> list[Message]:
+        item_form = shown(item, raw, ended=False)
         if item_form is None:
             return []
         message = {"type": "item_started", **self._where(), "item": item_form, "started_at_ms": self._ms()}
-        return [message, *(self._timed(one, "started_at_ms") for one in began(item))]
+        return [message, *(self._timed(one, "started_at_ms") for one in began(item, raw))]
 
-    def _finish(self, item: Item) -> list[Message]:
+    def _finish(self, item: Item, raw: Raw) -> list[Message]:
         if isinstance(item, AgentMessage):
             self._last_message = item.text
         if isinstance(item, TodoList):
             return [_plan(item)]
-        late = self._begin_waiting(item.id, item) if not getattr(item, "declined", False) else []
-        if self._waiting.pop(item.id, None) is not None or (isinstance(item, CommandExecution) and item.declined):
+        if isinstance(item, CommandExecution) and item.declined:
+            self._waiting.pop(item.id, None)
             return []  # a command that was not allowed never began
-        item_form = shown(item, ended=True)
+        item_form = shown(item, raw, ended=True)
         if item_form is None:
             return []
         message = {"type": "item_completed", **self._where(), "item": item_form, "completed_at_ms": self._ms()}
-        return [*late, message, *(self._timed(one, "completed_at_ms") for one in ended(item))]
+        older = [self._timed(one, "completed_at_ms") for one in ended(item, raw)]
+        return [*self._begin_waiting(item.id, raw), message, *older]
 
-    def _begin_waiting(self, item_id: str, as_ended: Item | None = None) -> list[Message]:
+    def _begin_waiting(self, item_id: str, as_ended: Raw = _NOTHING) -> list[Message]:
         """The start of a command that had only been announced.
 
         Who runs it, and in which process, Codex says only with its end: the announcement names neither.
         """
-        item = self._waiting.pop(item_id, None)
-        if item is None:
+        if item_id not in self._waiting:
             return []
-        known = as_ended if isinstance(as_ended, CommandExecution) else None
-        runs_in = (known.process_id, known.source) if known is not None else (None, None)
-        return self._started(replace(item, process_id=runs_in[0], source=runs_in[1]))
+        item, raw = self._waiting.pop(item_id)
+        return self._started(item, {**raw, **{name: as_ended.get(name) for name in ("processId", "source")}})
+
+    def _ask(self, event: QuestionAsked) -> None:
+        question = event.question
+        self._asked_about[question.id] = question.item_id or ""
+        message = asked(question, self._patches.get(question.item_id or ""), mapping(event.raw))
+        if message is not None:
+            self.approvals[question.id] = message
 
     def _closed(self, event: QuestionClosed) -> list[Message]:
+        self.approvals.pop(event.question_id, None)
         item_id = self._asked_about.pop(event.question_id, "")
         approved = event.answer is not None and event.answer not in REFUSALS
         return self._begin_waiting(item_id) if approved else []
 
-    def _delta(self, event: ItemDelta) -> list[Message]:
+    def _delta(self, event: ItemDelta, raw: Raw) -> list[Message]:
         where = {**self._where(), "item_id": event.item_id}
         match event.item_type:
             case AgentMessage.type:
                 return [{"type": "agent_message_content_delta", **where, "delta": event.text}]
             case "reasoning":
-                return self._reasoning_delta(event)
+                return self._reasoning_delta(event, raw)
             case "plan":
                 return [{"type": "plan_delta", **where, "delta": event.text}]
             case CommandExecution.type:
@@ -284,20 +294,19 @@ class Translation:
             case _:
                 return []
 
-    def _reasoning_delta(self, event: ItemDelta) -> list[Message]:
-        """Each part of a summary begins with a section break; between parts the engine puts an empty line."""
-        if event.raw_part is not None:
-            raw = {"item_id": event.item_id, "delta": event.text, "content_index": event.raw_part}
-            return [{"type": "reasoning_raw_content_delta", **self._where(), **raw}]
-        part = self._reasoning_parts.get(event.item_id, -1)
-        is_break = event.text == "\n\n" and part >= 0
+    def _reasoning_delta(self, event: ItemDelta, raw: Raw) -> list[Message]:
+        """What is thought word for word, or a summary; each part of a summary begins with a section break."""
+        about = {"item_id": event.item_id, "delta": event.text}
+        if "contentIndex" in raw:
+            index = {"content_index": integer(raw["contentIndex"]) or 0}
+            return [{"type": "reasoning_raw_content_delta", **self._where(), **about, **index}]
         messages: list[Message] = []
-        if part < 0 or is_break:
-            part = self._reasoning_parts[event.item_id] = part + 1
-            messages.append({"type": "agent_reasoning_section_break", "item_id": event.item_id, "summary_index": part})
-        if not is_break:
-            delta = {"item_id": event.item_id, "delta": event.text, "summary_index": part}
-            messages.append({"type": "reasoning_content_delta", **self._where(), **delta})
+        part = {"summary_index": integer(raw.get("summaryIndex")) or 0}
+        if self._reasoning_parts.get(event.item_id) != part["summary_index"]:
+            self._reasoning_parts[event.item_id] = part["summary_index"]
+            messages.append({"type": "agent_reasoning_section_break", "item_id": event.item_id, **part})
+        if "delta" in raw:  # without one it says only that another part begins
+            messages.append({"type": "reasoning_content_delta", **self._where(), **about, **part})
         return messages
 
     def _where(self) -> Message:
@@ -329,29 +338,29 @@ def _repeats(event: Event, warning: Message) -> bool:
     return isinstance(event, TurnEnded) and event.failure is not None and event.failure.message == warning["message"]
 
 
-def _error(failure: Failure) -> Message:
-    return {"type": "error", "message": failure.message, "codex_error_info": failure.code}
-
-
 def _plan(plan: TodoList) -> Message:
     steps = [{"step": step.text, "status": step.status} for step in plan.steps]
     return {"type": "plan_update", "explanation": plan.explanation, "plan": steps}
 
 
-def _token_count(event: UsageReported) -> Message:
+def _token_count(event: UsageReported, raw: Raw) -> Message:
+    """With `--engine exec` there are only the counts of the session."""
+    total, spent = None, event.total
+    if spent is not None:
+        total = {**asdict(spent), "total_tokens": spent.input_tokens + spent.output_tokens}
     info = {
-        "total_token_usage": _usage(event.total, event.cache_written),
-        "last_token_usage": _usage(event.last, event.last_cache_written),
-        "model_context_window": event.context_window,
+        "total_token_usage": _snake(raw.get("total", total)),
+        "last_token_usage": _snake(raw.get("last")),
+        "model_context_window": raw.get("modelContextWindow"),
     }
     return {"type": "token_count", "info": info}
 
 
 def rate_limits(reported: RateLimitsReported | None) -> Message | None:
     """The account's limits as `token_count` has them; None where nothing is known of any."""
-    if reported is None or reported.snapshot is None:
+    if reported is None or reported.raw is None:
         return None
-    snapshot: Message = _snake(reported.snapshot)
+    snapshot: Message = _snake(reported.raw.get("rateLimits"))
     for name in ("primary", "secondary"):
         if isinstance(window := snapshot.get(name), dict):
             window["window_minutes"] = window.pop("window_duration_mins", None)
@@ -359,23 +368,21 @@ def rate_limits(reported: RateLimitsReported | None) -> Message | None:
     return snapshot
 
 
+def _stream_error(event: Notice, raw: Raw) -> Message:
+    message: Message = {"type": "stream_error", "message": redact(text(raw.get("message"))) or event.message}
+    if raw:
+        details = optional_text(raw.get("additionalDetails"))
+        message["codex_error_info"] = _cause(raw, None)
+        message["additional_details"] = None if details is None else redact(details)
+    return message
+
+
+def _cause(error: Raw, code: str | None) -> Any:
+    """Why something failed, as the original named it: a word, or a word with details."""
+    info = error.get("codexErrorInfo")
+    return _snake(info) if isinstance(info, dict) else snake_case(text(info)) or code
+
+
 def _snake(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {
-        "".join(f"_{one.lower()}" if one.isupper() else one for one in name): _snake(inner)
-        for name, inner in value.items()
-    }
-
-
-def _usage(usage: Usage | None, cache_written: int | None) -> Message | None:
-    if usage is None:
-        return None
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_input_tokens": usage.cached_input_tokens,
-        **({"cache_write_input_tokens": cache_written} if cache_written is not None else {}),
-        "output_tokens": usage.output_tokens,
-        "reasoning_output_tokens": usage.reasoning_output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-    }
+    """An object with all its names as the original spelled them."""
+    return {snake_case(name): _snake(inner) for name, inner in value.items()} if isinstance(value, dict) else value

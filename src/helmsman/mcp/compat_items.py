@@ -1,7 +1,7 @@
 """Items in the two forms in which the removed `codex mcp-server` showed them. Pure.
 
 `shown` is the item inside `item_started` and `item_completed`; `began` and `ended` are the older messages beside it, such as
-`exec_command_begin` and `exec_command_end`.
+`exec_command_begin` and `exec_command_end`. What Helmsman has no word for is taken from `raw`, the item as Codex told it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -26,48 +27,44 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from helmsman.model.events import CommandAction, PathChange
+    from helmsman.model.events import PathChange
 
 Message: TypeAlias = dict[str, Any]
+Raw: TypeAlias = "Mapping[str, Any]"
 
 _CITED: Final = {"threadIds": "rolloutIds"}
 _SHELL_WORDS: Final = 3
 """`/bin/bash -lc SCRIPT`: Codex runs everything this way."""
 
 
-def shown(item: Item, *, ended: bool) -> Message | None:
+def shown(item: Item, raw: Raw, *, ended: bool) -> Message | None:
     """The item as such; None for what the original did not show as an item, or Helmsman does not know."""
     match item:
         case UserMessage():
             content = {"type": "text", "text": item.text, "text_elements": list[Any]()}
             return {"type": "UserMessage", "id": item.id, "content": [content]}
         case AgentMessage():
-            phase = {"phase": item.phase} if item.phase is not None else {}
             content = {"type": "Text", "text": item.text if ended else ""}
-            citation = {"memory_citation": _citation(item)} if item.memory_citation is not None else {}
-            return {"type": "AgentMessage", "id": item.id, "content": [content], **phase, **citation}
+            more = _known({"phase": item.phase, "memory_citation": _citation(raw)})
+            return {"type": "AgentMessage", "id": item.id, "content": [content], **more}
         case Reasoning():
-            return {
-                "type": "Reasoning",
-                "id": item.id,
-                "summary_text": _parts(item),
-                "raw_content": list(item.raw or ()),
-            }
+            parts = {"summary_text": _parts(item, raw), "raw_content": texts(raw.get("content"))}
+            return {"type": "Reasoning", "id": item.id, **parts}
         case ProposedPlan():
             return {"type": "Plan", "id": item.id, "text": item.text}
         case CommandExecution():
             result = _command_result(item) if ended else {"status": "in_progress"}
-            return {"type": "CommandExecution", "id": item.id, **_command(item), **result}
+            return {"type": "CommandExecution", "id": item.id, **_command(item, raw), **result}
         case FileChange():
             status = {"status": _status(item)} if ended else {}
             return {"type": "FileChange", "id": item.id, "changes": changes_by_path(item.changes), **status}
         case McpToolCall():
-            outcome = {**_mcp_result(item), "status": item.status} if ended else {"status": "inProgress"}
-            return {"type": "McpToolCall", "id": item.id, **_invocation(item), **outcome, **_took(item.duration_ms)}
+            outcome = {**_mcp_result(item, raw), "status": item.status} if ended else {"status": "inProgress"}
+            return {"type": "McpToolCall", "id": item.id, **_invocation(item), **outcome, **_mcp_took(raw)}
         case WebSearch():
-            return {"type": "WebSearch", "id": item.id, "query": item.query, **_action(item)}
+            return {"type": "WebSearch", "id": item.id, "query": item.query, **_action(raw)}
         case ImageView():
             return {"type": "ImageView", "id": item.id, "path": item.path}
         case ContextCompaction():
@@ -76,11 +73,11 @@ def shown(item: Item, *, ended: bool) -> Message | None:
             return None
 
 
-def began(item: Item) -> list[Message]:
+def began(item: Item, raw: Raw) -> list[Message]:
     """What was said beside the start of an item."""
     match item:
         case CommandExecution():
-            return [{"type": "exec_command_begin", "call_id": item.id, **_command(item)}]
+            return [{"type": "exec_command_begin", "call_id": item.id, **_command(item, raw)}]
         case FileChange():
             return [{"type": "patch_apply_begin", "call_id": item.id, "changes": changes_by_path(item.changes)}]
         case McpToolCall():
@@ -91,7 +88,7 @@ def began(item: Item) -> list[Message]:
             return []
 
 
-def ended(item: Item) -> list[Message]:
+def ended(item: Item, raw: Raw) -> list[Message]:
     """What was said beside the end of an item."""
     match item:
         case UserMessage():
@@ -100,22 +97,22 @@ def ended(item: Item) -> list[Message]:
             }
             return [{"type": "user_message", "message": item.text, **nothing}]
         case AgentMessage():
-            citation = {"memory_citation": _citation(item)}
-            return [{"type": "agent_message", "message": item.text, "phase": item.phase, **citation}]
+            more = {"phase": item.phase, "memory_citation": _citation(raw)}
+            return [{"type": "agent_message", "message": item.text, **more}]
         case Reasoning():
-            return [{"type": "agent_reasoning", "text": part} for part in _parts(item)]
+            return [{"type": "agent_reasoning", "text": part} for part in _parts(item, raw)]
         case CommandExecution():
-            return [{"type": "exec_command_end", "call_id": item.id, **_command(item), **_command_result(item)}]
+            return [{"type": "exec_command_end", "call_id": item.id, **_command(item, raw), **_command_result(item)}]
         case FileChange():
             success = {"success": item.status == "completed", "status": _status(item)}
             changes = changes_by_path(item.changes)
             return [{"type": "patch_apply_end", "call_id": item.id, **success, "changes": changes}]
         case McpToolCall():
-            result = {"Err": item.error} if item.error is not None else {"Ok": _mcp_result(item)["result"]}
+            result = {"Err": item.error} if item.error is not None else {"Ok": _mcp_result(item, raw)["result"]}
             call = {"type": "mcp_tool_call_end", "call_id": item.id, "invocation": _invocation(item)}
-            return [{**call, **_took(item.duration_ms), "result": result}]
+            return [{**call, **_mcp_took(raw), "result": result}]
         case WebSearch():
-            return [{"type": "web_search_end", "call_id": item.id, "query": item.query, **_action(item)}]
+            return [{"type": "web_search_end", "call_id": item.id, "query": item.query, **_action(raw)}]
         case ImageView():
             return [{"type": "view_image_tool_call", "call_id": item.id, "path": item.path}]
         case ContextCompaction():
@@ -132,35 +129,35 @@ def command_words(command: str) -> list[str]:
         return [command]
 
 
-def parsed_command(words: list[str], actions: Sequence[CommandAction] | None, directory: str | None) -> list[Message]:
-    """What a command does, as Codex sees it; where it did not say, `unknown` is always true."""
-    if not actions:
-        return [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
-    return [_parsed(action, directory) for action in actions]
+def parsed_command(words: list[str], raw: Raw, directory: str | None) -> list[Message]:
+    """What a command does, as Codex sees it (`commandActions`); where it did not say, `unknown` is always true."""
+    actions = [_parsed(mapping(action), directory) for action in sequence(raw.get("commandActions"))]
+    return actions or [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
 
 
-def _parsed(action: CommandAction, directory: str | None) -> Message:
-    parsed: Message = {"type": action.kind, "cmd": action.command}
-    match action.kind:
+def _parsed(action: Raw, directory: str | None) -> Message:
+    command, path = text(action.get("command")), optional_text(action.get("path"))
+    match action.get("type"):
         case "read":
-            return {**parsed, "name": action.name, "path": _path_as_written(action, directory)}
+            name = optional_text(action.get("name"))
+            return {"type": "read", "cmd": command, "name": name, "path": _path_as_written(command, path, directory)}
         case "search":
-            return {**parsed, "query": action.query, "path": action.path}
-        case "list_files":
-            return {**parsed, "path": action.path}
+            return {"type": "search", "cmd": command, "query": optional_text(action.get("query")), "path": path}
+        case "listFiles":
+            return {"type": "list_files", "cmd": command, "path": path}
         case _:
-            return parsed
+            return {"type": "unknown", "cmd": command}
 
 
-def _path_as_written(action: CommandAction, directory: str | None) -> str | None:
+def _path_as_written(command: str, path: str | None, directory: str | None) -> str | None:
     """The file that is read, as the command names it: Codex's app-server makes the path absolute."""
-    if action.path is None or directory is None:
-        return action.path
-    path = Path(os.path.normpath(action.path))
-    for word in command_words(action.command):
-        if os.path.normpath(Path(directory, word)) == str(path):
+    if path is None or directory is None:
+        return path
+    file = Path(os.path.normpath(path))
+    for word in command_words(command):
+        if os.path.normpath(Path(directory, word)) == str(file):
             return word
-    return str(path.relative_to(directory)) if path.is_relative_to(directory) else action.path
+    return str(file.relative_to(directory)) if file.is_relative_to(directory) else path
 
 
 def changes_by_path(changes: Iterable[PathChange]) -> Message:
@@ -174,40 +171,42 @@ def _file_change(change: PathChange) -> Message:
     return {"type": change.kind, "content": change.diff or ""}
 
 
-def _parts(item: Reasoning) -> list[str]:
-    """The parts of the summary; where there is none, the text is what was thought word for word."""
-    if item.parts is not None:
-        return list(item.parts)
-    return [] if item.text == "\n\n".join(item.raw or ()) else [item.text]
+def _parts(item: Reasoning, raw: Raw) -> list[str]:
+    """The parts of the summary. Where Codex does not tell parts (`--engine exec`), all of it is one."""
+    return texts(raw["summary"]) if "summary" in raw else [item.text] if item.text else []
 
 
-def _citation(item: AgentMessage) -> Message | None:
+def _citation(raw: Raw) -> Message | None:
     """The memories that a message rests on; the sessions they come from had another name in the original."""
-    if item.memory_citation is None:
-        return None
-    return {_CITED.get(name, name): value for name, value in item.memory_citation.items()}
+    return {_CITED.get(name, name): value for name, value in mapping(raw.get("memoryCitation")).items()} or None
 
 
-def _action(item: WebSearch) -> Message:
-    return {"action": item.action} if item.action is not None else {}
+def _action(raw: Raw) -> Message:
+    """How something was looked for."""
+    action = _known(mapping(raw.get("action")))
+    return {"action": {**action, "type": snake_case(text(action.get("type")))}} if action else {}
 
 
-def _took(milliseconds: int | None) -> Message:
-    """A duration, where Codex told one."""
-    if milliseconds is None:
-        return {}
+def _known(fields: Raw) -> Message:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _took(milliseconds: int) -> Message:
     return {"duration": {"secs": milliseconds // 1000, "nanos": milliseconds % 1000 * 1_000_000}}
 
 
-def _command(item: CommandExecution) -> Message:
+def _mcp_took(raw: Raw) -> Message:
+    milliseconds = integer(raw.get("durationMs"))
+    return {} if milliseconds is None else _took(milliseconds)
+
+
+def _command(item: CommandExecution, raw: Raw) -> Message:
     words = command_words(item.command)
-    directory = Path(item.directory).as_uri() if item.directory and Path(item.directory).is_absolute() else None
-    told = {"process_id": item.process_id, "source": item.source}
     return {
         "command": words,
-        "cwd": directory,
-        "parsed_cmd": parsed_command(words, item.actions, item.directory),
-        **{name: value for name, value in told.items() if value is not None},
+        "cwd": Path(item.directory).as_uri() if item.directory and Path(item.directory).is_absolute() else None,
+        "parsed_cmd": parsed_command(words, raw, item.directory),
+        **_known({"process_id": raw.get("processId"), "source": snake_case(text(raw.get("source"))) or None}),
     }
 
 
@@ -231,8 +230,9 @@ def _invocation(item: McpToolCall) -> Message:
     return {"server": item.server, "tool": item.tool, "arguments": item.arguments}
 
 
-def _mcp_result(item: McpToolCall) -> Message:
+def _mcp_result(item: McpToolCall, raw: Raw) -> Message:
     if item.error is not None:
         return {"error": {"message": item.error}}
-    structured = {"structuredContent": item.structured} if item.structured is not None else {}
-    return {"result": {"content": [{"type": "text", "text": item.result or ""}], **structured}}
+    result = mapping(raw.get("result"))
+    structured = result.get("structuredContent", result.get("structured_content"))
+    return {"result": {"content": result.get("content", []), **_known({"structuredContent": structured})}}

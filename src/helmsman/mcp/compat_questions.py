@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
-from helmsman.mcp.compat_items import Message, changes_by_path, command_words, parsed_command
+from helmsman.mcp.compat_items import Message, Raw, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import SHOWN_DIFF_CHARS
 from helmsman.model.events import FileChange
 from helmsman.model.question_text import describe
@@ -32,18 +32,18 @@ _DECISIONS: Final = {
 }
 
 
-def asked(question: Question, item: Item | None) -> Message | None:
+def asked(question: Question, item: Item | None, raw: Raw) -> Message | None:
     """The message that announces an approval; None for questions of other kinds, which the original had no answer for.
 
-    `item` is what the question is about: a patch is shown with it, not with the question.
+    `item` is what the question is about: a patch is shown with it, not with the question. `raw` is Codex's own request.
     """
     match question.type:
         case "command_approval":
             words = command_words(question.details.get("command") or "")
             directory = question.details.get("directory")
             told = {
-                "environmentId": question.asides.get("environment"),
-                "proposed_execpolicy_amendment": question.asides.get("rule"),
+                "environmentId": question.environment,
+                "proposed_execpolicy_amendment": raw.get("proposedExecpolicyAmendment"),
             }
             return {
                 "type": "exec_approval_request",
@@ -53,7 +53,7 @@ def asked(question: Question, item: Item | None) -> Message | None:
                 "reason": question.details.get("reason"),
                 **{name: value for name, value in told.items() if value is not None},
                 "available_decisions": _offered(question),
-                "parsed_cmd": parsed_command(words, question.asides.get("actions"), directory),
+                "parsed_cmd": parsed_command(words, raw, directory),
             }
         case "patch_approval":
             changes = changes_by_path(item.changes) if isinstance(item, FileChange) else {}
@@ -62,11 +62,8 @@ def asked(question: Question, item: Item | None) -> Message | None:
             return None
 
 
-def elicitation(question: Question, item: Item | None, *, call_id: str, event_id: str) -> Message | None:
-    """The parameters of the `elicitation/create` that asks for an approval; None where an ordinary form is to ask."""
-    message = asked(question, item)
-    if message is None:
-        return None
+def elicitation(question: Question, message: Message, *, call_id: str, event_id: str) -> Message:
+    """The parameters of the `elicitation/create` that asks for an approval, which `message` has announced."""
     about = {
         "requestedSchema": {"type": "object", "properties": dict[str, Any]()},
         "threadId": question.session_id,

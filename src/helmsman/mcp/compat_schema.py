@@ -18,6 +18,8 @@ from helmsman.model.options import ApprovalPolicy, SandboxMode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from helmsman.model.inputs import StartOptions
+
 _GIVES: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"threadId": {"type": "string"}, "content": {"type": "string"}},
@@ -104,19 +106,13 @@ class BadArguments(Exception):
     """The arguments of a call are wrong; the text is what the caller gets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CodexArguments:
     """The arguments of `codex`. What is None was not given."""
 
     prompt: str
     cwd: str | None
-    model: str | None
-    approval_policy: ApprovalPolicy | None
-    sandbox: SandboxMode | None
-    config: Mapping[str, Any]
-    base_instructions: str | None
-    developer_instructions: str | None
-    profile: str | None
+    options: StartOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +139,16 @@ def read_codex(arguments: Mapping[str, Any] | None) -> CodexArguments:
     settings = dict(config or {})
     if (compact := _text(arguments, "compact-prompt")) is not None:
         settings["compact_prompt"] = compact
-    return CodexArguments(
-        prompt=_prompt(arguments),
-        cwd=_text(arguments, "cwd"),
-        model=_text(arguments, "model"),
-        approval_policy=_one_of(arguments, "approval-policy", get_args(ApprovalPolicy)),
-        sandbox=_one_of(arguments, "sandbox", get_args(SandboxMode)),
-        config=settings,
-        base_instructions=_text(arguments, "base-instructions"),
-        developer_instructions=_text(arguments, "developer-instructions"),
-        profile=_text(arguments, "profile"),
-    )
+    options: StartOptions = {
+        "model": _text(arguments, "model"),
+        "approval_policy": _one_of(arguments, "approval-policy", get_args(ApprovalPolicy)),
+        "sandbox": _one_of(arguments, "sandbox", get_args(SandboxMode)),
+        "config": settings,
+        "base_instructions": _text(arguments, "base-instructions"),
+        "developer_instructions": _text(arguments, "developer-instructions"),
+        "profile": _text(arguments, "profile"),
+    }
+    return CodexArguments(_prompt(arguments), _text(arguments, "cwd"), options)
 
 
 def read_reply(arguments: Mapping[str, Any] | None) -> ReplyArguments:
@@ -221,14 +216,5 @@ def _not_parsed(problem: str) -> BadArguments:
 
 def _kind(value: Any) -> str:
     """What JSON calls a value, as the original says it."""
-    match value:
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "sequence"
-        case _:
-            return "map"
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "sequence"}
+    return kinds.get(type(value), "map")

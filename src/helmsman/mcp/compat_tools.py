@@ -7,8 +7,8 @@ how this differs is written in `docs/compat.md`, and tested against the original
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import mcp_types as types
@@ -19,9 +19,8 @@ from helmsman.mcp.compat_call import CallInFlight
 from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_codex, read_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from helmsman.mcp.compat_schema import CodexArguments
     from helmsman.mcp.toolset import CallContext, CallOutcome
     from helmsman.sessions.session import Session
 
@@ -70,12 +69,12 @@ class _Calls:
         arguments = read_codex(call.params.arguments)
         if call.params.request_state is not None:
             return await self._second_leg(call, call.params.request_state)
-        in_flight = CallInFlight(call, is_new=True)
-        with _listening(call, in_flight):
-            async with background_tasks() as tasks:
-                tasks.start_soon(in_flight.send_events)
-                session = await _start(call, in_flight, arguments)
-                return await self._until_ended(call, session, in_flight)
+        async with _in_flight(call, is_new=True) as in_flight:
+            # The original took an empty directory for its own.
+            session = await call.helm.start(
+                arguments.prompt, cwd=arguments.cwd or None, on_question=in_flight.ask, **arguments.options
+            )
+            return await self._until_ended(call, session, in_flight)
 
     async def reply(self, call: CallContext) -> CallOutcome:
         arguments = read_reply(call.params.arguments)
@@ -88,23 +87,17 @@ class _Calls:
                 f"Session not found for thread_id: {arguments.thread_id}. Use the threadId that codex returned.",
                 arguments.thread_id,
             )
-        in_flight = CallInFlight(call, is_new=False)
-        with _listening(call, in_flight):
-            async with background_tasks() as tasks:
-                tasks.start_soon(in_flight.send_events)
-                await _say(session, arguments.prompt, in_flight)
-                return await self._until_ended(call, session, in_flight)
+        async with _in_flight(call, is_new=False) as in_flight:
+            await _say(session, arguments.prompt, in_flight)
+            return await self._until_ended(call, session, in_flight)
 
     async def _second_leg(self, call: CallContext, session_id: str) -> CallOutcome:
         """A client of 2026-07-28 comes back with what its person answered; the turn it asked for has been waiting."""
         session = await call.helm.session(session_id)
-        in_flight = CallInFlight(call, is_new=False)
-        in_flight.follow(session)
         await call.doors.take_responses(call.context, call.params.input_responses, session)
-        with _listening(call, in_flight):
-            async with background_tasks() as tasks:
-                tasks.start_soon(in_flight.send_events)
-                return await self._until_ended(call, session, in_flight)
+        async with _in_flight(call, is_new=False) as in_flight:
+            in_flight.follow(session)
+            return await self._until_ended(call, session, in_flight)
 
     async def _until_ended(self, call: CallContext, session: Session, in_flight: CallInFlight) -> CallOutcome:
         self._waiting[session.id] += 1
@@ -124,28 +117,17 @@ class _Calls:
         return required or _result(session, session.notes if in_flight.is_new else ())
 
 
-@contextmanager
-def _listening(call: CallContext, in_flight: CallInFlight) -> Iterator[None]:
+@asynccontextmanager
+async def _in_flight(call: CallContext, *, is_new: bool) -> AsyncIterator[CallInFlight]:
+    """The call, whose client is told what happens for the length of the block."""
+    in_flight = CallInFlight(call, is_new=is_new)
     stop = call.helm.listen(in_flight.listen)
     try:
-        yield
+        async with background_tasks() as tasks:
+            tasks.start_soon(in_flight.send_events)
+            yield in_flight
     finally:
         stop()
-
-
-async def _start(call: CallContext, in_flight: CallInFlight, arguments: CodexArguments) -> Session:
-    return await call.helm.start(
-        arguments.prompt,
-        cwd=arguments.cwd or None,  # the original took an empty one for its own directory
-        on_question=in_flight.ask,
-        model=arguments.model,
-        approval_policy=arguments.approval_policy,
-        sandbox=arguments.sandbox,
-        profile=arguments.profile,
-        config=arguments.config,
-        base_instructions=arguments.base_instructions,
-        developer_instructions=arguments.developer_instructions,
-    )
 
 
 async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
@@ -190,20 +172,18 @@ def _result(session: Session, remarks: Sequence[str]) -> types.CallToolResult:
         return _failed("The turn was interrupted. Use codex-reply to go on.", session.id)
     if session.error is not None:
         return _failed(session.error.message, session.id)
-    text = session.result or ""
-    notes = [types.TextContent(type="text", text=remark) for remark in remarks]
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text), *notes], structured_content=_structured(session.id, text)
-    )
+    return _answer(session.result or "", session.id, remarks)
 
 
 def _failed(text: str, thread_id: str | None = None) -> types.CallToolResult:
+    return _answer(text, thread_id, is_error=True)
+
+
+def _answer(
+    text: str, thread_id: str | None, remarks: Sequence[str] = (), *, is_error: bool = False
+) -> types.CallToolResult:
     return types.CallToolResult(
-        is_error=True,
-        content=[types.TextContent(type="text", text=text)],
-        structured_content=_structured(thread_id, text) if thread_id is not None else None,
+        is_error=is_error,
+        content=[types.TextContent(type="text", text=one) for one in (text, *remarks)],
+        structured_content=None if thread_id is None else {"threadId": thread_id, "content": text},
     )
-
-
-def _structured(thread_id: str, content: str) -> dict[str, Any]:
-    return {"threadId": thread_id, "content": content}

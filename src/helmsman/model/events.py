@@ -23,8 +23,6 @@ TurnOutcome = Literal["completed", "failed", "interrupted"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 ChangeKind = Literal["add", "delete", "update"]
 NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
-ActionKind = Literal["read", "list_files", "search", "unknown"]
-ServerState = Literal["starting", "ready", "cancelled"]
 
 _SUMMARY_WIDTH = 200
 
@@ -46,22 +44,16 @@ class Usage:
     output_tokens: int = 0
     reasoning_output_tokens: int = 0
 
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.input_tokens, self.cached_input_tokens, self.output_tokens, self.reasoning_output_tokens
+
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.cached_input_tokens + other.cached_input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.reasoning_output_tokens + other.reasoning_output_tokens,
-        )
+        return Usage(*(one + more for one, more in zip(self.counts, other.counts, strict=True)))
 
     def __sub__(self, other: Usage) -> Usage:
         """What was spent since `other`; never less than nothing, whatever was reported."""
-        return Usage(
-            max(0, self.input_tokens - other.input_tokens),
-            max(0, self.cached_input_tokens - other.cached_input_tokens),
-            max(0, self.output_tokens - other.output_tokens),
-            max(0, self.reasoning_output_tokens - other.reasoning_output_tokens),
-        )
+        return Usage(*(max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +85,6 @@ class PathChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandAction:
-    """What the agent takes a command, or a part of one, for. `name` is that of the file read."""
-
-    kind: ActionKind
-    command: str
-    name: str | None = None
-    path: str | None = None
-    query: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
     """A sub-agent as its parent sees it."""
 
@@ -130,12 +111,14 @@ class Item:
     """One thing done in a turn. Ids are unique within a turn only."""
 
     type: ClassVar[str] = "item"
+    gist: ClassVar[str] = "text"
+    """The field that says most."""
     id: str
     status: ItemStatus = "completed"
 
     def summary(self) -> str:
         """The item in a line, for lists and logs."""
-        return ""
+        return _one_line(getattr(self, self.gist, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,45 +127,29 @@ class UserMessage(Item):
     text: str = ""
     images: int = 0
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMessage(Item):
-    """`phase` is `commentary` or `final_answer` where Codex says so; `memory_citation` the memories it rests on."""
+    """`phase` is `commentary` or `final_answer` where Codex says so."""
 
     type: ClassVar[str] = "agent_message"
     text: str = ""
     phase: str | None = None
-    memory_citation: Mapping[str, Any] | None = None
-
-    def summary(self) -> str:
-        return _one_line(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning(Item):
-    """`text` is the summary or, where there is none, what was thought word for word.
-
-    `parts` are those of a summary that has several, `raw` those of the thoughts where the agent tells them.
-    """
+    """`text` is the summary or, where there is none, what was thought word for word."""
 
     type: ClassVar[str] = "reasoning"
     text: str = ""
-    parts: tuple[str, ...] | None = None
-    raw: tuple[str, ...] | None = None
-
-    def summary(self) -> str:
-        return _one_line(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandExecution(Item):
     """`output` is complete once the item has ended (Codex itself cuts it at about 1 MiB), a lossy preview before.
 
-    `announced` means that it does not run yet: Codex is about to ask whether it may. `source` says who runs it and how, and
-    `process_id` is the agent's own name for the process, not the system's.
+    `announced` means that it does not run yet: Codex is about to ask whether it may.
     """
 
     type: ClassVar[str] = "command_execution"
@@ -193,9 +160,6 @@ class CommandExecution(Item):
     announced: bool = False
     declined: bool = False
     duration_ms: int | None = None
-    actions: tuple[CommandAction, ...] | None = None
-    process_id: str | None = None
-    source: str | None = None
 
     def summary(self) -> str:
         if self.declined:
@@ -227,9 +191,7 @@ class McpToolCall(Item):
     tool: str = ""
     arguments: Any = None
     result: str | None = None
-    structured: Any = None
     error: str | None = None
-    duration_ms: int | None = None
 
     def summary(self) -> str:
         return f"{self.server}/{self.tool}" + (f": {_one_line(self.error)}" if self.error else "")
@@ -238,24 +200,17 @@ class McpToolCall(Item):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicToolCall(Item):
     type: ClassVar[str] = "dynamic_tool_call"
+    gist: ClassVar[str] = "tool"
     tool: str = ""
     arguments: Any = None
     result: str | None = None
 
-    def summary(self) -> str:
-        return self.tool
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSearch(Item):
-    """`action` says how it was looked for: `{"type": "search", …}`, `{"type": "open_page", "url": …}`, …"""
-
     type: ClassVar[str] = "web_search"
+    gist: ClassVar[str] = "query"
     query: str = ""
-    action: Mapping[str, Any] | None = None
-
-    def summary(self) -> str:
-        return _one_line(self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,9 +234,6 @@ class ProposedPlan(Item):
     type: ClassVar[str] = "plan"
     text: str = ""
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollabToolCall(Item):
@@ -299,10 +251,8 @@ class CollabToolCall(Item):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageView(Item):
     type: ClassVar[str] = "image_view"
+    gist: ClassVar[str] = "path"
     path: str = ""
-
-    def summary(self) -> str:
-        return self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,19 +268,14 @@ class Review(Item):
     text: str = ""
     finished: bool = False
 
-    def summary(self) -> str:
-        return _one_line(self.text)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorItem(Item):
     """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
 
     type: ClassVar[str] = "error"
+    gist: ClassVar[str] = "message"
     message: str = ""
-
-    def summary(self) -> str:
-        return _one_line(self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,11 +301,9 @@ class UnknownItem(Item):
     """An item of a type this version of Helmsman does not know, as it came."""
 
     type: ClassVar[str] = "unknown"
+    gist: ClassVar[str] = "name"
     name: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def summary(self) -> str:
-        return self.name
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -368,11 +311,20 @@ class UnknownItem(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent."""
+    """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
+
+    `raw` is the agent's own message, for doors that tell it on in the agent's way. It is no part of the value, and holds
+    several times as much: a session has it while it tells its listeners, and then lets go of it.
+    """
 
     session_id: str
     turn_id: str | None = None
     agent_id: str | None = None
+    raw: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def forget_raw(self) -> None:
+        """For whoever keeps the event. In place: a copy would be a sixth of all that is done to take an event in."""
+        object.__setattr__(self, "raw", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,15 +365,11 @@ class ItemEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemDelta(Event):
-    """A piece of text of an item still being written. Shown live and folded into the item, never stored.
-
-    `raw_part` numbers the parts of reasoning that comes word for word; a summary has none.
-    """
+    """A piece of text of an item still being written. Shown live and folded into the item, never stored."""
 
     item_id: str
     item_type: str
     text: str
-    raw_part: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,25 +381,16 @@ class DiffUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReported(Event):
-    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows.
-
-    Of the input tokens, `cache_written` (of `total`) and `last_cache_written` went into the provider's cache.
-    """
+    """`total` counts the whole session, `last` the newest model call or turn; an engine gives what it knows."""
 
     total: Usage | None = None
     last: Usage | None = None
-    context_window: int | None = None
-    cache_written: int | None = None
-    last_cache_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitsReported(Event):
-    """`snapshot` is the newest report in the agent's own words."""
-
     limits: tuple[RateLimit, ...]
     plan: str | None = None
-    snapshot: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def over(self, older: RateLimitsReported | None) -> RateLimitsReported:
         """This report with what an older one knew besides: Codex tells of one limit at a time."""
@@ -463,15 +402,11 @@ class RateLimitsReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsApplied(Event):
-    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`.
-
-    `thread` is what the engine said besides when it opened the session (`helmsman.agents.protocol.Opened`).
-    """
+    """The policy the engine says is in force from now on, in the spellings of `helmsman.agents.protocol`."""
 
     model: str | None = None
     approval_policy: str | None = None
     sandbox: str | None = None
-    thread: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,23 +424,17 @@ class TurnsForgotten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(Event):
-    """Something a person would want to know that changes no state: a warning, a retry, a wait for the network.
-
-    Where an MCP server of the agent's own could not be started, `server` names it and `error` says why.
-    """
+    """Something a person would want to know that changes no state: a warning, a retry, a wait for the network."""
 
     kind: NoticeKind
     message: str
-    server: str | None = None
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerStarting(Event):
-    """How far one of the agent's own MCP servers has come at the start of a session; one that fails is a `Notice`."""
+class Untranslated(Event):
+    """Something of the agent's own that Helmsman knows and has no use for; `name` is what the agent calls it."""
 
-    server: str
-    state: ServerState
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

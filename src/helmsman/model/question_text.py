@@ -154,8 +154,8 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     elif command is not None or network is None:
         lines += _value("Command", shell_script(str(command)) if command else "Codex does not say which")
     lines += _where(details)
-    environment = question.asides.get("environment")
-    lines += _value("Environment", environment) if environment not in (None, "local") else []
+    if question.environment not in (None, "local"):
+        lines += _value("Environment", question.environment)
     lines += _permissions(details.pop("additionalPermissions", None))
     if network is not None:
         lines.append(Line("Network", _network(network)))

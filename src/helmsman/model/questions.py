@@ -55,9 +55,7 @@ class Prompt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One request of Codex. `details` holds what one needs to see to decide: command, directory, diff, reason, …, as Codex
-    said it; `question_text.describe` puts it into words that are safe to show.
-
-    `asides` holds what Codex said besides, for who tells it on in Codex's own way; it helps nobody to decide.
+    said it; `question_text.describe` puts it into words that are safe to show. `environment` is where a command would run.
     """
 
     id: str
@@ -68,7 +66,7 @@ class Question:
     agent_id: str | None = None
     prompts: tuple[Prompt, ...]
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    asides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    environment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

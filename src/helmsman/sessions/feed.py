@@ -66,11 +66,14 @@ class _Queue:
         self._most = most
         self._size = 0
         self.events: deque[Event] = deque()
+        self._sizes: deque[int] = deque()
 
     def append(self, event: Event) -> int:
         """Take an event in; how many had to give way."""
+        size = _size(event)
         self.events.append(event)
-        self._size += _size(event)
+        self._sizes.append(size)
+        self._size += size
         dropped = 0
         while len(self.events) > 1 and (len(self.events) > self._most or self._size > _MOST_CHARS):
             self.popleft()
@@ -78,9 +81,8 @@ class _Queue:
         return dropped
 
     def popleft(self) -> Event:
-        event = self.events.popleft()
-        self._size -= _size(event)
-        return event
+        self._size -= self._sizes.popleft()
+        return self.events.popleft()
 
     def join(self, event: ItemDelta) -> bool:
         """Make a delta part of the last one; False if it must stand by itself."""
@@ -88,6 +90,7 @@ class _Queue:
         if not isinstance(last, ItemDelta) or last.item_id != event.item_id or len(last.text) > _JOINED_CHARS:
             return False
         self.events[-1] = replace(last, text=last.text + event.text)
+        self._sizes[-1] += len(event.text)
         self._size += len(event.text)
         return True
 

@@ -208,6 +208,7 @@ class Session:
         self.feed.publish(event)
         for listener in self.listeners:
             listener(self, event)
+        event.forget_raw()
 
     def _as_closed_elsewhere(self, event: QuestionClosed) -> QuestionClosed:
         """Codex says no more than that it wants no answer; if another process gave one, that has written who it was."""

@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.json_values import camel_case
 from helmsman.model.events import Event, Item
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Question
@@ -103,8 +104,8 @@ def _time(time: datetime) -> str:
 
 def fields_as_dict(value: Any) -> dict[str, Any]:
     """Any value of the vocabulary (a usage, a finding, …): its fields."""
-    pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-    return {_camel(name): _plain(content) for name, content in pairs if content is not None}
+    pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.name != "raw")
+    return {camel_case(name): _plain(content) for name, content in pairs if content is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -125,8 +126,3 @@ def _plain(value: Any) -> Any:
             return fields_as_dict(value)
         case _:
             return value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

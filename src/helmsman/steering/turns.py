@@ -315,7 +315,7 @@ class Turns(Verbs, ABC):
                 model=opened.model,
                 approval_policy=opened.approval_policy,
                 sandbox=opened.sandbox,
-                thread=opened.thread,
+                raw=opened.raw,
             )
         )
         _remark(session, session.notes)

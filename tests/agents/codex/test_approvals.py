@@ -12,7 +12,7 @@ from helmsman.agents.codex.engine import approvals
 from helmsman.agents.codex.engine.approvals import RequestContext, read_question, write_answer
 from helmsman.agents.codex.wire.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
-from helmsman.model.events import CommandAction, FileChange, PathChange
+from helmsman.model.events import FileChange, PathChange
 from helmsman.model.question_text import describe
 from helmsman.model.questions import Choice, Question, read_answers
 
@@ -52,14 +52,11 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
     assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
 
 
-def test_what_codex_says_of_a_command_besides_is_kept_apart() -> None:
-    told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a", "name": "a", "path": "/src/a"}]}
+def test_what_codex_says_of_a_command_besides_is_no_part_of_the_question() -> None:
+    told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a"}], "environmentId": "lab"}
     question = ask(request(approvals.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
     assert question.details == {"command": "cat a", "sandbox": "outside"}
-    assert question.asides == {
-        "actions": (CommandAction(kind="read", command="cat a", name="a", path="/src/a"),),
-        "rule": ["cat"],
-    }
+    assert question.environment == "lab"
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,6 @@ async def test_the_status_follows_the_task(client: CloudClient, cloud: ScriptedC
     assert (done.diff_stat.files, done.diff_stat.added, done.diff_stat.removed) == (1, 1, 0)
     assert done.updated_at is not None
     assert waiting.diff_stat is None
-    assert [status.is_over for status in (running, done, failed)] == [False, True, True]
 
 
 async def test_a_task_whose_listing_disagrees_is_unknown_with_both(client: CloudClient, cloud: ScriptedCloud) -> None:
@@ -315,9 +314,8 @@ async def test_a_cancel_says_that_there_is_none_and_where_to_do_it(client: Cloud
 
     answer = client.cancel(task.id)
 
-    assert answer.url.endswith(f"/codex/tasks/{task.id}")
-    assert answer.url in answer.message
-    assert "cannot cancel" in answer.message
+    assert f"/codex/tasks/{task.id} " in answer
+    assert "cannot cancel" in answer
     assert cloud.requests == []
 
 

@@ -166,7 +166,7 @@ async def test_a_state_that_is_new_is_unknown_and_named(tmp_path: Path) -> None:
 
     status = await CloudClient(stand_in(tmp_path, script), tmp_path).status(TASK)
 
-    assert (status.status, status.said, status.is_over) == ("unknown", "PAUSED", False)
+    assert (status.status, status.said) == ("unknown", "PAUSED")
     assert "PAUSED" in (status.note or "")
 
 
@@ -237,9 +237,8 @@ async def test_a_codex_that_never_answers_is_given_up_and_ended(
 def test_a_cancel_is_answered_honestly(replay: Replay) -> None:
     answer = replay("0.166.0").cancel(TASK)
 
-    assert answer.url == f"https://chatgpt.com/codex/tasks/{TASK}"
-    assert answer.url in answer.message
-    assert "cannot cancel" in answer.message
+    assert f"https://chatgpt.com/codex/tasks/{TASK} " in answer
+    assert "cannot cancel" in answer
 
 
 def test_delays_between_looks_grow_to_fifteen_seconds() -> None:

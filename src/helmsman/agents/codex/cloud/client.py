@@ -24,16 +24,12 @@ import anyio.to_thread
 from helmsman.agents.codex.cloud import output as cloud_output
 from helmsman.agents.codex.cloud.values import (
     CloudApplied,
-    CloudCannotCancel,
     CloudEnvironment,
     CloudEnvironments,
-    CloudListed,
     CloudPage,
     CloudResults,
-    CloudState,
     CloudStatus,
     CloudSubmitted,
-    DiffStat,
 )
 from helmsman.agents.codex.wire.process import codex_environment, open_child
 from helmsman.base.concurrency import background_tasks
@@ -55,22 +51,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from helmsman.agents.codex.binary import CodexBinary
-
-__all__ = [
-    "CloudApplied",
-    "CloudCannotCancel",
-    "CloudClient",
-    "CloudEnvironment",
-    "CloudEnvironments",
-    "CloudListed",
-    "CloudPage",
-    "CloudResults",
-    "CloudState",
-    "CloudStatus",
-    "CloudSubmitted",
-    "DiffStat",
-    "poll_delays",
-]
+    from helmsman.agents.codex.cloud.values import CloudListed
 
 MAX_ATTEMPTS: Final = 4
 """As many attempts at a task as `codex cloud exec` takes."""
@@ -151,9 +132,7 @@ class CloudClient:
             raise InvalidInput(f"attempts is {attempts}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempts")
         if branch is None and directory is not None:
             branch = await anyio.to_thread.run_sync(current_branch, directory)
-        arguments = [_option("env", environment), _option("attempts", str(attempts))]
-        if branch is not None:
-            arguments.append(_option("branch", branch))
+        arguments = _options(env=environment, attempts=attempts, branch=branch)
         answer = await self._run("exec", *arguments, "-", prompt=prompt)
         task = cloud_output.read_submitted(answer.stdout)
         if task is None:
@@ -174,14 +153,34 @@ class CloudClient:
         listed, detail, note = await self._look(task_id)
         if _contradict(listed, detail):  # unless the task moved on between the two looks: look once more
             listed, detail, note = await self._look(task_id)
-        if detail is not None and not _contradict(listed, detail):
-            return self._status(task_id, detail, listed, note)
-        assert listed is not None
-        return self._disagreement(task_id, detail, listed)
+        shown, url = detail or listed, self._url(task_id)
+        assert shown is not None
+        status = cloud_output.state_of(shown.said)
+        if listed is not None and _contradict(listed, detail):
+            itself = "is not there" if detail is None else f"says {detail.said}"
+            status, note = "unknown", f"The task itself {itself}, the listing says {listed.said}. Look at {url}."
+        elif status == "unknown":
+            note = f"Codex says {shown.said}, a state that Helmsman does not know."
+        return CloudStatus(
+            external_id=task_id,
+            status=status,
+            said=shown.said,
+            title=shown.title,
+            url=url,
+            environment=shown.environment,
+            diff_stat=shown.diff_stat,
+            updated_at=None if listed is None else listed.updated_at,
+            note=note,
+        )
 
     async def _look(self, task_id: str) -> tuple[CloudListed | None, cloud_output.Detail | None, str | None]:
         """What the listing and the task itself say, and a note where the listing cannot be had."""
-        listed, note = await self._in_listing(task_id)
+        listed, note = None, None
+        try:
+            page = await self.list()
+            listed = next((task for task in page.tasks if task.external_id == task_id), None)
+        except CloudError as error:
+            note = f"The listing could not be read, so this is unconfirmed: {error.message}"
         detail = await self._detail(task_id)
         if detail is None and listed is None:
             raise CloudTaskNotFound(
@@ -189,39 +188,6 @@ class CloudClient:
                 task_id=task_id,
             )
         return listed, detail, note
-
-    def _status(
-        self, task_id: str, detail: cloud_output.Detail, listed: CloudListed | None, note: str | None
-    ) -> CloudStatus:
-        status = cloud_output.state_of(detail.said)
-        if status == "unknown":
-            note = f"Codex says {detail.said}, a state that Helmsman does not know."
-        return CloudStatus(
-            external_id=task_id,
-            status=status,
-            said=detail.said,
-            title=detail.title,
-            url=self._url(task_id),
-            environment=detail.environment,
-            diff_stat=detail.diff_stat,
-            updated_at=None if listed is None else listed.updated_at,
-            note=note,
-        )
-
-    def _disagreement(self, task_id: str, detail: cloud_output.Detail | None, listed: CloudListed) -> CloudStatus:
-        itself = "is not there" if detail is None else f"says {detail.said}"
-        shown = detail or listed
-        return CloudStatus(
-            external_id=task_id,
-            status="unknown",
-            said=shown.said,
-            title=shown.title,
-            url=self._url(task_id),
-            environment=shown.environment,
-            diff_stat=shown.diff_stat,
-            updated_at=listed.updated_at,
-            note=f"The task itself {itself}, the listing says {listed.said}. Look at {self._url(task_id)}.",
-        )
 
     async def _detail(self, task_id: str) -> cloud_output.Detail | None:
         """What `codex cloud status` says; None when there is no such task."""
@@ -237,26 +203,13 @@ class CloudClient:
             return None
         raise error
 
-    async def _in_listing(self, task_id: str) -> tuple[CloudListed | None, str | None]:
-        """The task in the newest page of the listing, and a note where the listing cannot be had."""
-        try:
-            page = await self.list()
-        except CloudError as error:
-            return None, f"The listing could not be read, so this is unconfirmed: {error.message}"
-        return next((task for task in page.tasks if task.external_id == task_id), None), None
-
     async def list(
         self, *, environment: str | None = None, limit: int = PAGE_LIMIT, cursor: str | None = None
     ) -> CloudPage:
         """One page of tasks, newest first."""
         if not 1 <= limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit is {limit}. Choose 1 to {PAGE_LIMIT}.", parameter="limit")
-        arguments = ["--json", _option("limit", str(limit))]
-        if environment is not None:
-            arguments.append(_option("env", environment))
-        if cursor is not None:
-            arguments.append(_option("cursor", cursor))
-        answer = await self._run("list", *arguments)
+        answer = await self._run("list", "--json", *_options(limit=limit, env=environment, cursor=cursor))
         if answer.exit_code:
             raise cloud_output.failure(answer.stderr, answer.exit_code)
         page = cloud_output.read_page(answer.stdout)
@@ -305,7 +258,7 @@ class CloudClient:
         """
         if not 1 <= attempt <= MAX_ATTEMPTS:
             raise InvalidInput(f"attempt is {attempt}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempt")
-        answer = await self._run("diff", _task_id(external_id), _option("attempt", str(attempt)))
+        answer = await self._run("diff", _task_id(external_id), *_options(attempt=attempt))
         if answer.exit_code:
             raise cloud_output.failure(answer.stderr, answer.exit_code)
         return answer.stdout
@@ -384,14 +337,11 @@ class CloudClient:
             three_way=applied.three_way,
         )
 
-    def cancel(self, external_id: str) -> CloudCannotCancel:
+    def cancel(self, external_id: str) -> str:
         """The honest answer: `codex cloud` has no cancel, so nothing was stopped, and where a person can do it."""
         task_id = _task_id(external_id)
-        url = self._url(task_id)
-        return CloudCannotCancel(
-            external_id=task_id,
-            url=url,
-            message=f"`codex cloud` cannot cancel a task, so {task_id} goes on. Open {url} and cancel it there.",
+        return (
+            f"`codex cloud` cannot cancel a task, so {task_id} goes on. Open {self._url(task_id)} and cancel it there."
         )
 
     def _url(self, task_id: str) -> str:
@@ -460,8 +410,10 @@ def _task_id(given: str) -> str:
     return task_id
 
 
-def _option(name: str, value: str) -> str:
-    """`--name=value`: in one word, a value that begins with `-` stays a value."""
-    if any(character < " " for character in value):
-        raise InvalidInput(f"{name} is {value!r}. Remove the control characters.", parameter=name)
-    return f"--{name}={value}"
+def _options(**given: object) -> list[str]:
+    """`--name=value` for what is given: in one word, a value that begins with `-` stays a value."""
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if any(character < " " for character in value):
+            raise InvalidInput(f"{name} is {value!r}. Remove the control characters.", parameter=name)
+    return [f"--{name}={value}" for name, value in options.items()]

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.cloud.values import CloudListed, CloudPage, CloudState, DiffStat
-from helmsman.agents.codex.normalise.reading import mapping, optional_text, text
+from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     CloudEnvironmentMissing,
@@ -29,6 +28,7 @@ from helmsman.errors import (
     HelmsmanError,
     Unsupported,
 )
+from helmsman.model.unified_diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,41 +124,20 @@ def _listed(entry: Mapping[str, Any]) -> CloudListed | None:
         url=text(entry.get("url")),
         environment=optional_text(entry.get("environment_label")) or optional_text(entry.get("environment_id")),
         diff_stat=_stat_of_summary(mapping(entry.get("summary"))),
-        updated_at=_time(entry.get("updated_at")),
-        is_review=entry.get("is_review") is True,
+        updated_at=timestamp(entry.get("updated_at")),
     )
 
 
 def _stat_of_summary(summary: Mapping[str, Any]) -> DiffStat | None:
-    counts = [summary.get(key) for key in ("files_changed", "lines_added", "lines_removed")]
-    files, added, removed = (count if isinstance(count, int) else 0 for count in counts)
+    names = ("files_changed", "lines_added", "lines_removed")
+    files, added, removed = (integer(summary.get(name)) or 0 for name in names)
     return DiffStat(files, added, removed) if files or added or removed else None
 
 
-def _time(value: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text(value))
-    except ValueError:
-        return None
-
-
 def diff_stat(diff: str) -> DiffStat:
-    """The size of a unified diff in git's form; lines are counted inside of hunks only."""
-    files = added = removed = old_left = new_left = 0
-    for line in diff.split("\n"):
-        if old_left > 0 or new_left > 0:
-            added += line.startswith("+")
-            removed += line.startswith("-")
-            old_left -= line.startswith(("-", " ")) or not line
-            new_left -= line.startswith(("+", " ")) or not line
-        elif line.startswith("diff --git "):
-            files += 1
-        elif hunk := _HUNK.match(line):
-            old_left, new_left = (int(count) if count else 1 for count in hunk.groups())
-    return DiffStat(files, added, removed)
-
-
-_HUNK: Final = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+    """The size of a unified diff in git's form."""
+    files = [file for file in read_diff(diff) if file.path]
+    return DiffStat(len(files), sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files))
 
 
 # --- what it prints when something is wrong --------------------------------------------------------------------------

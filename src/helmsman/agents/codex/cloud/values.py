@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CloudState = Literal["working", "completed", "failed", "unknown"]
-EnvironmentSource = Literal["configuration", "listing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,10 @@ class CloudSubmitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudStatus:
-    """How a task stands.
+class CloudListed:
+    """A task as the listing shows it. `environment` is the label, which is all that `codex cloud list` gives.
 
-    `said` is Codex's own word (`PENDING`, `READY`, `APPLIED`, `ERROR`, or one that Helmsman does not know). `note` is a
-    sentence where something is odd: listing and detail disagree, or the word is unknown.
+    `said` is Codex's own word: `PENDING`, `READY`, `APPLIED`, `ERROR`, or one that Helmsman does not know.
     """
 
     external_id: str
@@ -51,27 +49,13 @@ class CloudStatus:
     environment: str | None = None
     diff_stat: DiffStat | None = None
     updated_at: datetime | None = None
-    note: str | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether waiting on is pointless."""
-        return self.status in ("completed", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudListed:
-    """A task as the listing shows it. `environment` is the label, which is all that `codex cloud list` gives."""
+class CloudStatus(CloudListed):
+    """How a task stands. `note` is a sentence where something is odd: listing and detail disagree, or `said` is unknown."""
 
-    external_id: str
-    status: CloudState
-    said: str
-    title: str
-    url: str
-    environment: str | None = None
-    diff_stat: DiffStat | None = None
-    updated_at: datetime | None = None
-    is_review: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +75,7 @@ class CloudEnvironment:
 
     name: str
     reference: str
-    source: EnvironmentSource
+    source: Literal["configuration", "listing"]
     is_default: bool = False
 
 
@@ -133,12 +117,3 @@ class CloudApplied:
     digest: str
     diff_stat: DiffStat
     three_way: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudCannotCancel:
-    """The honest answer to a cancel: nothing was stopped. `message` says what to do instead."""
-
-    external_id: str
-    url: str
-    message: str

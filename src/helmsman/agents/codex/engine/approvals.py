@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.normalise import file_change_diff
-from helmsman.agents.codex.normalise.items import command_actions
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.questions import (
     ABORT,
@@ -95,7 +94,7 @@ def read_question(request: IncomingRequest, session_id: str, around: RequestCont
         agent_id=thread_id if thread_id != session_id else None,
         prompts=prompts,
         details={key: value for key, value in details.items() if value is not None},
-        asides=_command_asides(params) if kind == "command_approval" else {},
+        environment=_text(params, "environmentId"),
     )
 
 
@@ -147,16 +146,6 @@ def _read_command(params: Mapping[str, Any], around: RequestContext) -> _Read:
         "sandbox": around.sandbox,
     }
     return "command_approval", (Prompt(text="Codex asks to run a command.", options=options),), details
-
-
-def _command_asides(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What Codex takes the command for, the rule of its own it would make, and the environment it runs in."""
-    asides = {
-        "actions": command_actions(params.get("commandActions")),
-        "rule": params.get("proposedExecpolicyAmendment"),
-        "environment": _text(params, "environmentId"),
-    }
-    return {key: value for key, value in asides.items() if value is not None}
 
 
 def _read_file_change(params: Mapping[str, Any], around: RequestContext) -> _Read:

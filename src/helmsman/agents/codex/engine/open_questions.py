@@ -183,7 +183,11 @@ class OpenQuestions:
         self._by_request[request.id] = question.id
         self._router.deliver(
             QuestionAsked(
-                session_id=session_id, turn_id=question.turn_id, agent_id=question.agent_id, question=question
+                session_id=session_id,
+                turn_id=question.turn_id,
+                agent_id=question.agent_id,
+                question=question,
+                raw=request.params,
             )
         )
         return True

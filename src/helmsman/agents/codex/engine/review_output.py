@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.reading import integer, mapping, sequence, text
 from helmsman.agents.codex.storage.rollout_end import lines_from_end, open_to_the_end
 from helmsman.agents.codex.storage.rollout_head import parse_line
 from helmsman.agents.protocol import Finding, ReviewReport
+from helmsman.base.json_values import integer, mapping, sequence, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.reading import mapping
 from helmsman.agents.codex.storage.rollout_head import parse_line
+from helmsman.base.json_values import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -93,7 +93,7 @@ def as_opened(thread: Thread, access: Access) -> Opened:
         approval_policy=thread.approval_policy,
         sandbox=access.sandbox or thread.sandbox,
         notes=access.notes,
-        thread=thread.facts,
+        raw=thread.raw,
     )
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.normalise.failures import notice_kind, turn_failure
 from helmsman.agents.codex.normalise.items import app_server_item, file_change
-from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text, sequence, text
+from helmsman.agents.codex.normalise.usage import read_usage
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text
 from helmsman.model.events import (
     AgentMessage,
     DiffUpdated,
@@ -24,21 +25,20 @@ from helmsman.model.events import (
     PlanStep,
     RateLimit,
     RateLimitsReported,
-    ServerStarting,
     SessionRenamed,
     SettingsApplied,
     TodoList,
     TurnEnded,
     TurnStarted,
     Unknown,
-    Usage,
+    Untranslated,
     UsageReported,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.model.events import ServerState, StepStatus, TurnOutcome
+    from helmsman.model.events import StepStatus, TurnOutcome
 
 PLAN_ITEM_ID: Final = "plan"
 """Codex's plan is not an item and has no id; a turn has one plan."""
@@ -50,11 +50,7 @@ _OUTCOMES: Final[Mapping[str, TurnOutcome]] = {
 }
 _STEP_STATUSES: Final[Mapping[str, StepStatus]] = {"inProgress": "in_progress", "completed": "completed"}
 _RATE_LIMIT_WINDOWS: Final = ("primary", "secondary")
-_SERVER_STATES: Final[Mapping[str, ServerState]] = {
-    "starting": "starting",
-    "ready": "ready",
-    "cancelled": "cancelled",
-}
+_MCP_SERVER_STATUS: Final = "mcpServer/startupStatus/updated"
 
 
 def from_app_server(method: object, params: object) -> Event | None:
@@ -69,8 +65,12 @@ def from_app_server(method: object, params: object) -> Event | None:
 
 
 def _where(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Which session and turn a notification is about. Those about the whole engine have the session id ''."""
-    return {"session_id": text(params.get("threadId")), "turn_id": optional_text(params.get("turnId"))}
+    """Which session and turn a notification is about, and what it says. The session id '' is the whole engine."""
+    return {
+        "session_id": text(params.get("threadId")),
+        "turn_id": optional_text(params.get("turnId")),
+        "raw": params,
+    }
 
 
 def _nothing(_params: Mapping[str, Any]) -> None:
@@ -81,8 +81,8 @@ def _nothing(_params: Mapping[str, Any]) -> None:
 
 
 def _turn_started(params: Mapping[str, Any]) -> Event:
-    turn = mapping(params.get("turn"))
-    return TurnStarted(session_id=text(params.get("threadId")), turn_id=optional_text(turn.get("id")))
+    turn_id = optional_text(mapping(params.get("turn")).get("id"))
+    return TurnStarted(session_id=text(params.get("threadId")), turn_id=turn_id, raw=params)
 
 
 def _turn_completed(params: Mapping[str, Any]) -> Event:
@@ -95,6 +95,7 @@ def _turn_completed(params: Mapping[str, Any]) -> Event:
         outcome=outcome,
         failure=turn_failure(error) if outcome == "failed" else None,
         final_message=_last_message(turn.get("items")),
+        raw=params,
     )
 
 
@@ -112,11 +113,14 @@ def _turn_diff(params: Mapping[str, Any]) -> Event:
 
 def _turn_plan(params: Mapping[str, Any]) -> Event:
     steps = tuple(_plan_step(mapping(step)) for step in sequence(params.get("plan")))
-    explanation = optional_text(params.get("explanation"))
-    if steps and all(step.status == "completed" for step in steps):
-        return ItemEnded(**_where(params), item=TodoList(id=PLAN_ITEM_ID, steps=steps, explanation=explanation))
-    plan = TodoList(id=PLAN_ITEM_ID, status="in_progress", steps=steps, explanation=explanation)
-    return ItemUpdated(**_where(params), item=plan)
+    is_done = bool(steps) and all(step.status == "completed" for step in steps)
+    plan = TodoList(
+        id=PLAN_ITEM_ID,
+        status="completed" if is_done else "in_progress",
+        steps=steps,
+        explanation=optional_text(params.get("explanation")),
+    )
+    return (ItemEnded if is_done else ItemUpdated)(**_where(params), item=plan)
 
 
 def _plan_step(step: Mapping[str, Any]) -> PlanStep:
@@ -138,7 +142,11 @@ def _patch_updated(params: Mapping[str, Any]) -> Event:
     return ItemUpdated(**_where(params), item=file_change(params, text(params.get("itemId")), "in_progress"))
 
 
-def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]], Event | None]:
+def _delta(
+    item_type: str, field: str = "delta", *, with_raw: bool = False
+) -> Callable[[Mapping[str, Any]], Event | None]:
+    """By far the most of all that comes, so it carries only what somebody needs."""
+
     def handler(params: Mapping[str, Any]) -> Event | None:
         piece = text(params.get(field))
         if not piece:
@@ -146,6 +154,7 @@ def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]]
         return ItemDelta(
             session_id=text(params.get("threadId")),
             turn_id=optional_text(params.get("turnId")),
+            raw=params if with_raw else None,
             item_id=text(params.get("itemId")),
             item_type=item_type,
             text=piece,
@@ -154,29 +163,11 @@ def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]]
     return handler
 
 
-def _raw_reasoning(params: Mapping[str, Any]) -> Event | None:
-    piece = text(params.get("delta"))
-    if not piece:
-        return None
-    return ItemDelta(
-        **_where(params),
-        item_id=text(params.get("itemId")),
-        item_type="reasoning",
-        text=piece,
-        raw_part=integer(params.get("contentIndex")) or 0,
-    )
-
-
 def _reasoning_part_added(params: Mapping[str, Any]) -> Event | None:
     """A further part of the summary: the item joins its parts with an empty line, and so does whoever follows live."""
     if not integer(params.get("summaryIndex")):
         return None
-    return ItemDelta(
-        **_where(params), item_id=text(params.get("itemId")), item_type="reasoning", text=_REASONING_PART_SEPARATOR
-    )
-
-
-_REASONING_PART_SEPARATOR: Final = "\n\n"
+    return ItemDelta(**_where(params), item_id=text(params.get("itemId")), item_type="reasoning", text="\n\n")
 
 
 # --- the session and the account -------------------------------------------------------------------------------------
@@ -184,26 +175,7 @@ _REASONING_PART_SEPARATOR: Final = "\n\n"
 
 def _token_usage(params: Mapping[str, Any]) -> Event:
     usage = mapping(params.get("tokenUsage"))
-    total, last = usage.get("total"), usage.get("last")
-    return UsageReported(
-        **_where(params),
-        total=_usage(total),
-        last=_usage(last),
-        context_window=integer(usage.get("modelContextWindow")),
-        cache_written=integer(mapping(total).get("cacheWriteInputTokens")),
-        last_cache_written=integer(mapping(last).get("cacheWriteInputTokens")),
-    )
-
-
-def _usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, dict):
-        return None
-    return Usage(
-        input_tokens=integer(raw.get("inputTokens")) or 0,
-        cached_input_tokens=integer(raw.get("cachedInputTokens")) or 0,
-        output_tokens=integer(raw.get("outputTokens")) or 0,
-        reasoning_output_tokens=integer(raw.get("reasoningOutputTokens")) or 0,
-    )
+    return UsageReported(**_where(params), total=read_usage(usage.get("total")), last=read_usage(usage.get("last")))
 
 
 def _rate_limits(params: Mapping[str, Any]) -> Event | None:
@@ -213,7 +185,7 @@ def _rate_limits(params: Mapping[str, Any]) -> Event | None:
     plan = optional_text(snapshot.get("planType"))
     if not limits and plan is None:
         return None
-    return RateLimitsReported(**_where(params), limits=limits, plan=plan, snapshot=snapshot)
+    return RateLimitsReported(**_where(params), limits=limits, plan=plan)
 
 
 def _rate_limit(window_name: str, snapshot: Mapping[str, Any]) -> RateLimit | None:
@@ -262,12 +234,8 @@ def _error(params: Mapping[str, Any]) -> Event:
     return Notice(**_where(params), kind=kind, message=failure.message)
 
 
-def _message_warning(params: Mapping[str, Any]) -> Event:
-    return Notice(**_where(params), kind="warning", message=text(params.get("message")))
-
-
-def _summary_warning(params: Mapping[str, Any]) -> Event:
-    parts = [text(params.get("summary")), text(params.get("details"))]
+def _warning(params: Mapping[str, Any]) -> Event:
+    parts = (text(params.get(name)) for name in ("message", "summary", "details"))
     return Notice(**_where(params), kind="warning", message=": ".join(part for part in parts if part))
 
 
@@ -279,27 +247,19 @@ def _model_rerouted(params: Mapping[str, Any]) -> Event:
 
 
 def _mcp_server_status(params: Mapping[str, Any]) -> Event | None:
-    server, status, where = text(params.get("name")), text(params.get("status")), _where(params)
-    if status != "failed":
-        state = _SERVER_STATES.get(status)  # of whose session, Codex says since 0.145
-        return ServerStarting(**where, server=server, state=state) if state and where["session_id"] else None
-    message = f"The MCP server {server} could not be started"
-    error = text(params.get("error"))
-    return Notice(
-        **where,
-        kind="warning",
-        message=f"{message}: {error}" if error else f"{message}.",
-        server=server,
-        error=error or None,
-    )
+    if text(params.get("status")) != "failed":
+        of_session = bool(params.get("threadId"))  # of whose, Codex says since 0.145
+        return Untranslated(**_where(params), name=_MCP_SERVER_STATUS) if of_session else None
+    message, error = f"The MCP server {text(params.get('name'))} could not be started", text(params.get("error"))
+    return Notice(**_where(params), kind="warning", message=f"{message}: {error}" if error else f"{message}.")
 
 
 _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "account/rateLimits/updated": _rate_limits,
-    "configWarning": _summary_warning,
-    "deprecationNotice": _summary_warning,
+    "configWarning": _warning,
+    "deprecationNotice": _warning,
     "error": _error,
-    "guardianWarning": _message_warning,
+    "guardianWarning": _warning,
     "item/agentMessage/delta": _delta("agent_message"),
     "item/commandExecution/outputDelta": _delta("command_execution"),
     "item/completed": _item_completed,
@@ -307,10 +267,10 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "item/mcpToolCall/progress": _delta("mcp_tool_call", "message"),
     "item/plan/delta": _delta("plan"),
     "item/reasoning/summaryPartAdded": _reasoning_part_added,
-    "item/reasoning/summaryTextDelta": _delta("reasoning"),
-    "item/reasoning/textDelta": _raw_reasoning,
+    "item/reasoning/summaryTextDelta": _delta("reasoning", with_raw=True),
+    "item/reasoning/textDelta": _delta("reasoning", with_raw=True),
     "item/started": _item_started,
-    "mcpServer/startupStatus/updated": _mcp_server_status,
+    _MCP_SERVER_STATUS: _mcp_server_status,
     "model/rerouted": _model_rerouted,
     "thread/name/updated": _renamed,
     "thread/settings/updated": _settings,
@@ -319,7 +279,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "turn/diff/updated": _turn_diff,
     "turn/plan/updated": _turn_plan,
     "turn/started": _turn_started,
-    "warning": _message_warning,
+    "warning": _warning,
     # Known, and nothing a session would want to know: what they say comes another way, or concerns other clients.
     **dict.fromkeys(
         (

@@ -11,7 +11,7 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.reading import mapping, optional_text, text
+from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.model.events import PathChange
 from helmsman.model.unified_diff import read_change
 

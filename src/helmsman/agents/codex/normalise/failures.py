@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text, snake_case, text
+from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
 from helmsman.base.redaction import redact
 from helmsman.model.events import Failure
 
@@ -54,9 +54,9 @@ _STATUS_FOLLOWS: Final = ("last status: ", "unexpected status ")
 
 
 def turn_failure(error: Any) -> Failure:
-    """The `error` of a failed turn of the app-server."""
+    """The `error` of a failed turn, as the app-server or a session's file spells it."""
     fields = mapping(error)
-    code, http_status = _error_info(fields.get("codexErrorInfo"))
+    code, http_status = _error_info(fields.get("codexErrorInfo", fields.get("codex_error_info")))
     return _failure(code, _message(fields), http_status)
 
 
@@ -95,7 +95,8 @@ def _error_info(info: Any) -> tuple[str, int | None]:
     if isinstance(info, str):
         return snake_case(info) or OTHER, None
     for name, details in mapping(info).items():
-        return snake_case(text(name)) or OTHER, integer(mapping(details).get("httpStatusCode"))
+        about = mapping(details)
+        return snake_case(text(name)) or OTHER, integer(about.get("httpStatusCode", about.get("http_status_code")))
     return OTHER, None
 
 

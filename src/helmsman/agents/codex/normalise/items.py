@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.normalise.diffs import path_change
-from helmsman.agents.codex.normalise.reading import (
+from helmsman.base.json_values import (
     integer,
     mapping,
     optional_text,
@@ -20,7 +20,6 @@ from helmsman.model.events import (
     AgentMessage,
     AgentState,
     CollabToolCall,
-    CommandAction,
     CommandExecution,
     ContextCompaction,
     DynamicToolCall,
@@ -38,7 +37,7 @@ from helmsman.model.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.model.events import ActionKind, Item, ItemStatus
+    from helmsman.model.events import Item, ItemStatus
 
 _STATUSES: Final[Mapping[str, ItemStatus]] = {
     "inProgress": "in_progress",
@@ -48,7 +47,6 @@ _STATUSES: Final[Mapping[str, ItemStatus]] = {
     "declined": "failed",
     "interrupted": "failed",
 }
-_ACTIONS: Final[Mapping[str, ActionKind]] = {"read": "read", "listFiles": "list_files", "search": "search"}
 _IMAGE_INPUTS: Final = frozenset({"image", "localImage"})
 _DECLINED_OUTPUT: Final = "exec command rejected by user"
 """Codex 0.93 ends a declined command twice, the second time as failed with this output."""
@@ -98,19 +96,12 @@ def _agent_message(fields: Mapping[str, Any], item_id: str, status: ItemStatus) 
         status=status,
         text=text(fields.get("text")),
         phase=optional_text(fields.get("phase")),
-        memory_citation=mapping(fields.get("memoryCitation")) or None,
     )
 
 
 def _reasoning(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    parts, raw = texts(fields.get("summary")), texts(fields.get("content"))
-    return Reasoning(
-        id=item_id,
-        status=status,
-        text="\n\n".join(parts or raw),
-        parts=tuple(parts) if len(parts) > 1 else None,
-        raw=tuple(raw) or None,
-    )
+    parts = texts(fields.get("summary")) or texts(fields.get("content"))
+    return Reasoning(id=item_id, status=status, text=text(fields.get("text")) or "\n\n".join(parts))
 
 
 def _proposed_plan(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
@@ -132,29 +123,11 @@ def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStat
         and fields.get("processId") is None,
         declined=fields.get("status") == "declined" or output == _DECLINED_OUTPUT,
         duration_ms=integer(fields.get("durationMs")),
-        actions=command_actions(fields.get("commandActions")),
-        process_id=optional_text(fields.get("processId")),
-        source=snake_case(text(fields.get("source"))) or None,
     )
 
 
-def command_actions(raw: Any) -> tuple[CommandAction, ...] | None:
-    """What Codex takes a command for, where it says so."""
-    return tuple(_command_action(mapping(action)) for action in sequence(raw)) or None
-
-
-def _command_action(action: Mapping[str, Any]) -> CommandAction:
-    return CommandAction(
-        kind=_ACTIONS.get(text(action.get("type")), "unknown"),
-        command=text(action.get("command")),
-        name=optional_text(action.get("name")),
-        path=optional_text(action.get("path")),
-        query=optional_text(action.get("query")),
-    )
-
-
-def file_change(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> FileChange:
-    """A file change in either dialect."""
+def file_change(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
+    """A file change, by itself or as the news of one."""
     return FileChange(
         id=item_id,
         status=status,
@@ -163,8 +136,7 @@ def file_change(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> 
     )
 
 
-def mcp_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> McpToolCall:
-    """A call of an MCP tool in either dialect."""
+def _mcp_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
     result, error = mapping(fields.get("result")), fields.get("error")
     return McpToolCall(
         id=item_id,
@@ -173,9 +145,7 @@ def mcp_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -
         tool=text(fields.get("tool")),
         arguments=fields.get("arguments"),
         result=_tool_result(result) if result else None,
-        structured=_structured(result),
         error=optional_text(error) or optional_text(mapping(error).get("message")),
-        duration_ms=integer(fields.get("durationMs")),
     )
 
 
@@ -183,17 +153,13 @@ def _tool_result(result: Mapping[str, Any]) -> str:
     shown = _content_text(result.get("content"))
     if shown:
         return shown
-    structured = _structured(result)
+    structured = result.get("structuredContent", result.get("structured_content"))
     if structured is None:
         return ""
     try:
         return json.dumps(structured, ensure_ascii=False)
     except (RecursionError, TypeError, ValueError):  # nested beyond what can be written
         return ""
-
-
-def _structured(result: Mapping[str, Any]) -> Any:
-    return result.get("structuredContent", result.get("structured_content"))
 
 
 def _content_text(content: Any) -> str:
@@ -212,8 +178,8 @@ def _dynamic_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStat
     )
 
 
-def web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> WebSearch:
-    """A search in either dialect. Where the query is empty, the action says what was looked for or opened."""
+def _web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
+    """Where the query is empty, the action says what was looked for or opened."""
     action = mapping(fields.get("action"))
     query = (
         text(fields.get("query"))
@@ -222,22 +188,12 @@ def web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> W
         or text(action.get("pattern"))
         or text(action.get("url"))
     )
-    known = {name: value for name, value in action.items() if value is not None}
-    if isinstance(known.get("type"), str):
-        known["type"] = snake_case(known["type"])
-    return WebSearch(id=item_id, status=status, query=query, action=known or None)
+    return WebSearch(id=item_id, status=status, query=query)
 
 
 def _collab_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    return collab_tool_call(fields, item_id, status, receivers="receiverThreadIds", states="agentsStates")
-
-
-def collab_tool_call(
-    fields: Mapping[str, Any], item_id: str, status: ItemStatus, *, receivers: str, states: str
-) -> CollabToolCall:
-    """A call about sub-agents in either dialect; `receivers` and `states` are the dialect's names of these fields."""
-    known = mapping(fields.get(states))
-    ids = dict.fromkeys([*texts(fields.get(receivers)), *known])
+    known = mapping(fields.get("agentsStates"))
+    ids = dict.fromkeys([*texts(fields.get("receiverThreadIds")), *known])
     return CollabToolCall(
         id=item_id,
         status=status,
@@ -291,10 +247,10 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str, ItemStatus], Item
     "exitedReviewMode": _review,
     "fileChange": file_change,
     "imageView": _image_view,
-    "mcpToolCall": mcp_tool_call,
+    "mcpToolCall": _mcp_tool_call,
     "plan": _proposed_plan,
     "reasoning": _reasoning,
     "subAgentActivity": _sub_agent_activity,
     "userMessage": _user_message,
-    "webSearch": web_search,
+    "webSearch": _web_search,
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.codex.normalise.app_server import from_app_server
 from helmsman.agents.codex.normalise.items import app_server_item
-from helmsman.agents.codex.normalise.reading import mapping, sequence, text
+from helmsman.base.json_values import mapping, sequence, text
 from helmsman.model.events import ItemEnded, ItemStarted, TurnStarted
 
 if TYPE_CHECKING:

@@ -23,18 +23,19 @@ import io
 import os
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise.failures import turn_failure
-from helmsman.agents.codex.normalise.reading import integer, mapping, optional_text
+from helmsman.agents.codex.normalise.usage import read_usage, spent_between
 from helmsman.agents.codex.storage.rollout_head import parse_line, readable
 from helmsman.agents.codex.storage.rollouts import read_rollout
 from helmsman.agents.protocol import RecordedTurn
+from helmsman.base.json_values import integer, mapping, optional_text, timestamp
 from helmsman.model.events import Failure, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
 _BLOCK: Final = 64 * 1024
@@ -79,11 +80,14 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
 
 def turns_of(path: Path) -> Iterator[RecordedTurn]:
     """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
+    reader = _Reader()
     try:
         with open_to_the_end(path) as file:
-            yield from _turns(lines_from_end(file))
+            for line in lines_from_end(file):
+                yield from reader.take(line)
     except OSError:
         return
+    yield from reader.finish()
 
 
 def open_to_the_end(path: Path) -> BinaryIO:
@@ -131,13 +135,6 @@ class _Stretch:
     names_no_turn: bool = False
 
 
-def _turns(lines: Iterator[bytes]) -> Iterator[RecordedTurn]:
-    reader = _Reader()
-    for line in lines:
-        yield from reader.take(line)
-    yield from reader.finish()
-
-
 @dataclass(slots=True)
 class _Reader:
     """Takes lines from the last to the first. A turn is given out once the spending before it is known too."""
@@ -159,7 +156,7 @@ class _Reader:
         entry = parse_line(line)
         if entry is None:
             return
-        payload, time = mapping(entry.get("payload")), _time(entry.get("timestamp"))
+        payload, time = mapping(entry.get("payload")), timestamp(entry.get("timestamp"))
         self.stretch.last_written_at = self.stretch.last_written_at or time
         if entry.get("type") == "turn_context":
             self.stretch.model = self.stretch.model or readable(payload.get("model"))
@@ -169,7 +166,7 @@ class _Reader:
 
     def _pass_over(self, time: bytes, *, is_work: bool) -> None:
         stretch = self.stretch
-        stretch.last_written_at = stretch.last_written_at or _time(time.decode("ascii", "replace"))
+        stretch.last_written_at = stretch.last_written_at or timestamp(time.decode("ascii", "replace"))
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
@@ -180,10 +177,10 @@ class _Reader:
         kind = payload.get("type")
         if kind == "token_count":
             info = mapping(payload.get("info"))
-            spent = _usage(info.get("total_token_usage"))
+            spent = read_usage(info.get("total_token_usage"))
             if spent is not None:
-                last = _usage(info.get("last_token_usage"))
-                self.spent_before = Usage() if last is None else _difference(spent, last)
+                last = read_usage(info.get("last_token_usage"))
+                self.spent_before = Usage() if last is None else spent_between(last, spent)
                 yield from self._know_spent_before(spent)
                 self.stretch.spent = self.stretch.spent or spent
         elif kind == "agent_message":
@@ -221,7 +218,7 @@ class _Reader:
 
     def _know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
         for turn, after in self.waiting:
-            yield turn if after is None else replace(turn, usage=_difference(after, spent))
+            yield turn if after is None else replace(turn, usage=spent_between(spent, after))
         self.waiting = []
 
 
@@ -242,42 +239,7 @@ def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool)
 def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
     message, error = optional_text(end.get("last_agent_message")), end.get("error")
     if isinstance(error, dict):
-        return RecordedTurn(outcome="failed", error=_failure(error))
+        return RecordedTurn(outcome="failed", error=turn_failure(error))
     if message is None and "started_at" not in end and not stretch.ends_in_message:
         return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
     return RecordedTurn(outcome="completed", message=message)
-
-
-def _failure(error: Mapping[str, Any]) -> Failure:
-    """Files spell in snake case what the app-server spells in camel case."""
-    info = error.get("codex_error_info")
-    if isinstance(info, dict):
-        info = {name: {"httpStatusCode": mapping(about).get("http_status_code")} for name, about in info.items()}
-    return turn_failure({"message": error.get("message"), "codexErrorInfo": info})
-
-
-def _usage(counts: object) -> Usage | None:
-    if not isinstance(counts, dict):
-        return None
-    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
-    return Usage(*(max(0, integer(counts.get(name)) or 0) for name in names))
-
-
-def _difference(after: Usage, before: Usage) -> Usage:
-    """What was spent between two counts; all of the second, if counting began anew."""
-    if after.input_tokens < before.input_tokens or after.output_tokens < before.output_tokens:
-        return after
-    return Usage(
-        after.input_tokens - before.input_tokens,
-        max(0, after.cached_input_tokens - before.cached_input_tokens),
-        after.output_tokens - before.output_tokens,
-        max(0, after.reasoning_output_tokens - before.reasoning_output_tokens),
-    )
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

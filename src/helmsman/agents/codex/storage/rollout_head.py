@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from helmsman.base.json_values import mapping, sequence, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 HEAD_LIMIT: Final = 4 * 1024 * 1024
 """How much of a file is looked at. The first line alone is 20 kB, and both it and a prompt may be far larger."""
@@ -83,26 +85,26 @@ class _HeadReader:
         return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
 
     def _take(self, entry: Mapping[str, Any]) -> None:
-        kind, payload = entry.get("type"), entry.get("payload")
+        kind, payload = entry.get("type"), mapping(entry.get("payload"))
         if self.head is None:
             # Only the first counts: a fork of an older version has its parent's first line as its second.
-            if kind == "session_meta" and isinstance(payload, dict):
+            if kind == "session_meta" and payload:
                 self.head = _head_of(payload)
             elif kind is None and readable(entry.get("id")) and "timestamp" in entry:  # long before 0.93
                 self.head = _head_of(entry)
-        elif kind == "turn_context" and isinstance(payload, dict):
+        elif kind == "turn_context":
             self.head.model = self.head.model or readable(payload.get("model"))
             self.head.directory = self.head.directory or readable(payload.get("cwd"))
-        elif kind == "event_msg" and isinstance(payload, dict):
+        elif kind == "event_msg":
             self._take_event(self.head, payload)
         elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
             self._take_message(self.head, entry.get("content"))
 
     def _take_event(self, head: Head, payload: Mapping[str, Any]) -> None:
-        item = payload.get("item")
+        item = mapping(payload.get("item"))
         if payload.get("type") == "user_message":  # the older history: up to 0.149, and reviewers later
             prompt = readable(payload.get("message"))
-        elif payload.get("type") == "item_completed" and isinstance(item, dict) and item.get("type") == "UserMessage":
+        elif payload.get("type") == "item_completed" and item.get("type") == "UserMessage":
             # the paginated history, since 0.152
             prompt = _first_text(item.get("content"))
         else:
@@ -125,7 +127,7 @@ def _head_of(meta: Mapping[str, Any]) -> Head:
     parent = readable(meta.get("parent_thread_id")) or _spawned_by(source)
     return Head(
         session_id=readable(meta.get("id")),
-        created_at=_time(meta.get("timestamp")),
+        created_at=timestamp(meta.get("timestamp")),
         directory=readable(meta.get("cwd")),
         source=readable(kind),
         originator=readable(meta.get("originator")),
@@ -139,8 +141,8 @@ def _head_of(meta: Mapping[str, Any]) -> Head:
 def _spawned_by(source: object) -> str | None:
     """`{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`; a reviewer is only `{"subagent": "review"}`."""
     for _ in range(2):
-        source = next(iter(source.values()), None) if isinstance(source, dict) else None
-    return readable(source.get("parent_thread_id")) if isinstance(source, dict) else None
+        source = next(iter(mapping(source).values()), None)
+    return readable(mapping(source).get("parent_thread_id"))
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
@@ -160,18 +162,9 @@ def readable(value: object) -> str | None:
 
 
 def _first_text(content: object) -> str | None:
-    parts = content if isinstance(content, list) else []
-    return next((text for part in parts if isinstance(part, dict) and (text := readable(part.get("text")))), None)
+    return next((text for part in sequence(content) if (text := readable(mapping(part).get("text")))), None)
 
 
 def _shorten(text: str | None) -> str | None:
     text = (text or "").strip()
     return text[:PROMPT_LIMIT] + "…" if len(text) > PROMPT_LIMIT else text or None
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

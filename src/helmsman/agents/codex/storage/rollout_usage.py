@@ -21,10 +21,12 @@ import io
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from helmsman.agents.codex.normalise.reading import integer, mapping
+from helmsman.agents.codex.normalise.usage import read_usage, spent_between
 from helmsman.agents.codex.storage.rollout_head import parse_line, read_head
+from helmsman.base.json_values import mapping
+from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,14 +39,9 @@ _MODEL: Final = re.compile(rb'"model":"((?:[^"\\]|\\.){1,200})"')
 _TURN_ID: Final = re.compile(rb'"turn_id":"([^"\\]{1,200})"')
 _INSTRUCTIONS: Final = b',"base_instructions":'
 _NO_COUNT: Final = b'"token_count","info":null'
-_NAMES: Final = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
 
 _ABSURD: Final = 10**15
 """No session spends so many tokens: such a count is damage, and would spoil every sum."""
-
-_Counts: TypeAlias = "tuple[int, int, int, int]"
-"""In the order of `_NAMES`."""
-_NOTHING: Final = (0, 0, 0, 0)
 
 
 class TurnSpending(NamedTuple):
@@ -62,8 +59,7 @@ class TurnSpending(NamedTuple):
     reasoning_output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSpending:
+class SessionSpending(NamedTuple):
     """What a session spent, by its file. `turns` has those that spent something, and may begin with copies of the turns
     of `forked_from`. `parent_id` is the session whose sub-agent this is.
     """
@@ -128,13 +124,13 @@ def _turns(lines: Iterable[bytes]) -> list[TurnSpending]:
                 turns.append(_Turn(None, _seconds(kind["time"]), None))
         elif event is not None:
             names_turns = True
-            turns.append(_Turn(_turn_id(line), _seconds(kind["time"]), None))
+            turns.append(_Turn(_named(_TURN_ID, line), _seconds(kind["time"]), None))
         elif turns and turns[-1].model is None:
-            turns[-1].model = _model(line)
+            turns[-1].model = _named(_MODEL, line)
     return _differences(turns, _spent_before(first_count))
 
 
-def _differences(turns: list[_Turn], before: _Counts) -> list[TurnSpending]:
+def _differences(turns: list[_Turn], before: Usage) -> list[TurnSpending]:
     spendings: list[TurnSpending] = []
     model: str | None = None
     for turn in turns:
@@ -142,51 +138,29 @@ def _differences(turns: list[_Turn], before: _Counts) -> list[TurnSpending]:
         after = None if turn.count is None else _counts(turn.count, "total_token_usage")
         if after is None:
             continue
-        spent = after if _began_anew(before, after) else _difference(before, after)
+        spent = spent_between(before, after)
         before = after
-        if any(spent):
-            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *spent))
+        if spent != Usage():
+            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *spent.counts))
     return spendings
 
 
-def _spent_before(first_count: bytes | None) -> _Counts:
+def _spent_before(first_count: bytes | None) -> Usage:
     """What had been spent before the first count of a file: nothing, unless the file goes on from another one."""
     if first_count is None:
-        return _NOTHING
+        return Usage()
     total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")
-    return _NOTHING if total is None or last is None else _difference(last, total)
+    return Usage() if total is None or last is None else total - last
 
 
-def _began_anew(before: _Counts, after: _Counts) -> bool:
-    return after[0] < before[0] or after[2] < before[2]
+def _counts(line: bytes, name: str) -> Usage | None:
+    payload = mapping(mapping(parse_line(line)).get("payload"))
+    usage = read_usage(mapping(payload.get("info")).get(name))
+    return None if usage is None or max(usage.input_tokens, usage.output_tokens) >= _ABSURD else usage
 
 
-def _difference(before: _Counts, after: _Counts) -> _Counts:
-    return (
-        max(0, after[0] - before[0]),
-        max(0, after[1] - before[1]),
-        max(0, after[2] - before[2]),
-        max(0, after[3] - before[3]),
-    )
-
-
-def _counts(line: bytes, name: str) -> _Counts | None:
-    entry = parse_line(line)
-    payload = mapping(None if entry is None else entry.get("payload"))
-    told: Any = mapping(payload.get("info")).get(name)
-    if not isinstance(told, dict):
-        return None
-    entered, cached, given, reasoning = (max(0, integer(told.get(name)) or 0) for name in _NAMES)
-    return (entered, cached, given, reasoning) if max(entered, given) < _ABSURD else None
-
-
-def _turn_id(line: bytes) -> str | None:
-    found = _TURN_ID.search(line)
-    return None if found is None else found[1].decode("utf-8", "replace")
-
-
-def _model(line: bytes) -> str | None:
-    found = _MODEL.search(line)
+def _named(pattern: re.Pattern[bytes], line: bytes) -> str | None:
+    found = pattern.search(line)
     return None if found is None else found[1].decode("utf-8", "replace")
 
 

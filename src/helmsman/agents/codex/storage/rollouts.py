@@ -16,6 +16,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
@@ -102,7 +103,9 @@ class RolloutIndex:
                     if len(rows) > limit:
                         break
         page = [info for _, info in rows[:limit]]
-        return page, (_write_cursor(rows[limit - 1][0]) if len(rows) > limit else None)
+        # Time of change and id: together they are different for every row, however many changed in one moment.
+        last = rows[limit - 1][0] if len(rows) > limit else None
+        return page, None if last is None else f"{last.changed_ns}:{last.session_id}"
 
     def find(self, session_id: str) -> SessionInfo | None:
         """One session by its id, archived or not; None if it is not on disk."""
@@ -129,7 +132,9 @@ class RolloutIndex:
             self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
             for file in found.values():
                 file.earlier = None
-                session_id = file.session_id or self._id_inside(file)
+                if file.session_id is None and (head := self._head(file)) is not None:
+                    file.session_id = head.session_id
+                session_id = file.session_id
                 other = files.get(session_id) if session_id else None
                 if session_id and (other is None or _preference(file) > _preference(other)):
                     files[session_id], file.earlier = file, other
@@ -138,24 +143,17 @@ class RolloutIndex:
         self._found[roots] = (generations, files)
         return files
 
-    def _id_inside(self, file: _File) -> str | None:
-        head = self._head(file)
-        if head is None or head.session_id is None:
-            return None
-        file.session_id = head.session_id
-        return file.session_id
-
     def _head(self, file: _File) -> Head | None:
         known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
         known = known_heads.get(file.path)
-        if known is not None and known.inode == file.inode and (known.complete or known.seen == file.seen):
+        if known is not None and (known.seen == file.seen or (known.complete and known.seen[0] == file.seen[0])):
             return known.head
         try:
             with self._open(Path(file.path)) as opened:
                 head, complete = read_head(opened)
         except _read_errors():
             return None
-        known_heads[file.path] = _KnownHead(file.inode, file.seen, head, complete)
+        known_heads[file.path] = _KnownHead(file.seen, head, complete)
         return head
 
     def _info(self, file: _File, head: Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
@@ -206,20 +204,21 @@ class RolloutIndex:
 
 @dataclass(slots=True)
 class _File:
-    """`session_id` is None until the head is read, for a file whose name does not have it."""
+    """`session_id` is None until the head is read, for a file whose name does not have it.
+
+    `seen` is its inode, its size and when it changed, in nanoseconds.
+    """
 
     path: str
     session_id: str | None
     archived: bool
     compressed: bool
-    inode: int
-    size: int
-    changed_ns: int
+    seen: tuple[int, int, int]
     earlier: _File | None = None
 
     @property
-    def seen(self) -> tuple[int, int]:
-        return (self.size, self.changed_ns)
+    def changed_ns(self) -> int:
+        return self.seen[2]
 
 
 def _order(file: _File) -> tuple[int, str]:
@@ -289,33 +288,16 @@ class _Tree:
                         status = entry.stat()
                     except OSError:
                         continue
-                    if (
-                        file is not None
-                        and file.changed_ns == status.st_mtime_ns
-                        and file.size == status.st_size
-                        and file.inode == status.st_ino
-                    ):
+                    seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+                    if file is not None and file.seen == seen:
                         files[name] = file
-                    elif stat.S_ISREG(status.st_mode):
-                        files[name] = _file(f"{directory}{os.sep}{name}", name, status, archived=self._archived)
+                    elif stat.S_ISREG(status.st_mode) and (parts := _ROLLOUT_NAME.fullmatch(name)):
+                        path, compressed = f"{directory}{os.sep}{name}", parts["compressed"] is not None
+                        files[name] = _File(path, parts["id"], self._archived, compressed, seen)
         finally:
             if opened is not None:
                 os.close(opened)
         return files, below
-
-
-def _file(path: str, name: str, status: os.stat_result, *, archived: bool) -> _File:
-    parts = _ROLLOUT_NAME.fullmatch(name)
-    assert parts is not None
-    return _File(
-        path=path,
-        session_id=parts["id"],
-        archived=archived,
-        compressed=parts["compressed"] is not None,
-        inode=status.st_ino,
-        size=status.st_size,
-        changed_ns=status.st_mtime_ns,
-    )
 
 
 def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
@@ -325,7 +307,7 @@ def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
     """
     for root in (SESSIONS, ARCHIVED):
         for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
-            yield file.path, file.size, file.changed_ns
+            yield file.path, *file.seen[1:]
 
 
 def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
@@ -362,11 +344,6 @@ def _from_ns(nanoseconds: int) -> datetime:
 # --- cursors and filters ---------------------------------------------------------------------------------------------
 
 
-def _write_cursor(file: _File) -> str:
-    """Time of change and id: together they are different for every row, however many changed in one moment."""
-    return f"{file.changed_ns}:{file.session_id}"
-
-
 def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
@@ -379,7 +356,7 @@ def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
 class _Filter:
     def __init__(self, directory: str | Path | None, query: str | None) -> None:
         self._directory = None if directory is None else str(directory)
-        self._resolved: dict[str, Path | None] = {}
+        self._resolve = cache(_resolved)
         self._words = (query or "").casefold().split()
 
     def __call__(self, info: SessionInfo) -> bool:
@@ -393,20 +370,17 @@ class _Filter:
         wanted = self._resolve(self._directory)
         return wanted is not None and wanted == self._resolve(directory)
 
-    def _resolve(self, directory: str) -> Path | None:
-        if directory not in self._resolved:
-            try:
-                self._resolved[directory] = Path(directory).resolve()
-            except (OSError, ValueError, RuntimeError):
-                self._resolved[directory] = None
-        return self._resolved[directory]
-
     def _has_words(self, info: SessionInfo) -> bool:
-        if not self._words:
-            return True
         texts = (info.name, info.first_prompt, info.directory, info.session_id)
-        text = "\n".join(text for text in texts if text).casefold()
+        text = "\n".join(text for text in texts if text).casefold() if self._words else ""
         return all(word in text for word in self._words)
+
+
+def _resolved(directory: str) -> Path | None:
+    try:
+        return Path(directory).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 # --- what is known of them -------------------------------------------------------------------------------------------
@@ -416,8 +390,7 @@ class _Filter:
 class _KnownHead:
     """A head as it was read; None for a file that does not begin as a session does (yet)."""
 
-    inode: int
-    seen: tuple[int, int]
+    seen: tuple[int, int, int]
     head: Head | None
     complete: bool
 

@@ -13,7 +13,7 @@ import json
 import os
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending, TurnSpending, read_spending
 from helmsman.agents.codex.storage.rollouts import read_rollout, rollout_files
@@ -57,15 +57,12 @@ class SpendingIndex:
         return [entry.spending for _, entry in in_order if entry.spending is not None]
 
 
-class _Known:
+class _Known(NamedTuple):
     """What was read of a file when it had this size and this time of change; None of what is no session."""
 
-    __slots__ = ("changed", "size", "spending")
-
-    def __init__(self, size: int, changed: int, spending: SessionSpending | None) -> None:
-        self.size = size
-        self.changed = changed
-        self.spending = spending
+    size: int
+    changed: int
+    spending: SessionSpending | None
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -88,23 +85,13 @@ def _seal(content: bytes) -> bytes:
 def _entry(size: int, changed: int, session: list[Any] | None) -> _Known:
     if session is None:
         return _Known(size, changed, None)
-    session_id, directory, created_at, parent_id, forked_from, turns = session
-    spent = tuple(map(TurnSpending._make, turns))
-    return _Known(size, changed, SessionSpending(session_id, directory, created_at, parent_id, forked_from, spent))
+    *about, turns = session
+    return _Known(size, changed, SessionSpending._make([*about, tuple(map(TurnSpending._make, turns))]))
 
 
 def _write_cache(path: Path, known: Mapping[str, _Known]) -> None:
-    files = {file: [entry.size, entry.changed, _row(entry.spending)] for file, entry in known.items()}
-    content = json.dumps(files, separators=(",", ":")).encode(
-        "ascii"
-    )  # a name that is no text is escaped, and comes back
+    # A name that is no text is escaped, and comes back.
+    content = json.dumps(known, separators=(",", ":")).encode("ascii")
     with contextlib.suppress(OSError):  # a full disk is no reason not to answer
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(path, _seal(content) + b"\n" + content)
-
-
-def _row(session: SessionSpending | None) -> list[Any] | None:
-    if session is None:
-        return None
-    about = [session.session_id, session.directory, session.created_at, session.parent_id, session.forked_from]
-    return [*about, session.turns]

@@ -60,8 +60,19 @@ _UNWANTED_NOTIFICATIONS: Final = (
     "rawResponseItem/completed",
     "mcpServer/startupStatus/ready",
 )
-_FACTS: Final = ("path", "modelProvider", "approvalsReviewer", "activePermissionProfile", "reasoningEffort")
-"""What an answer says of a thread that only those want who tell it on."""
+_SETTINGS: Final = (
+    "model",
+    "modelProvider",
+    "reasoningEffort",
+    "collaborationMode",
+    "cwd",
+    "approvalPolicy",
+    "approvalsReviewer",
+    "sandbox",
+    "activePermissionProfile",
+    "runtimeWorkspaceRoots",
+)
+"""What an answer says of a thread beside the thread itself."""
 _NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
 _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
@@ -117,7 +128,7 @@ class Thread:
     is_active: bool = False
     running_turn: str | None = None
     turns: tuple[Mapping[str, Any], ...] = ()
-    facts: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,17 +431,13 @@ def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
 
 def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
     raw = answer.get("thread")
-    thread = _thread({**raw, **_settings(answer)}) if isinstance(raw, dict) else None
+    settings = {key: answer[key] for key in _SETTINGS if key in answer}
+    thread = _thread({**raw, **settings}) if isinstance(raw, dict) else None
     if thread is None:
         raise EngineProtocolError(
             f"Codex's answer to {method} names no thread. Update Helmsman: this Codex is too new for it."
         )
     return thread
-
-
-def _settings(answer: Mapping[str, Any]) -> dict[str, Any]:
-    known = ("model", "collaborationMode", "cwd", "approvalPolicy", "sandbox", "runtimeWorkspaceRoots", *_FACTS)
-    return {key: answer[key] for key in known if key in answer}
 
 
 def _thread(raw: Mapping[str, Any]) -> Thread | None:
@@ -460,7 +467,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         is_active=isinstance(status, dict) and status.get("type") == "active",
         running_turn=_text(next(running, None)),
         turns=known_turns,
-        facts={name: raw[name] for name in _FACTS if raw.get(name) is not None},
+        raw=raw,
     )
 
 

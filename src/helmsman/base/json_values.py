@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,3 +40,19 @@ def texts(value: object) -> list[str]:
 def snake_case(name: str) -> str:
     """`contextWindowExceeded` → `context_window_exceeded`; names already in snake case stay."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+@lru_cache(maxsize=512)
+def camel_case(name: str) -> str:
+    """`exit_code` → `exitCode`; names already in camel case stay."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def timestamp(value: object) -> datetime | None:
+    """A time in the spelling of ISO 8601; one without a zone is in UTC."""
+    try:
+        time = datetime.fromisoformat(text(value))
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time

@@ -1,0 +1,30 @@
+"""What a session does with an event besides folding it: it tells its listeners, and keeps no more than it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnRequested
+from helmsman.model.options import SessionOptions
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from helmsman.sessions.session import Verbs
+
+
+def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
+    heard: list[Any] = []
+
+    def listener(_session: Session, event: Event) -> None:
+        heard.append(event.raw)
+
+    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), SessionOptions(), [listener])
+    message = {"item": {"type": "agentMessage", "text": "hi"}}
+    with session.feed.read() as reader:
+        session.apply(TurnRequested(session_id="s", text="go"))
+        session.apply(ItemEnded(session_id="s", item=AgentMessage(id="m", text="hi"), raw=message))
+        assert reader.pending()
+    assert heard == [None, message]
+    assert [event.raw for event in session.feed.since(0).events] == [None, None]
