@@ -46,7 +46,7 @@ def command(session: str, lines: int, as_json: bool) -> int:
 
     looked_at, status = on_session(session, look)
     if as_json:
-        click.echo(json_line(status.model_dump(by_alias=True, mode="json", exclude_none=True)))
+        click.echo(json_line(status.as_dict()))
     else:
         _print(looked_at, status)
     return {"awaiting_approval": ExitCode.ASKED, "error": ExitCode.FAILED}.get(status.status, ExitCode.OK)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from mcp.server.session import ServerSession
@@ -17,7 +17,7 @@ from helmsman.base.repositories import repository_root
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
-from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.mcp.toolset import ACTS, CallContext, Instead, Tool
 from helmsman.model.inputs import directory
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.mcp.primitives import Instead
-    from helmsman.mcp.toolset import CallContext, Offered
+    from helmsman.mcp.toolset import Offered
     from helmsman.router.intent import Intent
-    from helmsman.router.route import Route, TaskChoice
+    from helmsman.router.route import Route
     from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
@@ -49,13 +48,7 @@ _LONGEST_WAIT_SECONDS: Final = 3600.0
 """As long as a hint may say; plain words may say anything ("wait 500 hours")."""
 _CANDIDATES: Final = 50
 _RETRY_MS: Final = 5000
-
-_DESCRIPTION: Final = """\
-Codex, OpenAI's coding agent, by one tool: say in plain words what you want. Work ("fix the failing test in \
-tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the \
-background. Then ask about it: "check my task", "wait for it", "show the results", "cancel it"; name it by id or alias when \
-there are several. "Set up GitHub for this repository" makes a guide for the Codex cloud. Use hints when you know exactly \
-what you want, dryRun to see what would be done, explain to see why."""
+_VERBS: Final = {"check": "look at", "wait": "wait for", "cancel": "cancel", "results": "show the results of"}
 
 
 class Router:
@@ -65,19 +58,14 @@ class Router:
         self._offered = WeakKeyDictionary[ServerSession, tuple[str, ...]]()
         self._key = secrets.token_bytes(32)
 
-    async def called(self, call: CallContext, args: CodexInput) -> CodexOutput | Instead:
+    async def codex(self, call: CallContext, args: CodexInput) -> CodexOutput | Instead:
+        """Codex, OpenAI's coding agent, by one tool: say in plain words what you want. Work ("fix the failing test in
+        tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the
+        background. Then ask about it: "check my task", "wait for it", "show the results", "cancel it"; name it by id or
+        alias when there are several. "Set up GitHub for this repository" makes a guide for the Codex cloud. Use hints when
+        you know exactly what you want, dryRun to see what would be done, explain to see why."""
         place = _place(args.context)
-        hints = args.hints
-        intent = parse(
-            args.request,
-            Hints(
-                operation=hints.operation,
-                mode=hints.mode,
-                task_id=hints.task_id,
-                timeout_ms=hints.timeout_ms,
-                poll_frequency_ms=hints.poll_frequency_ms,
-            ),
-        )
+        intent = parse(args.request, Hints(**args.hints.model_dump()))
         tasks = await _candidates(call, intent)
         found = Place(
             repository=repository_root(place) is not None,
@@ -93,7 +81,7 @@ class Router:
 
     async def _done(self, call: CallContext, args: CodexInput, planned: Route, place: Path) -> CodexOutput | Instead:
         if planned.error is not None:
-            return _failed(planned, planned.error.code, planned.error.message, choices=_choices(planned.choices))
+            return _failed(planned, "task_not_found", planned.error)
         if planned.choices:
             self._offered[call.context.session] = tuple(choice.id for choice in planned.choices)
             return _choose(planned)
@@ -101,7 +89,7 @@ class Router:
             return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
         if planned.action == "setup" or (planned.action == "run" and planned.task_id is None):
             refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
-        would_do = _in_words(planned, place) + _limit_in_words(planned, args.safety.max_cost_usd)
+        would_do = _in_words(planned, place, args.safety.max_cost_usd)
         if args.dry_run:
             return _output(planned, f"Would {would_do}. Nothing was done.")
         if args.safety.require_confirmation or args.safety.confirmation_token is not None:
@@ -175,7 +163,7 @@ async def _do(call: CallContext, args: CodexInput, planned: Route, place: Path) 
 
 async def _run(call: CallContext, args: CodexInput, planned: Route, place: Path) -> CodexOutput:
     tasks = call.helm.tasks
-    ask = call.doors.handler(call.context)
+    ask = call.on_question
     limit = args.safety.max_cost_usd
     if planned.mode == "cloud":
         if planned.task_id is not None:
@@ -246,10 +234,11 @@ def _next_actions(call: CallContext, task: Task) -> list[str]:
 
 
 def _choose(planned: Route) -> CodexOutput:
-    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in planned.choices]
+    choices = _choices(planned.choices) or []
+    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in choices]
     verb = {"results": "show the results of"}.get(planned.action, planned.action)
     output = _output(planned, "\n".join(["Which task do you mean?", *lines]), acknowledged=False)
-    output.choices = _choices(planned.choices)
+    output.choices = choices
     output.next_action = "choose"
     output.next_actions = [f"{verb} {one.id}" for one in planned.choices]
     return output
@@ -263,12 +252,9 @@ def _confirm(planned: Route, would_do: str, token: str, expires_at: datetime) ->
     return output
 
 
-def _failed(
-    planned: Route, code: str, message: str, *, retry: bool = False, choices: list[ChoiceOutput] | None = None
-) -> CodexOutput:
+def _failed(planned: Route, code: str, message: str, *, retry: bool = False) -> CodexOutput:
     output = _output(planned, message, acknowledged=False)
     output.error = RouterError(code=code, message=message, retry_after_ms=_RETRY_MS if retry else None)
-    output.choices = choices
     return output
 
 
@@ -282,54 +268,39 @@ def _output(planned: Route, message: str, *, acknowledged: bool = True) -> Codex
     )
 
 
-def _choices(choices: Sequence[TaskChoice]) -> list[ChoiceOutput] | None:
+def _choices(tasks: Sequence[Task]) -> list[ChoiceOutput] | None:
+    """Tasks as choices, each with the number by which the next request may name it."""
     shown = [
-        ChoiceOutput(number=one.number, id=one.id, alias=one.alias, status=one.status, instruction=one.instruction)
-        for one in choices
+        ChoiceOutput(
+            number=number, id=one.id, alias=one.alias, status=one.status, instruction=_short(one.instruction, 80)
+        )
+        for number, one in enumerate(tasks, 1)
     ]
     return shown or None
 
 
-def _in_words(planned: Route, place: Path) -> str:
+def _in_words(planned: Route, place: Path, max_cost_usd: float | None) -> str:
     """What a route means, after "would"."""
-    match planned.action:
-        case "run" if planned.mode == "cloud":
-            return f"hand this to the Codex cloud: {_short(planned.instruction)}"
-        case "run" if planned.task_id is not None:
-            return f"send this to the session of {planned.task_id}: {_short(planned.instruction)}"
-        case "run":
-            return f"run this in {place}: {_short(planned.instruction)}"
-        case "check":
-            return f"look at {planned.task_id}"
-        case "wait":
-            return f"wait for {planned.task_id}"
-        case "cancel":
-            return f"cancel {planned.task_id}"
-        case "results":
-            return f"show the results of {planned.task_id}"
-        case _:
-            return f"make a GitHub guide for {place}"
+    if planned.action == "setup":
+        return f"make a GitHub guide for {place}"
+    if planned.action != "run":
+        return f"{_VERBS[planned.action]} {planned.task_id}"
+    if planned.mode == "cloud":
+        how = "hand this to the Codex cloud"
+    elif planned.task_id is not None:
+        how = f"send this to the session of {planned.task_id}"
+    else:
+        how = f"run this in {place}"
+    limit = "" if max_cost_usd is None else f" (for at most ${max_cost_usd:g})"
+    return f"{how}: {_short(planned.instruction)}{limit}"
 
 
-def _limit_in_words(planned: Route, max_cost_usd: float | None) -> str:
-    return f" (for at most ${max_cost_usd:g})" if planned.action == "run" and max_cost_usd is not None else ""
-
-
-def _short(text: str) -> str:
-    line = " ".join(text[:1000].split())
-    return line if len(line) <= 200 else line[:199] + "…"
+def _short(text: str, width: int = 200) -> str:
+    line = " ".join(text[: 5 * width].split())
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def router_tools(*, expose_primitives: bool) -> list[Offered]:
     """The tool `codex`, and its primitives where they are to be seen."""
-    codex: Tool[Any] = Tool(
-        name="codex",
-        title="Codex, in plain words",
-        description=_DESCRIPTION,
-        takes=CodexInput,
-        gives=CodexOutput,
-        annotations=ACTS,
-        run=Router().called,
-        in_words=lambda output: output.user_message,
-    )
+    codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda output: output.user_message)
     return [codex, *PRIMITIVES] if expose_primitives else [codex]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.agents.protocol import Finding, SessionInfo
+    from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.model.events import Usage
     from helmsman.tasks.model import Task
 
@@ -51,6 +52,13 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
 
 def usage_as_dict(usage: Usage) -> dict[str, int]:
     return _fields(usage)
+
+
+def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
+    """What a day, a model, a directory or a session spent."""
+    cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
+    unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
+    return {"sessions": group.sessions, "turns": group.turns, **usage_as_dict(group.usage), **cost, **unpriced}
 
 
 def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:

@@ -241,10 +241,6 @@ class CloudResultsInput(_NamedInput):
     )
 
 
-class NoInput(_NamedInput):
-    pass
-
-
 class GitHubSetupInput(_NamedInput):
     working_dir: WorkingDir = None
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from helmsman.errors import HelmsmanError
-from helmsman.shapes.contract import Input
-from helmsman.web.json_http import NothingInput, body, respond
+from helmsman.shapes.contract import Input, NothingInput
+from helmsman.web.json_http import body, respond
 from helmsman.web.proof import place
 from helmsman.web.views import time
 

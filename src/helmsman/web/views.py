@@ -84,7 +84,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
     state = session.state
     # Nothing is newer than the cursor: the items are for the transcript, and of ten thousand each summary takes its time.
     known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
-    status = known.model_dump(by_alias=True, mode="json", exclude_none=True)
+    status = known.as_dict()
     status["itemEvents"] = []
     question = status.pop("pendingQuestion", None)
     more = {
