@@ -156,7 +156,7 @@ class Tasks:
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
-            return await self.local.take_up(await self.local.now(task))
+            return await self.local.adopt(await self.local.now(task))
         try:
             return await self.cloud.now(task)
         except CloudError as error:

@@ -138,12 +138,12 @@ class CloudTasks:
             return task
         if task.external_id is None:
             if task.status == "pending" and not (task.owner is not None and task.owner.is_alive()):
-                return await self._tell(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
+                return await self._update(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
             return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
         try:
             status = await (await self.client()).status(task.external_id)
         except CloudTaskNotFound as error:
-            return await self._tell(task.id, {"status": "unknown", "note": error.message}) or task
+            return await self._update(task.id, {"status": "unknown", "note": error.message}) or task
         changes: TaskChanges = {"status": status.status, "note": status.note}
         if status.updated_at is not None:
             changes["last_event_at"] = status.updated_at
@@ -156,7 +156,7 @@ class CloudTasks:
         if status.diff_stat is not None:
             stat = status.diff_stat
             changes["metadata"] = {"diffStat": {"files": stat.files, "added": stat.added, "removed": stat.removed}}
-        return await self._tell(task.id, changes) or task
+        return await self._update(task.id, changes) or task
 
     async def wait(self, task: Task) -> Task:
         """Wait, for ever if need be, until the task has ended: 2, 5, 10, then every 15 seconds, each ±20 %."""
@@ -216,5 +216,5 @@ class CloudTasks:
             )
         return task.external_id
 
-    async def _tell(self, task_id: str, changes: TaskChanges) -> Task | None:
+    async def _update(self, task_id: str, changes: TaskChanges) -> Task | None:
         return await self._helm.ledger.registry(lambda registry: registry.update(task_id, **changes))

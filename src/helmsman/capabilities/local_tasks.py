@@ -179,7 +179,7 @@ class LocalTasks:
         )
         return told or known
 
-    async def take_up(self, task: Task) -> Task:
+    async def adopt(self, task: Task) -> Task:
         """The same task; one whose process has died while its engine works on is followed here from now on.
 
         Only whoever is attached to the engine knows how far it has come and what it asks.
@@ -246,7 +246,7 @@ class LocalTasks:
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)
-            queued = self._take_from_queue(task)
+            queued = self._dequeue(task)
             if queued is not None:
                 if reason:
                     self._helm.ledger.remark(task.id, _cancelled(reason))
@@ -267,7 +267,7 @@ class LocalTasks:
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
         return task, stopped
 
-    def _take_from_queue(self, task: Task) -> str | None:
+    def _dequeue(self, task: Task) -> str | None:
         session = self._helm.sessions.get(task.session_id or "")
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:

@@ -19,9 +19,9 @@ from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.task_answers import answer, results_answer
 from helmsman.mcp.toolset import ACTS, READS, STOPS, CallContext, Instead, tool, tools_in
-from helmsman.mcp.waiting import HEARTBEAT_SECONDS, tell_progress, wait_for_session
+from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
-from helmsman.shapes import task_contract as shapes
+from helmsman.shapes import task_contract as contract
 from helmsman.shapes.contract import NothingInput
 from helmsman.shapes.session_status import question_in_words
 from helmsman.shapes.task_contract import CancelAnswer, ResultsAnswer, TaskAnswer, WaitAnswer
@@ -55,7 +55,7 @@ def _in_words(output: TaskAnswer) -> str:
 
 
 @tool("Run a task on this machine", ACTS, _in_words)
-async def _codex_local_run(call: CallContext, args: shapes.LocalRunInput) -> TaskAnswer:
+async def _codex_local_run(call: CallContext, args: contract.LocalRunInput) -> TaskAnswer:
     """Start Codex on a task here, like pressing run on a script: it returns a task_id at once and works on in the
     background. For work that stands alone (run tests, explain code, fix a bug). Read-only unless mode says more.
     When you will want to talk further with the same thread, use _codex_local_exec; for hours of work that should
@@ -64,7 +64,7 @@ async def _codex_local_run(call: CallContext, args: shapes.LocalRunInput) -> Tas
 
 
 @tool("Run a task in a thread", ACTS, _in_words)
-async def _codex_local_exec(call: CallContext, args: shapes.LocalExecInput) -> TaskAnswer:
+async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAnswer:
     """Like _codex_local_run, but it returns once the thread exists, with its thread_id, so that you can follow up in
     the same conversation: give thread_id here again, or use _codex_local_resume. Use _codex_local_run when you
     only want the task_id as fast as possible."""
@@ -82,14 +82,14 @@ async def _codex_local_exec(call: CallContext, args: shapes.LocalExecInput) -> T
 
 
 @tool("Follow up in a thread", ACTS, _in_words)
-async def _codex_local_resume(call: CallContext, args: shapes.LocalResumeInput) -> TaskAnswer:
+async def _codex_local_resume(call: CallContext, args: contract.LocalResumeInput) -> TaskAnswer:
     """Send the next message to an existing thread, like answering in a chat: Codex remembers what was done. Works
     for threads of earlier runs and of people too. Returns a new task_id at once. While a turn is running in the
     thread it is an error: wait for that one first."""
     return await _now(call, await _follow_up(call, args.thread_id, args))
 
 
-async def _run(call: CallContext, args: shapes.LocalRunInput) -> str:
+async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
     return await call.helm.tasks.local.run(
         args.task,
         cwd=args.working_dir,
@@ -102,21 +102,23 @@ async def _run(call: CallContext, args: shapes.LocalRunInput) -> str:
     )
 
 
-async def _follow_up(call: CallContext, thread_id: str, args: shapes.LocalResumeInput | shapes.LocalExecInput) -> str:
+async def _follow_up(
+    call: CallContext, thread_id: str, args: contract.LocalResumeInput | contract.LocalExecInput
+) -> str:
     return await call.helm.tasks.local.follow_up(
         thread_id, args.task, on_question=call.on_question, max_cost_usd=args.max_cost_usd
     )
 
 
 @tool("Look at a local task", READS, _in_words)
-async def _codex_local_status(call: CallContext, args: shapes.LocalStatusInput) -> TaskAnswer:
+async def _codex_local_status(call: CallContext, args: contract.LocalStatusInput) -> TaskAnswer:
     """How a local task stands right now, like a glance at a timer: status, progress, what it asks. Does not wait and
     does not bring the output. To be told when it ends use _codex_local_wait; for the output _codex_local_results."""
     return await _now(call, (await _found(call, args.task_id, "local")).id)
 
 
 @tool("Wait for a local task", READS, _in_words)
-async def _codex_local_wait(call: CallContext, args: shapes.LocalWaitInput) -> WaitAnswer | Instead:
+async def _codex_local_wait(call: CallContext, args: contract.LocalWaitInput) -> WaitAnswer | Instead:
     """Wait until a local task has ended or asks something, and return then, at once; or when timeout_sec is up, with
     timed_out true: then call it again. One wait instead of many looks. Sends progress meanwhile."""
     task = await _found(call, args.task_id, "local")
@@ -124,7 +126,7 @@ async def _codex_local_wait(call: CallContext, args: shapes.LocalWaitInput) -> W
 
 
 @tool("Stop a local task", STOPS, _in_words)
-async def _codex_local_cancel(call: CallContext, args: shapes.LocalCancelInput) -> CancelAnswer:
+async def _codex_local_cancel(call: CallContext, args: contract.LocalCancelInput) -> CancelAnswer:
     """Stop a local task, like Ctrl-C: Codex's turn and the commands it is running. Returns when they have really
     stopped, and says what was stopped. What was changed until then stays changed. A task that has ended is left
     as it is."""
@@ -133,7 +135,7 @@ async def _codex_local_cancel(call: CallContext, args: shapes.LocalCancelInput) 
 
 
 @tool("Read what a local task gave", READS, _in_words)
-async def _codex_local_results(call: CallContext, args: shapes.LocalResultsInput) -> ResultsAnswer:
+async def _codex_local_results(call: CallContext, args: contract.LocalResultsInput) -> ResultsAnswer:
     """Everything a local task gave: the final message, the diff where it is still known, tokens and cost. For a task
     that is still running you get what there is; use _codex_local_wait first."""
     results = await call.helm.tasks.results(await _found(call, args.task_id, "local"))
@@ -144,7 +146,7 @@ async def _codex_local_results(call: CallContext, args: shapes.LocalResultsInput
 
 
 @tool("Hand a task to the Codex cloud", ACTS, _in_words)
-async def _codex_cloud_submit(call: CallContext, args: shapes.CloudSubmitInput) -> TaskAnswer:
+async def _codex_cloud_submit(call: CallContext, args: contract.CloudSubmitInput) -> TaskAnswer:
     """Hand a task to the Codex cloud, like posting a parcel: it runs there in an environment of your account, for
     hours if need be, and survives this machine. Returns a task_id at once. Needs a ChatGPT login of Codex and an
     environment (_codex_cloud_list_environments). Say in the task which branch and tests you want. For quick work
@@ -159,21 +161,21 @@ async def _codex_cloud_submit(call: CallContext, args: shapes.CloudSubmitInput) 
 
 
 @tool("Look at a cloud task", READS, _in_words)
-async def _codex_cloud_status(call: CallContext, args: shapes.CloudStatusInput) -> TaskAnswer:
+async def _codex_cloud_status(call: CallContext, args: contract.CloudStatusInput) -> TaskAnswer:
     """How a cloud task stands, as the cloud tells it now, like a tracking number. The cloud says pending, ready or
     error, and no percentage. For the change itself use _codex_cloud_results."""
     return await _now(call, (await _found(call, args.task_id, "cloud")).id)
 
 
 @tool("Wait for a cloud task", READS, _in_words)
-async def _codex_cloud_wait(call: CallContext, args: shapes.CloudWaitInput) -> WaitAnswer | Instead:
+async def _codex_cloud_wait(call: CallContext, args: contract.CloudWaitInput) -> WaitAnswer | Instead:
     """Look at a cloud task again and again (after 2, 5, 10, then every 15 seconds) until it has ended or timeout_sec
     is up; timed_out then says to call again. Use it instead of many looks."""
     return await wait_for_task(call, await _found(call, args.task_id, "cloud"), seconds=args.timeout_sec)
 
 
 @tool("How to stop a cloud task", READS, _in_words)
-async def _codex_cloud_cancel(call: CallContext, args: shapes.CloudCancelInput) -> CancelAnswer:
+async def _codex_cloud_cancel(call: CallContext, args: contract.CloudCancelInput) -> CancelAnswer:
     """The Codex cloud cannot be told to cancel from here. This tool says so and gives the task's web address, where
     a person can. Nothing is stopped by calling it."""
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"))
@@ -181,7 +183,7 @@ async def _codex_cloud_cancel(call: CallContext, args: shapes.CloudCancelInput) 
 
 
 @tool("Read or apply what a cloud task gave", ACTS, _in_words)
-async def _codex_cloud_results(call: CallContext, args: shapes.CloudResultsInput) -> ResultsAnswer:
+async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInput) -> ResultsAnswer:
     """The diff of a finished cloud task, for one of its attempts. With apply_to, the diff is also brought into that
     repository: all of it or nothing, refused when there are uncommitted changes unless allow_dirty. The agent's
     message is only on the task's web page."""
@@ -207,21 +209,21 @@ async def _codex_cloud_results(call: CallContext, args: shapes.CloudResultsInput
     return results_answer(call.helm, results, digest=digest, applied_files=applied)
 
 
-def _environments_in_words(output: shapes.EnvironmentsAnswer) -> str:
+def _environments_in_words(output: contract.EnvironmentsAnswer) -> str:
     rows = [f"{one.name}  {one.reference}{'  (default)' if one.is_default else ''}" for one in output.environments]
     return "\n".join([*rows, output.note])
 
 
 @tool("Which cloud environments there are", READS, _environments_in_words)
-async def _codex_cloud_list_environments(call: CallContext, _args: NothingInput) -> shapes.EnvironmentsAnswer:
+async def _codex_cloud_list_environments(call: CallContext, _args: NothingInput) -> contract.EnvironmentsAnswer:
     """The cloud environments known here: those in the user's helmsman.toml and those that recent tasks ran in. The
     cloud itself has no list to ask for. Use one as env_id in _codex_cloud_submit."""
     found = await call.helm.tasks.cloud.environments()
-    return shapes.EnvironmentsAnswer.model_validate(found, from_attributes=True)
+    return contract.EnvironmentsAnswer.model_validate(found, from_attributes=True)
 
 
 @tool("How to set up GitHub for the cloud", READS, lambda output: output.guide)
-async def _codex_cloud_github_setup(call: CallContext, args: shapes.GitHubSetupInput) -> shapes.GuideAnswer:
+async def _codex_cloud_github_setup(call: CallContext, args: contract.GitHubSetupInput) -> contract.GuideAnswer:
     """A guide, made for the repository at working_dir, to make it usable in the Codex cloud: its remote, its default
     branch, its checks, what is missing. Reads the repository and changes nothing."""
     return await setup_guide(call, _directory(call, "working_dir", args.working_dir))
@@ -247,7 +249,7 @@ async def wait_for_task(
                     return instead
             else:
                 async with background_tasks() as background:
-                    background.start_soon(tell_progress, call, partial(_standing, task), anyio.sleep_forever, every)
+                    background.start_soon(report_progress, call, partial(_standing, task), anyio.sleep_forever, every)
                     await tasks.wait(task)
             task = await tasks.find(task.id)
             if not _goes_on(task):  # else a question has been answered already, and it does
@@ -265,12 +267,12 @@ def _standing(task: Task) -> str:
     return f"{task.alias}: {task.status}"
 
 
-async def setup_guide(call: CallContext, place: Path) -> shapes.GuideAnswer:
+async def setup_guide(call: CallContext, place: Path) -> contract.GuideAnswer:
     """How to make the repository there ready for the cloud."""
     configured = call.helm.tasks.cloud.settings.environments
     look = partial(github_guide, place, environments=tuple(configured), state_dir=call.helm.settings.state_dir)
     guide = await anyio.to_thread.run_sync(look)
-    return shapes.GuideAnswer(guide=guide.text, steps=[step.title for step in guide.steps])
+    return contract.GuideAnswer(guide=guide.text, steps=[step.title for step in guide.steps])
 
 
 async def _found(call: CallContext, reference: str, origin: TaskOrigin) -> Task:

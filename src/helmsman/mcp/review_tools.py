@@ -10,7 +10,7 @@ from pydantic import Field
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import BEGINS, CallContext, tool
-from helmsman.mcp.waiting import session_progress, tell_progress
+from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.options import ReviewKind, ReviewTarget
 from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, SessionStatus
 from helmsman.shapes.session_status import session_status, task_id
@@ -92,7 +92,7 @@ def _target(args: ReviewInput) -> ReviewTarget:
 async def _wait(call: CallContext, session: Session, seconds: float) -> None:
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
-            tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed)
+            tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed)
             await session.wait(until="attention")
 
 

@@ -34,9 +34,9 @@ class ConfirmedPlan:
     max_cost_usd: float | None = None
 
 
-def seal(plan: ConfirmedPlan, key: bytes, now: datetime, lifetime: timedelta = LIFETIME) -> str:
-    """A token that confirms this plan until `lifetime` from now."""
-    expiry = f"{int((now + lifetime).timestamp()):08x}"
+def seal(plan: ConfirmedPlan, key: bytes, now: datetime) -> str:
+    """A token that confirms this plan from now on, for as long as `LIFETIME`."""
+    expiry = f"{int((now + LIFETIME).timestamp()):08x}"
     return f"C-{expiry}{_digest(plan, key, expiry)}"
 
 

@@ -88,7 +88,7 @@ def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
         if action == "run" and found.action != "run":
             found = Intent(action="run", mode=where_to_run(request))
         elif action != "run":
-            found = replace(found, action=action, reference=found.reference or _first_id(request))
+            found = replace(found, action=action, reference=found.reference or _reference_of_ids(task_ids(request)))
     if hints.task_id is not None:
         found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
     if found.action == "run" and (not request or request.isspace()):
@@ -121,10 +121,6 @@ def _with_task_hint(
     if found.action == "none" and not asked:
         return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
     return replace(found, reference=named), trace
-
-
-def _first_id(request: str) -> Reference | None:
-    return _reference_of_ids(task_ids(request))
 
 
 def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:

@@ -91,17 +91,14 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
     if planned.error is not None:
         return planned
     if intent.mode is not None:
-        return replace(planned, mode=intent.mode, trace=(*planned.trace, f"It runs {_spoken(intent.mode)}, as asked."))
+        where = "in the cloud" if intent.mode == "cloud" else "locally"
+        return replace(planned, mode=intent.mode, trace=(*planned.trace, f"It runs {where}, as asked."))
     if planned.task_id is not None:
         return replace(planned, mode="local", trace=(*planned.trace, f"It goes on with {planned.task_id}."))
     if not place.repository and place.cloud_environment is not None:
         why = f"There is no local repository and {place.cloud_environment} is configured, so it runs in the cloud."
         return replace(planned, mode="cloud", trace=(*planned.trace, why))
     return replace(planned, mode="local", trace=(*planned.trace, "It runs locally, as nothing says otherwise."))
-
-
-def _spoken(mode: Mode) -> str:
-    return "in the cloud" if mode == "cloud" else "locally"
 
 
 def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> Route:
