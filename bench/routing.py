@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import gc
 import time
+from typing import TYPE_CHECKING
 
-from tests.router.shelf import NOW, SHELF, ShelfTask, labelled_requests, shelf_task
+from tests.router.shelf import NOW, SHELF, labelled_requests, shelf_task
 
 from bench.figures import Row, Sample
 from helmsman.router.intent import parse
 from helmsman.router.route import Place, route
+
+if TYPE_CHECKING:
+    from helmsman.tasks.model import Task
 
 GOAL_SECONDS = 0.001
 ROUNDS = 20
@@ -47,7 +51,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
     ]
 
 
-def _time(request: str, shelf: list[ShelfTask]) -> float:
+def _time(request: str, shelf: list[Task]) -> float:
     """Seconds of the processor."""
     began = time.thread_time()
     route(parse(request), shelf, NOW, Place())

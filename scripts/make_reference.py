@@ -18,7 +18,7 @@ from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.compat_tools import compat_tools
-from helmsman.mcp.extras_tools import extras_tools
+from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.session_tools import SESSION_TOOLS
 from helmsman.settings import TOOLSETS, load_settings, setting_texts
@@ -76,7 +76,7 @@ def reference() -> str:
 def _tools() -> Iterator[str]:
     offered: dict[str, Sequence[Offered]] = {
         "sessions": SESSION_TOOLS,
-        "extras": extras_tools(),
+        "extras": EXTRAS_TOOLS,
         "compat": compat_tools(),
         "router": router_tools(expose_primitives=True),
     }

@@ -35,7 +35,6 @@ def published(git_repo: Path) -> Path:
 def test_a_place_without_a_repository_begins_at_the_beginning(tmp_path: Path) -> None:
     guide = github_guide(tmp_path)
 
-    assert guide.repository is None
     assert "git init" in step(guide, "git repository").text
     assert "There is no remote" in step(guide, "on GitHub").text
     assert states(guide)["A"] == "todo"
@@ -47,7 +46,7 @@ def test_a_repository_without_a_commit_needs_one(tmp_path: Path) -> None:
     guide = github_guide(tmp_path)
 
     assert "no commit" in step(guide, "git repository").text
-    assert guide.default_branch == "trunk"
+    assert "The default branch is `trunk`." in step(guide, "pushed").text
 
 
 def test_a_repository_that_has_everything_leaves_only_what_cannot_be_seen(published: Path) -> None:
@@ -61,8 +60,8 @@ def test_a_repository_that_has_everything_leaves_only_what_cannot_be_seen(publis
     guide = github_guide(published, environments=["site"])
 
     assert [found.title for found in guide.steps if found.state != "done"] == ["GitHub connected to Codex"]
-    assert (guide.github_name, guide.default_branch) == ("owner/name", "main")
-    assert guide.workflows == (".github/workflows/ci.yml",)
+    assert "The default branch is `main`." in step(guide, "pushed").text
+    assert step(guide, "Checks").text == "Run on pull requests: .github/workflows/ci.yml."
     assert "owner/name" in guide.text
     assert "1 of 7 steps are open" in guide.text
     assert "site" in step(guide, "environment").text
@@ -86,17 +85,17 @@ def test_a_repository_that_has_everything_leaves_only_what_cannot_be_seen(publis
 def test_a_remote_is_on_github_or_not(git_repo: Path, url: str, name: str | None) -> None:
     git(git_repo, "remote", "add", "origin", url)
 
-    guide = github_guide(git_repo)
+    found = step(github_guide(git_repo), "on GitHub")
 
-    assert guide.github_name == name
-    assert step(guide, "on GitHub").state == ("todo" if name is None else "done")
+    assert found.state == ("todo" if name is None else "done")
+    assert name is None or found.text.startswith(f"{name} (remote")
 
 
 def test_a_remote_on_github_counts_before_origin(git_repo: Path) -> None:
     git(git_repo, "remote", "add", "origin", "https://gitlab.com/owner/name.git")
     git(git_repo, "remote", "add", "mirror", "https://github.com/owner/name.git")
 
-    assert github_guide(git_repo).remote == "https://github.com/owner/name.git"
+    assert "remote `mirror`: https://github.com/owner/name.git" in step(github_guide(git_repo), "on GitHub").text
 
 
 def test_a_login_in_the_remote_does_not_come_out(git_repo: Path) -> None:
@@ -105,7 +104,7 @@ def test_a_login_in_the_remote_does_not_come_out(git_repo: Path) -> None:
     guide = github_guide(git_repo)
 
     assert "ghp_" not in guide.text
-    assert guide.remote == "https://github.com/owner/name.git"
+    assert "https://github.com/owner/name.git" in guide.text
 
 
 def test_what_the_cloud_does_not_see_is_said(published: Path) -> None:
@@ -177,5 +176,5 @@ def test_checks_are_found_wherever_they_are(git_repo: Path) -> None:
 def test_a_directory_inside_tells_of_the_whole_repository(published: Path) -> None:
     (published / "deep" / "down").mkdir(parents=True)
 
-    assert github_guide(published / "deep" / "down").github_name == "owner/name"
-    assert github_guide(published / "not" / "there").github_name == "owner/name"
+    for inside in (published / "deep" / "down", published / "not" / "there"):
+        assert github_guide(inside).text.startswith("# owner/name: ready")

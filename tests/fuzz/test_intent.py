@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, get_args
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.router import vocabulary
-from helmsman.router.intent import OPERATIONS, Hints, parse
+from helmsman.router.intent import Hints, Operation, parse
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
+
+if TYPE_CHECKING:
+    from helmsman.router.markers import Mode
 
 LABELLED = sorted({entry.request for entry in labelled_requests()})
 IDS = ["T-local-3f9a1c0b7d2e", "T-cloud-c51d07e9ab34"]
@@ -36,7 +41,7 @@ def requests(draw: st.DrawFn) -> str:
 @given(requests())
 def test_nothing_is_made_up(request: str) -> None:
     intent = parse(request)
-    assert intent.action in (*OPERATIONS, "none")
+    assert intent.action in (*get_args(Operation), "none")
     assert intent.instruction in request
     if intent.action == "run":
         assert intent.instruction.strip()
@@ -53,8 +58,8 @@ def test_blanks_around_a_request_make_no_difference(request: str, before: str, a
 
 
 @fuzzed(300)
-@given(requests(), st.sampled_from(OPERATIONS), st.sampled_from([None, "auto", "local", "cloud"]))
-def test_hints_win_over_any_words(request: str, operation: str, mode: str | None) -> None:
+@given(requests(), st.sampled_from(get_args(Operation)), st.sampled_from([None, "auto", "local", "cloud"]))
+def test_hints_win_over_any_words(request: str, operation: Operation, mode: Mode | None) -> None:
     intent = parse(request, Hints(operation=operation, mode=mode, task_id=IDS[0]))
     assert intent.action == operation or (operation == "run" and intent.action == "none" and not request.strip())
     if mode in ("local", "cloud"):

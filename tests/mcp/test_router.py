@@ -245,6 +245,10 @@ async def test_more_work_for_a_task_goes_on_where_its_session_works(
         {"context": {"repo_root": ""}},
         {"safety": {"max_cost_usd": 0}},
         {"hints": {"timeoutMs": 0}},
+        {"hints": {"pollFrequencyMs": 0}},
+        {"hints": {"operation": "delete"}},
+        {"hints": {"mode": "moon"}},
+        {"hints": {"taskId": " "}},
     ],
 )
 async def test_a_value_that_means_nothing_is_refused(helm: Helmsman, arguments: dict[str, Any]) -> None:

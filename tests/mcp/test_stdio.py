@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import hang, run, say
 from helmsman.testing.toml_writer import to_toml
 from tests.clients.server_process import SECONDS, Serving
@@ -18,6 +20,7 @@ from tests.clients.server_process import SECONDS, Serving
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.clients.server_process import ServerProcess
 
@@ -87,6 +90,14 @@ class Pipe:
             return messages
 
 
+def registered(serving: Serving, answer: dict[str, Any]) -> Task:
+    """The task of a tool's answer, as the registry has it."""
+    with closing(Registry(serving.state_dir / REGISTRY_NAME)) as registry:
+        task = registry.get(answer["taskId"])
+    assert task is not None
+    return task
+
+
 async def test_nothing_but_protocol_is_written_to_stdout(serving: Serving, model: ScriptedModel) -> None:
     model.on("work", run("echo on stdout"), say("done"))
     async with serving.started(env={"LOG_LEVEL": "debug"}) as server:
@@ -116,7 +127,50 @@ async def test_a_client_that_closes_its_pipe_in_mid_turn_ends_server_and_codex(
         await pipe.close()
         await pipe.rest()
         assert await server.ended() == 0
-    assert server.errors == []
+
+
+async def test_what_ends_with_the_server_is_said_to_be_stopped_and_what_had_not_begun_to_be_cancelled(
+    serving: Serving, model: ScriptedModel
+) -> None:
+    model.on("work", hang())
+    async with serving.started() as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        work = await pipe.call("codex_start", prompt="work")
+        queued = await pipe.call("codex_say", sessionId=work["sessionId"], message="more", whenBusy="queue")
+        await pipe.close()
+        assert await server.ended() == 0
+    stopped, cancelled = registered(serving, work), registered(serving, queued)
+    assert sorted(server.errors) == sorted(
+        [
+            f"{stopped.id} ({stopped.alias}), failed: {stopped.note}",
+            f"{cancelled.id} ({cancelled.alias}), canceled: {cancelled.note}",
+        ]
+    )
+    assert (stopped.status, cancelled.status) == ("failed", "canceled")
+    assert stopped.note is not None
+    assert stopped.note.startswith("It was stopped when its server ended.")
+    assert cancelled.note is not None
+    assert cancelled.note.startswith("Helmsman was closed before it began.")
+
+
+async def test_what_goes_on_without_the_server_is_said_with_how_to_look_at_it(
+    serving: Serving, model: ScriptedModel, detached_engines: Path
+) -> None:
+    assert detached_engines == serving.state_dir
+    model.on("work", hang())
+    async with serving.started(env={"HELMSMAN_DETACH": "1"}) as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        work = await pipe.call("codex_start", prompt="work")
+        await pipe.close()
+        assert await server.ended() == 0
+    task = registered(serving, work)
+    assert server.errors == [
+        f"{task.id} ({task.alias}), working: It goes on in its detached engine. "
+        f"Look at it with helmsman watch {work['sessionId']}"
+    ]
+    assert (task.status, task.engine is not None, task.owner) == ("working", True, None)
 
 
 async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
@@ -145,6 +199,10 @@ async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
                 assert await server.ended() == 0
     finally:
         go.touch()
+    (line,) = server.errors
+    assert line.endswith(
+        "(slow-task), canceled: Helmsman was closed before it began. Start it again if it is still wanted."
+    )
 
 
 async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(
@@ -160,7 +218,7 @@ async def test_a_client_that_dies_while_a_form_is_open_ends_the_server_quietly(
         await pipe.close()
         await pipe.rest()
         assert await server.ended() == 0
-    assert server.errors == []
+    assert len(server.errors) == 1  # what became of the turn
 
 
 async def test_a_client_that_no_longer_listens_ends_the_server_quietly(serving: Serving) -> None:

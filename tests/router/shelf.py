@@ -8,33 +8,32 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from helmsman.tasks.model import Task, TaskStatus
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfTask:
-    id: str
-    alias: str
-    status: str
-    origin: str
-    instruction: str
-    created_at: datetime
-    updated_at: datetime
 
 
 def shelf_task(
     id: str,  # noqa: A002
     alias: str,
-    status: str,
+    status: TaskStatus,
     instruction: str = "Do it",
     *,
     minutes: float = 1,
     updated: float | None = None,
-) -> ShelfTask:
+) -> Task:
     """A task begun `minutes` ago, last heard of `updated` minutes ago."""
     created_at = NOW - timedelta(minutes=minutes)
     updated_at = NOW - timedelta(minutes=minutes if updated is None else updated)
-    return ShelfTask(id, alias, status, id.split("-")[1], instruction, created_at, updated_at)
+    return Task(
+        id=id,
+        alias=alias,
+        status=status,
+        origin="cloud" if "cloud" in id else "local",
+        instruction=instruction,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
 
 
 SHELF = (

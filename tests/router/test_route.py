@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 
 from helmsman.router.intent import Hints, parse
 from helmsman.router.route import MOST_CHOICES, Place, Route, route
-from tests.router.shelf import NOW, SHELF, ShelfTask, shelf_task
+from tests.router.shelf import NOW, SHELF, shelf_task
+
+if TYPE_CHECKING:
+    from helmsman.router.markers import Mode
+    from helmsman.tasks.model import Task
 
 HERE = Place(repository=True)
 NEW = shelf_task("T-local-aaaaaaaaaaaa", "new", "working", "Fix the login", minutes=2)
@@ -19,7 +24,7 @@ DONE = shelf_task("T-local-cccccccccccc", "done", "completed", "Write docs", min
 LOST = shelf_task("T-cloud-dddddddddddd", "lost", "unknown", "Bump deps", minutes=120)
 
 
-def routed(request: str, *tasks: ShelfTask, offered: tuple[str, ...] = (), hints: Hints | None = None) -> Route:
+def routed(request: str, *tasks: Task, offered: tuple[str, ...] = (), hints: Hints | None = None) -> Route:
     return route(parse(request, hints or Hints()), tasks, NOW, HERE, offered=offered)
 
 
@@ -40,7 +45,7 @@ def test_else_the_caller_is_asked() -> None:
     older = shelf_task("T-local-eeeeeeeeeeee", "older", "working", minutes=70)
     found = routed("cancel it", OLD, older, DONE)
     assert (found.task_id, found.error) == (None, None)
-    assert [(choice.number, choice.id) for choice in found.choices] == [(1, OLD.id), (2, older.id)]
+    assert [choice.id for choice in found.choices] == [OLD.id, older.id]
 
 
 def test_two_recent_tasks_are_a_question() -> None:
@@ -74,8 +79,7 @@ def test_the_only_task_there_is_is_meant_however_old() -> None:
 def test_without_tasks_there_is_nothing_to_ask_about() -> None:
     found = routed("status")
     assert found.error is not None
-    assert found.error.code == "task_not_found"
-    assert found.error.message.endswith("Say what is to be done to start one.")
+    assert found.error.endswith("Say what is to be done to start one.")
 
 
 def test_at_most_three_choices_are_offered_newest_first() -> None:
@@ -93,8 +97,7 @@ def test_an_id_matches_exactly_or_not_at_all() -> None:
         found = routed(f"cancel {wrong}", OLD, NEW)
         assert (found.action, found.task_id) == ("cancel", None)
         assert found.error is not None
-        assert found.error.near[0] == OLD.id
-        assert OLD.id in found.error.message
+        assert OLD.id in found.error
 
 
 def test_an_alias_names_its_task() -> None:
@@ -105,7 +108,7 @@ def test_an_alias_that_is_nearly_right_is_an_error_with_what_was_meant() -> None
     found = routed("cancel fix-login-tests", *SHELF)
     assert found.task_id is None
     assert found.error is not None
-    assert found.error.near == ("fix-login-test",)
+    assert "Did you mean fix-login-test?" in found.error
 
 
 def test_what_looks_like_an_alias_and_is_none_is_work() -> None:
@@ -145,7 +148,7 @@ def test_a_number_whose_task_is_gone_is_an_error_and_means_no_other() -> None:
 def test_a_number_too_high_is_an_error() -> None:
     found = routed("cancel 7", NEW, OLD)
     assert found.error is not None
-    assert "no choice 7" in found.error.message
+    assert "no choice 7" in found.error
 
 
 def test_several_ids_are_a_choice_between_them() -> None:
@@ -162,7 +165,7 @@ def test_the_cloud_task_is_looked_for_in_the_cloud() -> None:
     assert routed("status of my cloud task", *SHELF).task_id == "T-cloud-c51d07e9ab34"
     found = routed("cancel the cloud task", NEW)
     assert found.error is not None
-    assert "no cloud task" in found.error.message
+    assert "no cloud task" in found.error
 
 
 def test_a_description_finds_its_task_or_falls_back_to_the_usual_choice() -> None:
@@ -198,7 +201,7 @@ def test_work_that_follows_on_a_task_runs_where_its_session_is() -> None:
         ("locally: fix it", None, Place(repository=False, cloud_environment="main"), "local"),
     ],
 )
-def test_work_runs_where_it_should(request_text: str, mode: str | None, place: Place, expected: str) -> None:
+def test_work_runs_where_it_should(request_text: str, mode: Mode | None, place: Place, expected: str) -> None:
     assert route(parse(request_text, Hints(mode=mode)), (), NOW, place).mode == expected
 
 
@@ -221,7 +224,7 @@ requests = st.sampled_from(
 
 
 @given(requests, shelves, st.booleans())
-def test_a_command_has_exactly_one_answer(request: str, tasks: list[ShelfTask], backwards: bool) -> None:
+def test_a_command_has_exactly_one_answer(request: str, tasks: list[Task], backwards: bool) -> None:
     found = routed(request, *tasks)
     assert found == routed(request, *(reversed(tasks) if backwards else tasks))
     if found.action == "run":
@@ -233,7 +236,7 @@ def test_a_command_has_exactly_one_answer(request: str, tasks: list[ShelfTask], 
 
 
 @given(shelves)
-def test_a_cancel_without_a_name_never_picks_one_of_two_at_work_lately(tasks: list[ShelfTask]) -> None:
+def test_a_cancel_without_a_name_never_picks_one_of_two_at_work_lately(tasks: list[Task]) -> None:
     lately = [t for t in tasks if t.status in ("pending", "working") and NOW - t.updated_at <= timedelta(minutes=10)]
     if len(lately) >= 2:
         assert routed("cancel it", *tasks).task_id is None

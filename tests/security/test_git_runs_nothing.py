@@ -16,7 +16,7 @@ from helmsman.base.git import current_branch, find_git
 from helmsman.base.git_view import read_settings, view_of
 from helmsman.base.patches import apply_patch
 from helmsman.capabilities.github_guide import github_guide
-from helmsman.capabilities.review_scope import settle, with_instructions
+from helmsman.capabilities.review_scope import resolve, with_instructions
 from helmsman.errors import HelmsmanError, WorktreeError
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import patch, say
@@ -142,7 +142,7 @@ def ask_everything(place: Path, state_dir: Path) -> None:
         ReviewTarget(kind="commit", value="HEAD"),
     ):
         for ask in (
-            lambda target=target: settle(place, target, state_dir),
+            lambda target=target: resolve(place, target, state_dir),
             lambda target=target: with_instructions(place, target, "look", state_dir),
         ):
             quietly(ask)

@@ -217,7 +217,7 @@ SCOPE = {"path": "/api/sessions", "method": "GET", "scheme": "http", "server": (
 
 def cookie_of(logins: Logins) -> str:
     response = Response()
-    logins.welcome(SCOPE, response)
+    logins.log_in(SCOPE, response)
     return response.headers["set-cookie"].partition(";")[0]
 
 

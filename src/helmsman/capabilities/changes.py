@@ -193,7 +193,7 @@ class Changes:
 
     async def _end_commands(self, tree: Worktree) -> tuple[str, ...]:
         """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
-        known = _AtWork({session.id: session.directory for session in self._helm.sessions.values()}).in_tree(tree)
+        known = _in_tree(tree, {session.id: session.directory for session in self._helm.sessions.values()})
         sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}
         agents = tuple(self._helm.agents)
         running = await anyio.to_thread.run_sync(
@@ -214,7 +214,7 @@ class Changes:
         at_work = await self._at_work()
 
         def used(tree: Worktree) -> WorktreeUse:
-            if at_work.in_tree(tree):
+            if _in_tree(tree, at_work):
                 return "running"
             return "in use" if is_owned(tree) else "left over"
 
@@ -227,19 +227,19 @@ class Changes:
         state_dir = self._helm.settings.state_dir
         trees = await anyio.to_thread.run_sync(lambda: tuple(read_records(state_dir)))
         at_work = await self._at_work()
-        running = {tree.session_id for tree in trees if tree.session_id is not None and at_work.in_tree(tree)}
+        running = {tree.session_id for tree in trees if tree.session_id is not None and _in_tree(tree, at_work)}
         return await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
 
     async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
-        """Discard leftovers, except those that a process has taken up since.
+        """Discard leftovers, except those that a process has begun to use since.
 
         Raises:
             WorktreeError: One cannot be removed.
         """
         return await anyio.to_thread.run_sync(_prune, found)
 
-    async def _at_work(self) -> _AtWork:
-        """The sessions that are at work or about to be, in whichever process or engine."""
+    async def _at_work(self) -> Mapping[str, str | None]:
+        """The sessions that are at work or about to be, in whichever process or engine, with where they work."""
         places = {
             session.id: session.directory
             for session in self._helm.sessions.values()
@@ -250,7 +250,7 @@ class Changes:
         except RegistryUnavailable as error:
             log.warning("which sessions other processes run is not known: %s", error)
             tasks = []
-        return _AtWork(places | {task.session_id: task.directory for task in tasks if task.session_id is not None})
+        return places | {task.session_id: task.directory for task in tasks if task.session_id is not None}
 
     # --- which session and which tree --------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Changes:
 
     async def _check_idle(self, tree: Worktree) -> None:
         """Nobody may be at work in a worktree that is brought over or dropped: the session, a fork, a reviewer."""
-        busy = (await self._at_work()).in_tree(tree)
+        busy = _in_tree(tree, await self._at_work())
         if busy:
             raise SessionBusy(
                 f"Session {', '.join(busy)} is still at work in {tree.path}. Nothing was touched. Wait for it, or "
@@ -297,20 +297,14 @@ def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
     return worktrees.prune(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _AtWork:
-    """Sessions that are at work, with the directory each works in."""
-
-    places: Mapping[str, str | None]
-
-    def in_tree(self, tree: Worktree) -> list[str]:
-        """Those whose place this worktree is: the session it was made for, a fork, a reviewer."""
-        roots = (tree.path, tree.path.resolve())
-        return sorted(
-            session_id
-            for session_id, place in self.places.items()
-            if session_id == tree.session_id or (place is not None and any(map(Path(place).is_relative_to, roots)))
-        )
+def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
+    """Of sessions with the directories they work in, those whose place this worktree is: its own, a fork, a reviewer."""
+    roots = (tree.path, tree.path.resolve())
+    return sorted(
+        session_id
+        for session_id, place in places.items()
+        if session_id == tree.session_id or (place is not None and any(map(Path(place).is_relative_to, roots)))
+    )
 
 
 def _as_tree_diff(diff: str) -> TreeDiff:

@@ -75,18 +75,12 @@ class GuideStep:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Guide:
-    """The steps in order, what they were made from, and the whole as Markdown."""
+    """The steps in order, and the whole as Markdown."""
 
     steps: tuple[GuideStep, ...]
     text: str
-    repository: Path | None = None
-    remote: str | None = None
-    github_name: str | None = None
-    default_branch: str | None = None
-    workflows: tuple[str, ...] = ()
-    setup_script: str | None = None
 
 
 def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path | None = None) -> Guide:
@@ -101,27 +95,16 @@ def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir
     root = repository_root(directory)
     place = root or directory
     local = _look(root, state_dir)
-    workflows = _workflows(place)
-    script = setup_script(place)
     steps = (
-        _repository_step(directory, local),
-        _github_step(place, local),
-        _pushed_step(local),
-        _connection_step(local),
-        _environment_step(local, script, tuple(environments)),
-        _instructions_step(place),
-        _ci_step(place, workflows),
+        GuideStep("A git repository with a commit", *_repository(directory, local)),
+        GuideStep("The repository on GitHub", *_github(place, local)),
+        GuideStep("Your work pushed", *_pushed(local)),
+        GuideStep("GitHub connected to Codex", *_connection(local)),
+        GuideStep("An environment", *_environment(local, setup_script(place), tuple(environments))),
+        GuideStep("AGENTS.md", *_instructions(place)),
+        GuideStep("Checks on what Codex proposes", *_checks(place)),
     )
-    return Guide(
-        steps=steps,
-        text=_markdown(place, local, steps),
-        repository=root,
-        remote=local.url,
-        github_name=local.github_name,
-        default_branch=local.default_branch,
-        workflows=tuple(path for path, _on_pull_request in workflows),
-        setup_script=script,
-    )
+    return Guide(steps, _markdown(local.github_name or place.name, steps))
 
 
 # --- what lies here --------------------------------------------------------------------------------------------------
@@ -218,14 +201,14 @@ def _likely_default(git: Git, branch: str | None) -> str | None:
     return branch
 
 
-def _workflows(place: Path) -> tuple[tuple[str, bool], ...]:
+def _workflows(place: Path) -> dict[str, bool]:
     """GitHub's workflows, and whether each runs on pull requests."""
     folder = place / ".github" / "workflows"
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix in (".yml", ".yaml"))
     except OSError:
-        return ()
-    return tuple((f".github/workflows/{file.name}", "pull_request" in _content(file)) for file in files)
+        return {}
+    return {f".github/workflows/{file.name}": "pull_request" in _content(file) for file in files}
 
 
 def _content(file: Path) -> str:
@@ -261,69 +244,53 @@ def _with_extra(pyproject: Path) -> str:
 # --- the steps -------------------------------------------------------------------------------------------------------
 
 
-def _repository_step(directory: Path, local: _Local) -> GuideStep:
-    title = "A git repository with a commit"
+def _repository(directory: Path, local: _Local) -> tuple[StepState, str]:
     if local.root is None:
-        text = f"{directory} is in no git repository. Run `git init`, `git add --all` and `git commit` there."
-        return GuideStep(title, "todo", text)
+        return "todo", f"{directory} is in no git repository. Run `git init`, `git add --all` and `git commit` there."
     if not local.has_commit:
-        return GuideStep(title, "todo", "There is no commit yet. Run `git add --all` and `git commit`.")
-    return GuideStep(title, "done", f"{local.root}, on {local.branch or 'no branch'}.")
+        return "todo", "There is no commit yet. Run `git add --all` and `git commit`."
+    return "done", f"{local.root}, on {local.branch or 'no branch'}."
 
 
-def _github_step(place: Path, local: _Local) -> GuideStep:
-    title = "The repository on GitHub"
+def _github(place: Path, local: _Local) -> tuple[StepState, str]:
     if local.github_name is not None:
-        return GuideStep(title, "done", f"{local.github_name} (remote `{local.remote}`: {local.url}).")
+        return "done", f"{local.github_name} (remote `{local.remote}`: {local.url})."
     create = f"`gh repo create {place.name} --private --source=. --remote={{remote}} --push`"
     if local.url is None:
-        return GuideStep(
-            title, "todo", f"There is no remote. Make one, for example with {create.format(remote='origin')}."
-        )
-    where = local.host or "this machine"
-    return GuideStep(
-        title,
-        "todo",
-        f"The remote `{local.remote}` is on {where} ({local.url}), and the Codex cloud takes its code from GitHub. Push "
-        f"a copy there, for example with {create.format(remote='github')}.",
+        return "todo", f"There is no remote. Make one, for example with {create.format(remote='origin')}."
+    return "todo", (
+        f"The remote `{local.remote}` is on {local.host or 'this machine'} ({local.url}), and the Codex cloud takes its "
+        f"code from GitHub. Push a copy there, for example with {create.format(remote='github')}."
     )
 
 
-def _pushed_step(local: _Local) -> GuideStep:
-    title = "Your work pushed"
-    base = f"The default branch is `{local.default_branch}`. " if local.default_branch else ""
-    dirty = (
-        f" {local.uncommitted} files have uncommitted changes, which the cloud does not see."
-        if local.uncommitted
-        else ""
-    )
+def _pushed(local: _Local) -> tuple[StepState, str]:
+    state: StepState = "todo"
     if local.github_name is None:
-        return GuideStep(title, "todo", f"{base}The cloud sees what is on GitHub only.{dirty}")
-    if local.branch is None:
-        return GuideStep(
-            title, "unseen", f"{base}No branch is checked out; name the branch that a task is to start from.{dirty}"
-        )
-    if not local.is_pushed:
+        text = "The cloud sees what is on GitHub only."
+    elif local.branch is None:
+        state, text = "unseen", "No branch is checked out; name the branch that a task is to start from."
+    elif not local.is_pushed:
         push = f"`git push --set-upstream {local.remote} {local.branch}`"
-        return GuideStep(title, "todo", f"{base}`{local.branch}` is not on `{local.remote}` yet. Run {push}.{dirty}")
-    if local.unpushed:
+        text = f"`{local.branch}` is not on `{local.remote}` yet. Run {push}."
+    elif local.unpushed:
         text = f"`{local.branch}` has {local.unpushed} commits that are not pushed. Run `git push {local.remote}`."
-        return GuideStep(title, "todo", f"{base}{text}{dirty}")
-    text = f"{base}`{local.branch}` is on `{local.remote}`, as far as this clone knows.{dirty}"
-    return GuideStep(title, "todo" if local.uncommitted else "done", text)
+    else:
+        state = "todo" if local.uncommitted else "done"
+        text = f"`{local.branch}` is on `{local.remote}`, as far as this clone knows."
+    base = f"The default branch is `{local.default_branch}`. " if local.default_branch else ""
+    dirty = f" {local.uncommitted} files have uncommitted changes, which the cloud does not see."
+    return state, f"{base}{text}{dirty if local.uncommitted else ''}"
 
 
-def _connection_step(local: _Local) -> GuideStep:
-    name = local.github_name or "the repository"
-    return GuideStep(
-        "GitHub connected to Codex",
-        "unseen",
-        f"Open {CODEX_PAGE}, sign in with ChatGPT, connect GitHub and give Codex access to {name}. On this machine run "
-        "`codex login` with the same account.",
+def _connection(local: _Local) -> tuple[StepState, str]:
+    return "unseen", (
+        f"Open {CODEX_PAGE}, sign in with ChatGPT, connect GitHub and give Codex access to "
+        f"{local.github_name or 'the repository'}. On this machine run `codex login` with the same account."
     )
 
 
-def _environment_step(local: _Local, script: str | None, environments: tuple[str, ...]) -> GuideStep:
+def _environment(local: _Local, script: str | None, environments: tuple[str, ...]) -> tuple[StepState, str]:
     make = f"Open {ENVIRONMENTS_PAGE} and make an environment for {local.github_name or 'the repository'}."
     if script is None:
         setup = "Nothing here says what must be installed; give it a set-up script if your tests need something."
@@ -334,53 +301,36 @@ def _environment_step(local: _Local, script: str | None, environments: tuple[str
     name = 'Then name it in your `helmsman.toml`:\n\n    [cloud.environments]\n    main = "<its id>"'
     if environments:
         known = ", ".join(environments)
-        return GuideStep(
-            "An environment",
-            "done",
-            f"Known here: {known}. If none is for this repository: {make}\n\n{setup}\n{network}",
-        )
-    return GuideStep("An environment", "todo", f"{make} {setup}\n{network} {name}")
+        return "done", f"Known here: {known}. If none is for this repository: {make}\n\n{setup}\n{network}"
+    return "todo", f"{make} {setup}\n{network} {name}"
 
 
-def _instructions_step(place: Path) -> GuideStep:
-    title = "AGENTS.md"
+def _instructions(place: Path) -> tuple[StepState, str]:
     if (place / "AGENTS.md").is_file():
-        return GuideStep(title, "done", "It is there. See that it says how to test and check.")
-    return GuideStep(
-        title, "todo", "There is none. Write down how to test and check: the agent looks there for its commands."
-    )
+        return "done", "It is there. See that it says how to test and check."
+    return "todo", "There is none. Write down how to test and check: the agent looks there for its commands."
 
 
-def _ci_step(place: Path, workflows: tuple[tuple[str, bool], ...]) -> GuideStep:
-    title = "Checks on what Codex proposes"
-    checking = [path for path, on_pull_request in workflows if on_pull_request]
-    if checking:
-        return GuideStep(title, "done", f"Run on pull requests: {', '.join(checking)}.")
+def _checks(place: Path) -> tuple[StepState, str]:
+    workflows = _workflows(place)
+    if checking := [path for path, on_pull_request in workflows.items() if on_pull_request]:
+        return "done", f"Run on pull requests: {', '.join(checking)}."
     if workflows:
-        names = ", ".join(path for path, _ in workflows)
-        return GuideStep(title, "todo", f"{names}: none runs on `pull_request`. Add that trigger to one that tests.")
-    elsewhere = [name for path, name in _OTHER_CI.items() if (place / path).exists()]
-    if elsewhere:
-        return GuideStep(
-            title,
-            "unseen",
-            f"Found {', '.join(elsewhere)}, but no GitHub workflow. See that it also runs on pull requests at GitHub.",
-        )
-    return GuideStep(
-        title, "todo", "No CI was found. A workflow on `pull_request` in .github/workflows would test each proposal."
-    )
+        return "todo", f"{', '.join(workflows)}: none runs on `pull_request`. Add that trigger to one that tests."
+    if elsewhere := ", ".join(name for path, name in _OTHER_CI.items() if (place / path).exists()):
+        return "unseen", f"Found {elsewhere}, but no GitHub workflow. See that it also runs on pull requests at GitHub."
+    return "todo", "No CI was found. A workflow on `pull_request` in .github/workflows would test each proposal."
 
 
 _MARKS: Final[dict[StepState, str]] = {"done": "[x]", "todo": "[ ]", "unseen": "[?]"}
 
 
-def _markdown(place: Path, local: _Local, steps: tuple[GuideStep, ...]) -> str:
-    head = f"# {local.github_name or place.name}: ready for the Codex cloud?"
+def _markdown(name: str, steps: tuple[GuideStep, ...]) -> str:
     left = sum(step.state != "done" for step in steps)
     summary = (
-        "Everything is there." if not left else f"{left} of {len(steps)} steps are open ([?] cannot be seen from here)."
+        f"{left} of {len(steps)} steps are open ([?] cannot be seen from here)." if left else "Everything is there."
     )
     lines = (
         f"{number}. {_MARKS[step.state]} **{step.title}** {step.text}" for number, step in enumerate(steps, start=1)
     )
-    return "\n\n".join([head, summary, *lines]) + "\n"
+    return "\n\n".join([f"# {name}: ready for the Codex cloud?", summary, *lines]) + "\n"

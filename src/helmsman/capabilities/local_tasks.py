@@ -246,7 +246,7 @@ class LocalTasks:
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)
-            queued = self._take_from_queue(task)
+            queued = self._dequeue(task)
             if queued is not None:
                 if reason:
                     self._helm.ledger.update(task.id, {"note": _cancelled(reason)})
@@ -267,7 +267,7 @@ class LocalTasks:
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
         return task, stopped
 
-    def _take_from_queue(self, task: Task) -> str | None:
+    def _dequeue(self, task: Task) -> str | None:
         session = self._helm.sessions.get(task.session_id or "")
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:

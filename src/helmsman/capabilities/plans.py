@@ -12,20 +12,17 @@ import logging
 import secrets
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import AgentMessage, EngineGone, ProposedPlan, QuestionAsked, TurnEnded
-from helmsman.model.inputs import takes_start_options, turn_input
+from helmsman.model.inputs import turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from helmsman.model.events import Event
-    from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import TurnInput, TurnLimits
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.model.options import TurnInput
+    from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
@@ -48,46 +45,11 @@ class Plans:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
         self._waiting: dict[str, _Waiting] = {}
-
-    @takes_start_options
-    async def start(
-        self,
-        prompt: str,
-        *,
-        cwd: PathLike | None = None,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
-        on_question: QuestionHandler | None = None,
-        worktree: bool = False,
-        min_remaining_percent: float | None = None,
-        idempotency_key: str | None = None,
-        on_task: Callable[[str], None] | None = None,
-        limits: TurnLimits | None = None,
-        **options: Unpack[StartOptions],
-    ) -> Session:
+        self.start = partial(helm.start, kind="plan")
         """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
 
         Returns when the turn is under way. When the plan is there, it is a question of the session.
-
-        Raises:
-            HelmsmanError: As `Helmsman.start` does.
         """
-        return await self._helm.start(
-            prompt,
-            cwd=cwd,
-            images=images,
-            output_schema=output_schema,
-            effort=effort,
-            on_question=on_question,
-            worktree=worktree,
-            min_remaining_percent=min_remaining_percent,
-            idempotency_key=idempotency_key,
-            on_task=on_task,
-            kind="plan",
-            limits=limits,
-            **options,
-        )
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         """Whether a session that plans is not to hear of this: the end of its turn, before its plan has been answered."""

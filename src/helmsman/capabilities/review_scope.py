@@ -18,7 +18,7 @@ _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."
 
 
-def settle(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTarget | None:
+def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTarget | None:
     """The target with names that Codex cannot misunderstand; None when there is nothing to review.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
-from helmsman.capabilities.review_scope import in_words, nothing_in_words, settle, with_instructions
+from helmsman.capabilities.review_scope import in_words, nothing_in_words, resolve, with_instructions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, turn_input
@@ -79,18 +79,18 @@ class Reviews:
         directory = checked.cwd or Path.cwd()
         wanted = _checked(target or ReviewTarget(), instructions)
         state_dir = self._helm.settings.state_dir
-        settled = await anyio.to_thread.run_sync(settle, directory, wanted, state_dir)
-        if settled is None:
+        resolved = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)
+        if resolved is None:
             return BegunReview(nothing=nothing_in_words(wanted))
-        text = in_words(settled)
-        if instructions and settled.kind != "custom":
-            settled = await anyio.to_thread.run_sync(with_instructions, directory, settled, instructions, state_dir)
+        text = in_words(resolved)
+        if instructions and resolved.kind != "custom":
+            resolved = await anyio.to_thread.run_sync(with_instructions, directory, resolved, instructions, state_dir)
             text = f"{text} {instructions}"
         if session is None or detached:
             session = await self._helm.start(
                 text,
                 cwd=directory,
-                kind=settled,
+                kind=resolved,
                 on_question=on_question,
                 on_task=on_task,
                 model=model if session is None else session.options.model,
@@ -100,7 +100,7 @@ class Reviews:
         else:
             await self._helm.truth.refuse_archived(session.id)
             session.on_question = on_question or session.on_question
-            session = await self._in_session(session, text, settled, on_task)
+            session = await self._in_session(session, text, resolved, on_task)
         return BegunReview(session=session)
 
     async def _in_session(

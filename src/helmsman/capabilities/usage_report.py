@@ -48,6 +48,12 @@ class UsageReport:
     unpriced_models: tuple[str, ...]
     """The models whose price nobody knows."""
 
+    def first(self, count: int) -> tuple[Sequence[UsageGroup], Sequence[UsageGroup]]:
+        """So many groups, and the rest. Of days the newest matter most, of others those that spent most."""
+        if self.group_by == "day":
+            return self.groups[-count:], self.groups[:-count]
+        return self.groups[:count], self.groups[count:]
+
 
 def tokens(usage: Usage) -> int:
     """All tokens. Cached ones are part of the input, reasoning ones part of the output."""

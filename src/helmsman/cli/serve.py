@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,13 +17,14 @@ from helmsman.cli.app import reports_errors
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskStatus
 
     from helmsman.httpd.server import HttpOptions
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
 
 _LEAVE_SECONDS: Final = 15
 """How long everything may take to end after a signal; Codex itself needs a small part of it."""
@@ -110,12 +112,34 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
     from helmsman.service import Helmsman
 
     end = _End()
+    left: Sequence[Task] = ()
     async with background_tasks() as tasks:
         await tasks.start(end.heed_signals)
         async with Helmsman(settings) as helm:
             with end.scope:
                 await serve(helm)
+                left = await helm.ledger.leave()
+    if left:
+        _say_what_became_of(left, settings.state_dir)
     return end.exit_code
+
+
+def _say_what_became_of(tasks: Sequence[Task], state_dir: Path) -> None:
+    """The client closed its end while these were under way: a line each, of what the registry says now."""
+    from helmsman.base.shown_text import one_line
+    from helmsman.errors import RegistryUnavailable
+    from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+    with closing(Registry(state_dir / REGISTRY_NAME)) as registry, suppress(RegistryUnavailable):
+        for task in tasks:
+            now = registry.get(task.id) or task
+            if now.is_running:
+                where = "in the cloud" if now.origin == "cloud" else "in its detached engine"
+                look = f"watch {now.session_id}" if now.session_id is not None else f"tasks show {now.id}"
+                fate = f": It goes on {where}. Look at it with helmsman {look}"
+            else:
+                fate = f": {now.note}" if now.note else ""
+            click.echo(one_line(f"{now.id} ({now.alias}), {now.status}{fate}"), err=True)
 
 
 def _announce(address: str, token_file: Path) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from helmsman.httpd.limits import connection_of
+from helmsman.httpd.limits import admitted
 from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
 from helmsman.web.login import is_from_page, is_same_site
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
@@ -53,7 +53,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
             return
         verdict = self.verdict(scope, Headers(scope=scope))
-        if verdict == "member" and not connection_of(scope).admit():
+        if verdict == "member" and not admitted(scope):
             verdict = refused(
                 503, "too_many_connections", "Too many clients are connected. Close some, then try again."
             )

@@ -162,17 +162,10 @@ class TlsDoor(asyncio.Protocol):
             self._connection.data_received(self._early)
 
 
-class _NoConnection:
-    """Of an application that is called without a server."""
-
-    def admit(self) -> bool:
-        return True
-
-
-def connection_of(scope: Scope) -> BoundedConnection | _NoConnection:
-    """The connection that a request came on."""
-    found = scope.get("state", {}).get(_CONNECTION)
-    return cast("BoundedConnection", found) if found is not None else _NoConnection()
+def admitted(scope: Scope) -> bool:
+    """Make the connection of a request a member's; False where there is no room for one more."""
+    connection: BoundedConnection | None = scope.get("state", {}).get(_CONNECTION)
+    return connection is None or connection.admit()  # None: the application is called without a server
 
 
 class BoundedBody:

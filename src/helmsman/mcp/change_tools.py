@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import mcp_types as types
 from pydantic import Field
 
 from helmsman.base.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
 from helmsman.mcp.resources import client_of
-from helmsman.mcp.toolset import READS, Tool
+from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
 from helmsman.model.unified_diff import FileKind
-from helmsman.shapes.contract import Input, Output, SessionId
+from helmsman.shapes.contract import Input, Output, SessionId, SessionInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.mcp.toolset import CallContext
     from helmsman.worktrees import FileStat
 
 _FILES_NAMED: Final = 20
 _FILES_LISTED: Final = 1000
-_REPLACES: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
-"""Changes files here for good, and does no more when it is called again."""
-
-
-class DiffInput(Input):
-    session_id: SessionId
 
 
 class ApplyInput(Input):
@@ -44,10 +34,6 @@ class ApplyInput(Input):
         description="That of the diff that was looked at, as codex_diff gave it, e.g. 9f86d081…: anything else is refused "
         "with diff_changed. Default: of the diff that codex_diff gave you last; if it gave none, whatever there is.",
     )
-
-
-class DiscardInput(Input):
-    session_id: SessionId
 
 
 class ChangedFile(Output):
@@ -97,53 +83,8 @@ class DiscardOutput(Output):
     )
 
 
-async def _diff(call: CallContext, args: DiffInput) -> DiffOutput:
-    changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
-    return DiffOutput(
-        session_id=changed.session_id,
-        scope=changed.scope,
-        about=changed.about,
-        diff=cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}"),
-        stat=cut(changed.diff.stat, OUTPUT_CHARS),
-        files=_files(changed.diff.files[:_FILES_LISTED]),
-        more_files=max(0, len(changed.diff.files) - _FILES_LISTED) or None,
-        digest=changed.diff.digest,
-        nested=list(changed.diff.nested) or None,
-    )
-
-
-async def _apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
-    applied = await call.helm.extras.changes.apply(
-        args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
-    )
-    return ApplyOutput(
-        session_id=args.session_id,
-        repository=str(applied.repository),
-        how=applied.how,
-        files=_files(applied.files),
-        digest=applied.digest,
-        stat=applied.stat,
-        ended=list(applied.ended) or None,
-    )
-
-
-async def _discard(call: CallContext, args: DiscardInput) -> DiscardOutput:
-    discarded = await call.helm.extras.changes.discard(args.session_id)
-    tree = discarded.worktree
-    return DiscardOutput(
-        session_id=args.session_id,
-        worktree=str(tree.path),
-        commits=list(discarded.commits),
-        files=_files(discarded.files),
-        branch_kept=tree.branch if discarded.branch_kept else None,
-    )
-
-
 def _files(files: Iterable[FileStat]) -> list[ChangedFile]:
-    return [
-        ChangedFile(path=file.path, kind=file.kind, old_path=file.old_path, added=file.added, removed=file.removed)
-        for file in files
-    ]
+    return [ChangedFile.model_validate(file, from_attributes=True) for file in files]
 
 
 def _named(files: list[ChangedFile]) -> str:
@@ -158,9 +99,49 @@ def _diff_in_words(output: DiffOutput) -> str:
     return f"{output.about}\n{output.stat}\n{output.diff}\nDigest: {output.digest}"
 
 
+@tool("See what a Codex session changed", READS, _diff_in_words)
+async def codex_diff(call: CallContext, args: SessionInput) -> DiffOutput:
+    """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
+    for others `scope` says what it is. Works while the session is running, and for sessions of earlier runs. To
+    bring the changes into the main tree use codex_apply with the digest."""
+    changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
+    return DiffOutput(
+        session_id=changed.session_id,
+        scope=changed.scope,
+        about=changed.about,
+        diff=cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}"),
+        stat=cut(changed.diff.stat, OUTPUT_CHARS),
+        files=_files(changed.diff.files[:_FILES_LISTED]),
+        more_files=max(0, len(changed.diff.files) - _FILES_LISTED) or None,
+        digest=changed.diff.digest,
+        nested=list(changed.diff.nested) or None,
+    )
+
+
 def _apply_in_words(output: ApplyOutput) -> str:
     ended = f" Still running there, and ended first: {'; '.join(output.ended)}." if output.ended else ""
     return f"Brought into {output.repository} ({output.how}): {_named(output.files)}.{ended}"
+
+
+@tool("Bring a session's changes into the main tree", STOPS, _apply_in_words)
+async def codex_apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
+    """Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted:
+    all of it, or nothing. Commands that the session left running there are ended first. Refused while the session
+    is running, when the changes are not those that were shown (diff_changed, with what differs), when the main
+    tree has uncommitted changes (unless allowDirty), and when the changes do not fit (the error names files and
+    lines). The worktree stays: drop it with codex_discard."""
+    applied = await call.helm.extras.changes.apply(
+        args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
+    )
+    return ApplyOutput(
+        session_id=args.session_id,
+        repository=str(applied.repository),
+        how=applied.how,
+        files=_files(applied.files),
+        digest=applied.digest,
+        stat=applied.stat,
+        ended=list(applied.ended) or None,
+    )
 
 
 def _discard_in_words(output: DiscardOutput) -> str:
@@ -168,49 +149,17 @@ def _discard_in_words(output: DiscardOutput) -> str:
     return f"Dropped {output.worktree}, and with it changes to: {_named(output.files)}.{kept}"
 
 
-CHANGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
-    Tool(
-        name="codex_diff",
-        title="See what a Codex session changed",
-        description=(
-            "What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true; "
-            "for others `scope` says what it is. Works while the session is running, and for sessions of earlier runs. To "
-            "bring the changes into the main tree use codex_apply with the digest."
-        ),
-        takes=DiffInput,
-        gives=DiffOutput,
-        annotations=READS,
-        run=_diff,
-        in_words=_diff_in_words,
-    ),
-    Tool(
-        name="codex_apply",
-        title="Bring a session's changes into the main tree",
-        description=(
-            "Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: "
-            "all of it, or nothing. Commands that the session left running there are ended first. Refused while the session "
-            "is running, when the changes are not those that were shown (diff_changed, with what differs), when the main "
-            "tree has uncommitted changes (unless allowDirty), and when the changes do not fit (the error names files and "
-            "lines). The worktree stays: drop it with codex_discard."
-        ),
-        takes=ApplyInput,
-        gives=ApplyOutput,
-        annotations=_REPLACES,
-        run=_apply,
-        in_words=_apply_in_words,
-    ),
-    Tool(
-        name="codex_discard",
-        title="Drop a session's worktree",
-        description=(
-            "Remove the worktree of a session with its branch and everything in it that was not applied; nothing of that "
-            "comes back. Refused while the session is running: codex_interrupt it first. The session itself stays "
-            "readable. Look with codex_diff before."
-        ),
-        takes=DiscardInput,
-        gives=DiscardOutput,
-        annotations=_REPLACES,
-        run=_discard,
-        in_words=_discard_in_words,
-    ),
-)
+@tool("Drop a session's worktree", STOPS, _discard_in_words)
+async def codex_discard(call: CallContext, args: SessionInput) -> DiscardOutput:
+    """Remove the worktree of a session with its branch and everything in it that was not applied; nothing of that
+    comes back. Refused while the session is running: codex_interrupt it first. The session itself stays
+    readable. Look with codex_diff before."""
+    discarded = await call.helm.extras.changes.discard(args.session_id)
+    tree = discarded.worktree
+    return DiscardOutput(
+        session_id=args.session_id,
+        worktree=str(tree.path),
+        commits=list(discarded.commits),
+        files=_files(discarded.files),
+        branch_kept=tree.branch if discarded.branch_kept else None,
+    )

@@ -19,7 +19,7 @@ from helmsman.mcp.compat_events import Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.doors import by_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
-from helmsman.mcp.waiting import session_progress, tell_progress
+from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.answered_by import Answered
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class CallInFlight:
         """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""
         if "progress_token" not in (self._call.context.meta or {}):
             return
-        await tell_progress(self._call, lambda: session_progress(session), session.feed.changed)
+        await report_progress(self._call, lambda: session_progress(session), session.feed.changed)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import mcp_types as types
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
 
+Context: TypeAlias = "ServerRequestContext[Any, Any]"
+"""A request and the client that it came from."""
+
 log = logging.getLogger(__name__)
 
 _CODEX_CLIENT: Final = "codex-mcp-client"
@@ -42,7 +45,7 @@ class Doors:
         self._helm = helm
         self._shown: set[str] = set()
 
-    def handler(self, context: ServerRequestContext[Any, Any]) -> QuestionHandler | None:
+    def handler(self, context: Context) -> QuestionHandler | None:
         """What asks this client's person as soon as a question arises; None where that is not possible."""
         if context.request is not None or not _can_be_called(context):
             return None
@@ -53,7 +56,7 @@ class Doors:
 
         return ask
 
-    async def ask_now(self, context: ServerRequestContext[Any, Any], session: Session, question: Question) -> None:
+    async def ask_now(self, context: Context, session: Session, question: Question) -> None:
         """Ask the person on the response stream of this very request, if that is possible and was not done before."""
         if context.request is None or not _can_be_called(context) or question.id in self._shown:
             return
@@ -70,7 +73,7 @@ class Doors:
             await self._respond(context, session, question, answers)
 
     async def input_required(
-        self, context: ServerRequestContext[Any, Any], session: Session, question: Question
+        self, context: Context, session: Session, question: Question
     ) -> types.InputRequiredResult | None:
         """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
@@ -90,9 +93,7 @@ class Doors:
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
         return types.ElicitRequest(params=form)
 
-    async def take_responses(
-        self, context: ServerRequestContext[Any, Any], responses: types.InputResponses | None, session: Session
-    ) -> None:
+    async def take_responses(self, context: Context, responses: types.InputResponses | None, session: Session) -> None:
         """What the person answered, on the second leg of such a call."""
         for question_id, response in (responses or {}).items():
             question = session.state.questions.get(question_id)
@@ -104,7 +105,7 @@ class Doors:
 
     async def _elicit(
         self,
-        context: ServerRequestContext[Any, Any],
+        context: Context,
         session: Session,
         question: Question,
         request_id: types.RequestId | None,
@@ -120,9 +121,7 @@ class Doors:
             return None
         return form_answers(question, result.action, result.content)
 
-    async def _respond(
-        self, context: ServerRequestContext[Any, Any], session: Session, question: Question, answers: list[str]
-    ) -> None:
+    async def _respond(self, context: Context, session: Session, question: Question, answers: list[str]) -> None:
         try:
             await self._helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
@@ -136,16 +135,16 @@ async def _until_closed(session: Session, question: Question, asking: anyio.Canc
     asking.cancel()
 
 
-def has_forms(context: ServerRequestContext[Any, Any]) -> bool:
+def has_forms(context: Context) -> bool:
     capabilities = context.session.client_capabilities
     return capabilities is not None and capabilities.elicitation is not None
 
 
-def _can_be_called(context: ServerRequestContext[Any, Any]) -> bool:
+def _can_be_called(context: Context) -> bool:
     return has_forms(context) and context.session.can_send_request
 
 
-def _declines_by_itself(context: ServerRequestContext[Any, Any]) -> bool:
+def _declines_by_itself(context: Context) -> bool:
     """Codex declines every form that it has nobody to show to (`codex exec`, approval policy `never`), as if a person had.
 
     So its declining is no answer: its agent is to have the chance to decide with `codex_respond`.
@@ -154,17 +153,17 @@ def _declines_by_itself(context: ServerRequestContext[Any, Any]) -> bool:
     return client is not None and client.client_info.name == _CODEX_CLIENT
 
 
-def by_form(context: ServerRequestContext[Any, Any]) -> AnsweredBy:
+def by_form(context: Context) -> AnsweredBy:
     """The person who filled in a form of this client."""
     return AnsweredBy("person", client_name(context), "form")
 
 
-def by_tool(context: ServerRequestContext[Any, Any]) -> AnsweredBy:
+def by_tool(context: Context) -> AnsweredBy:
     """The agent that called a tool from this client."""
     return AnsweredBy("agent", client_name(context), "tool")
 
 
-def client_name(context: ServerRequestContext[Any, Any]) -> str | None:
+def client_name(context: Context) -> str | None:
     """What the client calls itself, in either era of the protocol; one of 2026-07-28 need not say."""
     client = context.session.client_params
     return None if client is None else f"{client.client_info.name} {client.client_info.version}".strip() or None

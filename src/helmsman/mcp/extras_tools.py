@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Final
 
-if TYPE_CHECKING:
-    from helmsman.mcp.toolset import Offered, Tool
+from helmsman.mcp import account_tools, change_tools, plan_tools, review_tools, upkeep_tools, usage_tools
+from helmsman.mcp.toolset import tools_in
 
+_MODULES: Final = (upkeep_tools, account_tools, review_tools, plan_tools, change_tools, usage_tools)
 
-def extras_tools() -> list[Offered]:
-    """All of them, in the order of the documentation."""
-    from helmsman.mcp.account_tools import ACCOUNT_TOOLS
-    from helmsman.mcp.change_tools import CHANGE_TOOLS
-    from helmsman.mcp.plan_tools import PLAN_TOOLS
-    from helmsman.mcp.review_tools import REVIEW_TOOLS
-    from helmsman.mcp.upkeep_tools import UPKEEP_TOOLS
-    from helmsman.mcp.usage_tools import USAGE_TOOLS
-
-    tools: tuple[Tool[Any], ...] = (
-        *UPKEEP_TOOLS,
-        *ACCOUNT_TOOLS,
-        *REVIEW_TOOLS,
-        *PLAN_TOOLS,
-        *CHANGE_TOOLS,
-        *USAGE_TOOLS,
-    )
-    return [*tools]
+EXTRAS_TOOLS: Final = tuple(tool for module in _MODULES for tool in tools_in(vars(module)))
+"""All of them, in the order of the documentation."""

@@ -8,7 +8,7 @@ changed, as `codex_diff` tells it, `codex://tasks/{id}` the state of one turn. A
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import mcp_types as types
@@ -25,9 +25,9 @@ from helmsman.shapes.transcript import transcript
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 
+    from helmsman.mcp.doors import Context
     from helmsman.model.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
@@ -37,6 +37,11 @@ TASKS: Final = "codex://tasks"
 _MARKDOWN: Final = "text/markdown"
 _DIFF: Final = "text/x-diff"
 _JSON: Final = "application/json"
+_TEMPLATES: Final = (
+    (f"{SESSIONS}/{{id}}", "session", "A session's transcript", _MARKDOWN),
+    (f"{SESSIONS}/{{id}}/diff", "diff", "What a session changed", _DIFF),
+    (f"{TASKS}/{{id}}", "task", "A task, local or in the cloud", _JSON),
+)
 _MAX_SUBSCRIBERS: Final = 1000
 _MIN_INTERVAL: Final = 0.25
 """A session that streams changes many times a second; its readers are told a few times."""
@@ -55,9 +60,7 @@ class Resources:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def list(
-        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         everything = types.Resource(uri=SESSIONS, name="sessions", title="Codex sessions", mime_type=_JSON)
         known = [
             types.Resource(
@@ -71,31 +74,16 @@ class Resources:
         return types.ListResourcesResult(resources=[everything, *known])
 
     async def templates(
-        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
+        self, _context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(
             resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=f"{SESSIONS}/{{id}}",
-                    name="session",
-                    title="A session's transcript",
-                    mime_type=_MARKDOWN,
-                ),
-                types.ResourceTemplate(
-                    uri_template=f"{SESSIONS}/{{id}}/diff",
-                    name="diff",
-                    title="What a session changed",
-                    mime_type=_DIFF,
-                ),
-                types.ResourceTemplate(
-                    uri_template=f"{TASKS}/{{id}}", name="task", title="A task, local or in the cloud", mime_type=_JSON
-                ),
+                types.ResourceTemplate(uri_template=uri, name=name, title=title, mime_type=mime_type)
+                for uri, name, title, mime_type in _TEMPLATES
             ]
         )
 
-    async def read(
-        self, context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
+    async def read(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
             mime_type, text = await self._content(context, uri)
@@ -103,7 +91,7 @@ class Resources:
             raise MCPError(types.INVALID_PARAMS, error.message, {"uri": uri, "code": error.code}) from error
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
 
-    async def _content(self, context: ServerRequestContext[Any, Any], uri: str) -> tuple[str, str]:
+    async def _content(self, context: Context, uri: str) -> tuple[str, str]:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
             return _JSON, json.dumps(within({"sessions": [session_info_as_dict(info) for info in found]}), indent=1)
@@ -121,18 +109,14 @@ class Resources:
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
-    async def subscribe(
-        self, context: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
-    ) -> types.EmptyResult:
+    async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         clients = self._subscribers.setdefault(str(params.uri), {})
         clients[client_of(context)] = context.session
         if len(clients) > _MAX_SUBSCRIBERS:
             clients.pop(next(iter(clients)))  # the oldest: nothing tells us when a client over HTTP is gone for good
         return types.EmptyResult()
 
-    async def unsubscribe(
-        self, context: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
-    ) -> types.EmptyResult:
+    async def unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         self._subscribers.get(str(params.uri), {}).pop(client_of(context), None)
         return types.EmptyResult()
 
@@ -145,7 +129,7 @@ class Resources:
                 self._wake = anyio.Event()
                 changed, self._changed = self._changed, set()
                 for uri in changed:
-                    await self._tell(uri)
+                    await self._notify(uri)
                 await anyio.sleep(_MIN_INTERVAL)
         finally:
             stop()
@@ -155,13 +139,13 @@ class Resources:
         self._changed |= {f"{TASKS}/{task_id}" for task_id in session.task_ids[-1:]}
         self._wake.set()
 
-    async def _tell(self, uri: str) -> None:
+    async def _notify(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri=uri))
         for client in list(self._subscribers.get(uri, {}).values()):
             await client.send_resource_updated(uri)  # to a client that is gone it is dropped
 
 
-def client_of(context: ServerRequestContext[Any, Any]) -> str:
+def client_of(context: Context) -> str:
     """Which client a request comes from: over HTTP its session, in the handshake era; on a pipe there is but one."""
     headers: Mapping[str, str] = getattr(context.request, "headers", None) or {}
     return headers.get(MCP_SESSION_ID_HEADER, "")

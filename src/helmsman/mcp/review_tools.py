@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import anyio
-import mcp_types as types
 from pydantic import Field
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import Tool
-from helmsman.mcp.waiting import session_progress, tell_progress
+from helmsman.mcp.toolset import BEGINS, CallContext, tool
+from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.options import ReviewKind, ReviewTarget
 from helmsman.sessions.state import SessionStatus
 from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
@@ -19,12 +18,7 @@ from helmsman.shapes.session_status import session_status
 
 if TYPE_CHECKING:
     from helmsman.agents.protocol import ReviewReport
-    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
-
-_BEGINS: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
-)
 
 
 class ReviewInput(Input):
@@ -83,37 +77,6 @@ class ReviewOutput(Output):
     progress: str | None = None
 
 
-async def _review(call: CallContext, args: ReviewInput) -> ReviewOutput:
-    reviews = call.helm.extras.reviews
-    if args.session_id is not None and args.target is None:
-        session = await call.helm.session(args.session_id)
-    else:
-        if args.working_directory is None and args.session_id is None:
-            raise InvalidInput(
-                "A review needs a workingDirectory, or the sessionId of one begun before. Give one of them.",
-                parameter="workingDirectory",
-            )
-        begun = await reviews.start(
-            _target(args),
-            cwd=args.working_directory,
-            session_id=args.session_id,
-            instructions=args.instructions,
-            detached=args.detached,
-            model=args.model,
-            on_question=call.doors.handler(call.context),
-        )
-        if begun.session is None:
-            return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True)
-        session = begun.session
-    await _wait(call, session, args.timeout_sec)
-    report = await reviews.report(session.id)
-    if report is None and session.status == "done":
-        raise InvalidInput(
-            f"There was no review in session {session.id}. Give a target to begin one.", parameter="sessionId"
-        )
-    return _output(session, report)
-
-
 def _target(args: ReviewInput) -> ReviewTarget:
     kind = args.target or "uncommitted"
     given = {"base": args.branch, "commit": args.commit, "custom": args.instructions}
@@ -130,7 +93,7 @@ def _target(args: ReviewInput) -> ReviewTarget:
 async def _wait(call: CallContext, session: Session, seconds: float) -> None:
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
-            tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed)
+            tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed)
             await session.wait(until="attention")
 
 
@@ -144,22 +107,10 @@ def _output(session: Session, report: ReviewReport | None) -> ReviewOutput:
         pending_question=status.pending_question,
         progress=status.progress.text if status.progress is not None else None,
     )
-    if report is None:
-        return output
-    findings = [
-        FindingOutput(
-            title=finding.title,
-            body=finding.body,
-            priority=finding.priority,
-            confidence=finding.confidence,
-            file=finding.file,
-            start_line=finding.start_line,
-            end_line=finding.end_line,
-        )
-        for finding in report.findings
-    ]
-    found = {"findings": findings, "text": report.text, "verdict": report.verdict, "confidence": report.confidence}
-    return output.model_copy(update=found)
+    if report is not None:
+        output.findings = [FindingOutput.model_validate(finding, from_attributes=True) for finding in report.findings]
+        output.text, output.verdict, output.confidence = report.text, report.verdict, report.confidence
+    return output
 
 
 def _in_words(output: ReviewOutput) -> str:
@@ -177,20 +128,37 @@ def _in_words(output: ReviewOutput) -> str:
     return "\n".join(lines)
 
 
-REVIEW_TOOLS: Final[tuple[Tool[Any], ...]] = (
-    Tool(
-        name="codex_review",
-        title="Let Codex review a change",
-        description=(
-            "Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data "
-            "(priority, file, lines, title, body, confidence). Changes nothing. Waits up to timeoutSec; while status is "
-            "active, call it again with sessionId alone. Where nothing changed, it says so at once. For other questions "
-            "about code use codex_start with sandbox read-only."
-        ),
-        takes=ReviewInput,
-        gives=ReviewOutput,
-        annotations=_BEGINS,
-        run=_review,
-        in_words=_in_words,
-    ),
-)
+@tool("Let Codex review a change", BEGINS, _in_words)
+async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
+    """Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data
+    (priority, file, lines, title, body, confidence). Changes nothing. Waits up to timeoutSec; while status is
+    active, call it again with sessionId alone. Where nothing changed, it says so at once. For other questions
+    about code use codex_start with sandbox read-only."""
+    reviews = call.helm.extras.reviews
+    if args.session_id is not None and args.target is None:
+        session = await call.helm.session(args.session_id)
+    else:
+        if args.working_directory is None and args.session_id is None:
+            raise InvalidInput(
+                "A review needs a workingDirectory, or the sessionId of one begun before. Give one of them.",
+                parameter="workingDirectory",
+            )
+        begun = await reviews.start(
+            _target(args),
+            cwd=args.working_directory,
+            session_id=args.session_id,
+            instructions=args.instructions,
+            detached=args.detached,
+            model=args.model,
+            on_question=call.on_question,
+        )
+        if begun.session is None:
+            return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True)
+        session = begun.session
+    await _wait(call, session, args.timeout_sec)
+    report = await reviews.report(session.id)
+    if report is None and session.status == "done":
+        raise InvalidInput(
+            f"There was no review in session {session.id}. Give a target to begin one.", parameter="sessionId"
+        )
+    return _output(session, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
@@ -16,65 +15,44 @@ from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskM
 from helmsman.mcp.toolset import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from helmsman.mcp.toolset import Offered
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
 
-SERVER_NAME: Final = "helmsman"
-
-INSTRUCTIONS: Final = """\
+_HELMSMAN: Final[dict[str, Any]] = {
+    "name": "helmsman",
+    "title": "Helmsman",
+    "description": "Steer OpenAI Codex: start work, follow it, answer its questions, stop it.",
+    "instructions": """\
 Helmsman runs OpenAI Codex for you. The loop:
 1. codex_start with a prompt (and workingDirectory, sandbox); it returns a sessionId at once.
 2. codex_wait with that sessionId, again and again while status is active.
 3. When pendingQuestion is there (status awaiting_approval), show or judge it and answer with codex_respond, then wait again.
 4. status done: result is the final message. error: error says why. codex_say continues the same session.
 codex_interrupt stops a turn; codex_list finds sessions, also those of earlier runs. Several sessions may run at once.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """How a server introduces itself."""
-
-    name: str
-    title: str
-    description: str
-    instructions: str | None
-
-
-IDENTITY: Final = Identity(
-    SERVER_NAME, "Helmsman", "Steer OpenAI Codex: start work, follow it, answer its questions, stop it.", INSTRUCTIONS
-)
-COMPAT_IDENTITY: Final = Identity(
-    "codex-mcp-server", "Codex (Helmsman)", "The tools of the removed codex mcp-server, served by Helmsman.", None
-)
-"""The name is the original's, because clients may know it; who really serves is in the title."""
-
-
-ROUTER_IDENTITY: Final = Identity(
-    SERVER_NAME,
-    "Helmsman",
-    "Steer OpenAI Codex in plain words.",
-    """\
+""",
+}
+_IDENTITIES: Final[dict[tuple[str, ...], dict[str, Any]]] = {
+    ("compat",): {  # the name is the original's, because clients may know it; who really serves is in the title
+        "name": "codex-mcp-server",
+        "title": "Codex (Helmsman)",
+        "description": "The tools of the removed codex mcp-server, served by Helmsman.",
+    },
+    ("router",): _HELMSMAN
+    | {
+        "description": "Steer OpenAI Codex in plain words.",
+        "instructions": """\
 Helmsman runs OpenAI Codex for you, by one tool, codex, that takes a request in plain words.
 1. Say what is to be done; it returns a task at once, which works on in the background.
 2. "wait for <task id>" until its status is completed, failed or canceled; "check <task id>" only looks.
 3. nextAction answer: Codex asks something (pendingQuestion). nextAction choose: several tasks may be meant; name one.
 "show the results of <task id>" brings the final message and the change, "cancel <task id>" stops it.
 """,
-)
-
-
-def _identity(toolsets: Sequence[str]) -> Identity:
-    match tuple(toolsets):
-        case ("compat",):
-            return COMPAT_IDENTITY
-        case ("router",):
-            return ROUTER_IDENTITY
-        case _:
-            return IDENTITY
+    },
+}
+"""How a server introduces itself that offers these tools alone; any other does as `_HELMSMAN`."""
 
 
 def _tools(settings: Settings) -> list[Offered]:
@@ -85,9 +63,9 @@ def _tools(settings: Settings) -> list[Offered]:
 
         tools += SESSION_TOOLS
     if "extras" in settings.tools:
-        from helmsman.mcp.extras_tools import extras_tools
+        from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 
-        tools += extras_tools()
+        tools += EXTRAS_TOOLS
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
 
@@ -103,7 +81,6 @@ def build_server(helm: Helmsman) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     doors = Doors(helm)
     toolbox = Toolbox(helm, doors, _tools(helm.settings))
-    identity = _identity(helm.settings.tools)
     tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
 
@@ -114,11 +91,8 @@ def build_server(helm: Helmsman) -> Server[None]:
             yield
 
     server = Server(
-        identity.name,
+        **_IDENTITIES.get(tuple(helm.settings.tools), _HELMSMAN),
         version=__version__,
-        title=identity.title,
-        description=identity.description,
-        instructions=identity.instructions,
         get_tool_input_schema=toolbox.input_schema,
         on_list_tools=toolbox.list,
         # A task's handle is a dictionary: the SDK passes shapes of extensions through, and its types do not say so.

@@ -26,9 +26,7 @@ from helmsman.tasks.model import mcp_status_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mcp.server.context import ServerRequestContext
-
-    from helmsman.mcp.doors import Doors
+    from helmsman.mcp.doors import Context, Doors
     from helmsman.mcp.toolset import CallContext
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
@@ -70,7 +68,7 @@ class TaskMethods:
         self._helm = helm
         self._doors = doors
 
-    async def get(self, context: ServerRequestContext[Any, Any], params: GetTaskParams) -> dict[str, Any]:
+    async def get(self, context: Context, params: GetTaskParams) -> dict[str, Any]:
         task, session = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and session is not None:
@@ -96,19 +94,19 @@ class TaskMethods:
             text = cut(f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else ""), TEXT_CHARS)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
-    async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTaskParams) -> dict[str, Any]:
+    async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
         _, session = await self._task(context, params.task_id)
         if session is not None:
             await self._doors.take_responses(context, params.input_responses, session)
         return dict(_DONE)
 
-    async def cancel(self, context: ServerRequestContext[Any, Any], params: CancelTaskParams) -> dict[str, Any]:
+    async def cancel(self, context: Context, params: CancelTaskParams) -> dict[str, Any]:
         task, _ = await self._task(context, params.task_id)
         with _protocol_errors(types.INTERNAL_ERROR):
             await self._helm.tasks.cancel(task)
         return dict(_DONE)
 
-    async def _task(self, context: ServerRequestContext[Any, Any], task_id: str) -> tuple[Task, Session | None]:
+    async def _task(self, context: Context, task_id: str) -> tuple[Task, Session | None]:
         """A task as it is now and, while it is running, its session, attached to if an earlier server began it."""
         if not _declared(context):
             raise MCPError(
@@ -131,7 +129,7 @@ def _protocol_errors(code: int) -> Iterator[None]:
         raise MCPError(code, error.message, error.as_dict()) from error
 
 
-def _declared(context: ServerRequestContext[Any, Any]) -> bool:
+def _declared(context: Context) -> bool:
     capabilities = context.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})

@@ -1,6 +1,6 @@
 """What a tool is, how it is listed, and how a call becomes a result.
 
-A tool is a value: its name, its texts, its input and output models, and the function that does it. Errors on purpose
+A tool is a function with a docstring for its clients and models for what it takes and gives. Errors on purpose
 (`HelmsmanError`, wrong arguments) become results with `isError` and the code in their structured content; protocol errors
 are for protocol mistakes.
 """
@@ -10,39 +10,46 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from inspect import isclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
-from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.shapes.contract import Input, Output, which_names
+from helmsman.errors import HelmsmanError
+from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from mcp.server.context import ServerRequestContext
-
-    from helmsman.mcp.doors import Doors
+    from helmsman.mcp.doors import Context, Doors
     from helmsman.service import Helmsman
+    from helmsman.sessions.session import QuestionHandler
 
 log = logging.getLogger(__name__)
 
 InputT = TypeVar("InputT", bound=Input)
 
-CallOutcome = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
-"""A result, a request for input, or (as it goes over the wire) the handle of a task."""
+Instead = types.InputRequiredResult | dict[str, Any]
+"""What a client may be told instead of an answer: that input is required, or (as it goes over the wire) a task's handle."""
+CallOutcome = types.CallToolResult | Instead
+
+
+def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.ToolAnnotations:
+    return types.ToolAnnotations(
+        read_only_hint=False, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=open_world
+    )
 
 
 READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-ACTS: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
-)
-STOPS: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
+ACTS: Final = _changes(destructive=True, idempotent=False, open_world=True)
+STOPS: Final = _changes(destructive=True, idempotent=True, open_world=False)
+"""Changes something here for good, and does no more when it is called again."""
+FORGETS: Final = _changes(destructive=True, idempotent=False, open_world=False)
+BEGINS: Final = _changes(destructive=False, idempotent=False, open_world=True)
+ARRANGES: Final = _changes(destructive=False, idempotent=True, open_world=False)
+"""Changes how a session is kept, and nothing that could be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,13 @@ class CallContext:
 
     helm: Helmsman
     doors: Doors
-    context: ServerRequestContext[Any, Any]
+    context: Context
     params: types.CallToolRequestParams
+
+    @property
+    def on_question(self) -> QuestionHandler | None:
+        """What asks the caller's person as soon as a question arises; None where that is not possible."""
+        return self.doors.handler(self.context)
 
 
 class Offered(Protocol):
@@ -66,35 +78,44 @@ class Offered(Protocol):
     async def called(self, call: CallContext) -> CallOutcome: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Tool(Generic[InputT]):
-    """`run` does it, asks for input, or hands out a task; `in_words` is the short text beside the structured content.
+    """A function as a tool: `run` does it, asks for input, or hands out a task.
 
-    However much a model or a command wrote, an answer has a size: what is too long is cut here, and says where the whole is.
+    Clients see its name, its docstring, and the models of its second argument and of what it returns. `in_words` makes the
+    short text beside the structured content. However much a model or a command wrote, an answer has a size: what is too long
+    is cut here, and says where the whole is.
     """
 
-    name: str
+    run: Callable[[CallContext, InputT], Awaitable[Output | Instead]]
     title: str
-    description: str
-    takes: type[InputT]
-    gives: type[Output]
     annotations: types.ToolAnnotations
-    run: Callable[[CallContext, InputT], Awaitable[Output | types.InputRequiredResult | dict[str, Any]]]
     in_words: Callable[[Any], str]
 
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+    @cached_property
+    def _models(self) -> tuple[type[InputT], type[Output]]:
+        """What it takes and gives."""
+        _, takes, gives = get_type_hints(self.run).values()
+        return takes, next(kind for kind in (gives, *get_args(gives)) if isclass(kind) and issubclass(kind, Output))
+
     def listed(self) -> types.Tool:
+        takes, gives = self._models
         return types.Tool(
             name=self.name,
             title=self.title,
-            description=self.description,
-            input_schema=_without_titles(self.takes.model_json_schema(by_alias=True)),
-            output_schema=_without_titles(self.gives.model_json_schema(by_alias=True, mode="serialization")),
+            description=" ".join((self.run.__doc__ or "").split()),
+            input_schema=_without_titles(takes.model_json_schema(by_alias=True)),
+            output_schema=_without_titles(gives.model_json_schema(by_alias=True, mode="serialization")),
             annotations=self.annotations,
         )
 
     async def called(self, call: CallContext) -> CallOutcome:
         try:
-            result = await self.run(call, _arguments(self.takes, call.params.arguments))
+            result = await self.run(call, self._models[0].read(call.params.arguments or {}, whole="arguments"))
         except HelmsmanError as error:
             return failed(error)
         if not isinstance(result, Output):
@@ -106,6 +127,18 @@ class Tool(Generic[InputT]):
             structured_content=within(structured, whole=whole),
             is_error=result.is_failure(),
         )
+
+
+def tool(
+    title: str, annotations: types.ToolAnnotations, in_words: Callable[[Any], str]
+) -> Callable[[Callable[[CallContext, InputT], Awaitable[Output | Instead]]], Tool[InputT]]:
+    """Make a tool of a function."""
+    return lambda run: Tool(run, title, annotations, in_words)
+
+
+def tools_in(module: Mapping[str, object]) -> tuple[Tool[Any], ...]:
+    """The tools among the names of a module, in their order."""
+    return tuple(one for one in module.values() if isinstance(one, Tool))
 
 
 class Toolbox:
@@ -121,12 +154,10 @@ class Toolbox:
         """Made when it is first asked for: the schemas take longer than all else that a client's first reply waits for."""
         return [tool.listed() for tool in self._tools.values()]
 
-    async def list(
-        self, _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(self._listing))
 
-    async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> CallOutcome:
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> CallOutcome:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
@@ -154,12 +185,3 @@ def failed(error: HelmsmanError) -> types.CallToolResult:
         content=[types.TextContent(type="text", text=f"{error.code}: {cut(error.message, TEXT_CHARS)}")],
         structured_content=within(error.as_dict()),
     )
-
-
-def _arguments(takes: type[InputT], arguments: dict[str, Any] | None) -> InputT:
-    try:
-        return takes.model_validate(arguments or {}, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or "arguments"
-        raise InvalidInput(f"{name}: {first['msg']}. {which_names(takes, name)}", parameter=name) from None

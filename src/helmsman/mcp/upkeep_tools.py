@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import mcp_types as types
 from pydantic import Field
 
-from helmsman.mcp.toolset import ACTS, Tool
+from helmsman.mcp.session_tools import state_in_words
+from helmsman.mcp.toolset import ACTS, ARRANGES, FORGETS, CallContext, tool
 from helmsman.sessions.state import SessionStatus
-from helmsman.shapes.contract import Input, Output, SessionId, StateOutput
-
-if TYPE_CHECKING:
-    from helmsman.agents.protocol import Goal
-    from helmsman.mcp.toolset import CallContext
-
-_ARRANGES: Final = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
-"""Changes how a session is kept, and nothing that could be lost."""
+from helmsman.shapes.contract import Input, Output, SayOutput, SessionId, SessionInput, StateOutput
 
 
 class ForkInput(Input):
@@ -45,16 +34,6 @@ class RollbackInput(Input):
     turns: int = Field(1, ge=1, description="How many turns to forget, from the last one on, e.g. 1.")
 
 
-class CompactInput(Input):
-    session_id: SessionId
-
-
-class CompactOutput(Output):
-    session_id: str
-    status: SessionStatus
-    task_id: str | None = None
-
-
 class RenameInput(Input):
     session_id: SessionId
     name: str = Field(description='One line that lists then show, e.g. "Parser rewrite".')
@@ -63,10 +42,6 @@ class RenameInput(Input):
 class RenameOutput(Output):
     session_id: str
     name: str
-
-
-class ArchiveInput(Input):
-    session_id: SessionId
 
 
 class ArchiveOutput(Output):
@@ -92,77 +67,57 @@ class GoalOutput(Output):
     seconds_used: int | None = Field(None, description="Time spent on it so far.")
 
 
-async def _fork(call: CallContext, args: ForkInput) -> ForkOutput:
-    asked = call.doors.handler(call.context)
-    fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=asked)
-    return ForkOutput(
-        session_id=fork.id,
-        forked_from=args.session_id,
-        status=fork.status,
-        task_id=fork.task_id,
-    )
+@tool("Fork a Codex session", ACTS, lambda fork: f"{fork.session_id}: {fork.status}, forked from {fork.forked_from}")
+async def codex_fork(call: CallContext, args: ForkInput) -> ForkOutput:
+    """A new session that shares the history of another one, up to its end or up to an earlier turn: for trying
+    another way without losing the first. The files on disk are shared and stay as they are. Returns at once;
+    with a message follow the new session with codex_wait. To go on in the same session use codex_say."""
+    fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=call.on_question)
+    return ForkOutput(session_id=fork.id, forked_from=args.session_id, status=fork.status, task_id=fork.task_id)
 
 
-async def _rollback(call: CallContext, args: RollbackInput) -> StateOutput:
+@tool("Forget the last turns of a session", FORGETS, state_in_words)
+async def codex_rollback(call: CallContext, args: RollbackInput) -> StateOutput:
+    """Take the last turns out of a session's history, so that Codex knows nothing of them any more. Files stay
+    as those turns left them. Not while a turn is running: codex_interrupt first. To keep both ways use
+    codex_fork instead."""
     session = await call.helm.extras.upkeep.roll_back(args.session_id, args.turns)
     return StateOutput(session_id=session.id, status=session.status)
 
 
-async def _compact(call: CallContext, args: CompactInput) -> CompactOutput:
+@tool("Compact a session's history", ACTS, state_in_words)
+async def codex_compact(call: CallContext, args: SessionInput) -> SayOutput:
+    """Let Codex replace the history of a long session by a summary, so that more fits into the model's context.
+    That is a turn of its own: returns at once, follow it with codex_wait. Codex also does it by itself when
+    it has to."""
     session = await call.helm.extras.upkeep.compact(args.session_id)
-    return CompactOutput(session_id=session.id, status=session.status, task_id=session.task_id)
+    return SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
 
-async def _rename(call: CallContext, args: RenameInput) -> RenameOutput:
+@tool("Name a Codex session", ARRANGES, lambda named: f"{named.session_id} is now called {named.name!r}.")
+async def codex_rename(call: CallContext, args: RenameInput) -> RenameOutput:
+    """Give a session a name, which codex_list then shows as its summary. Any session, also a busy one."""
     session = await call.helm.extras.upkeep.rename(args.session_id, args.name)
     return RenameOutput(session_id=session.id, name=session.state.name or "")
 
 
-async def _archive(call: CallContext, args: ArchiveInput) -> ArchiveOutput:
+def _archive_in_words(output: ArchiveOutput) -> str:
+    return f"{output.session_id} is {'archived' if output.archived else 'back from the archive'}."
+
+
+@tool("Archive a Codex session", ARRANGES, _archive_in_words)
+async def codex_archive(call: CallContext, args: SessionInput) -> ArchiveOutput:
+    """Put a session away: codex_list shows it only with includeArchived, and codex_unarchive has to bring it
+    back before it can go on. Nothing is deleted. Not while a turn is running: codex_interrupt first."""
     await call.helm.extras.upkeep.archive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=True)
 
 
-async def _unarchive(call: CallContext, args: ArchiveInput) -> ArchiveOutput:
+@tool("Bring back an archived session", ARRANGES, _archive_in_words)
+async def codex_unarchive(call: CallContext, args: SessionInput) -> ArchiveOutput:
+    """Bring a session back that codex_archive put away; codex_list with includeArchived finds it."""
     await call.helm.extras.upkeep.unarchive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=False)
-
-
-async def _goal(call: CallContext, args: GoalInput) -> GoalOutput:
-    upkeep = call.helm.extras.upkeep
-    session = await call.helm.session(args.session_id)
-    found: Goal | None = None
-    if args.goal is None:
-        found = await upkeep.goal(session.id)
-    elif args.goal.strip():
-        session.on_question = call.doors.handler(call.context) or session.on_question
-        found = await upkeep.set_goal(session.id, args.goal)
-    else:
-        await upkeep.clear_goal(session.id)
-    return GoalOutput(
-        session_id=session.id,
-        status=session.status,
-        goal=found.objective if found else None,
-        goal_status=found.status if found else None,
-        tokens_used=found.tokens_used if found else None,
-        seconds_used=found.seconds_used if found else None,
-    )
-
-
-def _fork_in_words(output: ForkOutput) -> str:
-    return f"{output.session_id}: {output.status}, forked from {output.forked_from}"
-
-
-def _state_in_words(output: StateOutput | CompactOutput) -> str:
-    return f"{output.session_id}: {output.status}"
-
-
-def _name_in_words(output: RenameOutput) -> str:
-    return f"{output.session_id} is now called {output.name!r}."
-
-
-def _archive_in_words(output: ArchiveOutput) -> str:
-    return f"{output.session_id} is {'archived' if output.archived else 'back from the archive'}."
 
 
 def _goal_in_words(output: GoalOutput) -> str:
@@ -171,96 +126,23 @@ def _goal_in_words(output: GoalOutput) -> str:
     return f"{output.session_id}: {output.status}\nGoal ({output.goal_status}): {output.goal}"
 
 
-UPKEEP_TOOLS: Final[tuple[Tool[Any], ...]] = (
-    Tool(
-        name="codex_fork",
-        title="Fork a Codex session",
-        description=(
-            "A new session that shares the history of another one, up to its end or up to an earlier turn: for trying "
-            "another way without losing the first. The files on disk are shared and stay as they are. Returns at once; "
-            "with a message follow the new session with codex_wait. To go on in the same session use codex_say."
-        ),
-        takes=ForkInput,
-        gives=ForkOutput,
-        annotations=ACTS,
-        run=_fork,
-        in_words=_fork_in_words,
-    ),
-    Tool(
-        name="codex_rollback",
-        title="Forget the last turns of a session",
-        description=(
-            "Take the last turns out of a session's history, so that Codex knows nothing of them any more. Files stay "
-            "as those turns left them. Not while a turn is running: codex_interrupt first. To keep both ways use "
-            "codex_fork instead."
-        ),
-        takes=RollbackInput,
-        gives=StateOutput,
-        annotations=types.ToolAnnotations(
-            read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
-        ),
-        run=_rollback,
-        in_words=_state_in_words,
-    ),
-    Tool(
-        name="codex_compact",
-        title="Compact a session's history",
-        description=(
-            "Let Codex replace the history of a long session by a summary, so that more fits into the model's context. "
-            "That is a turn of its own: returns at once, follow it with codex_wait. Codex also does it by itself when "
-            "it has to."
-        ),
-        takes=CompactInput,
-        gives=CompactOutput,
-        annotations=ACTS,
-        run=_compact,
-        in_words=_state_in_words,
-    ),
-    Tool(
-        name="codex_rename",
-        title="Name a Codex session",
-        description="Give a session a name, which codex_list then shows as its summary. Any session, also a busy one.",
-        takes=RenameInput,
-        gives=RenameOutput,
-        annotations=_ARRANGES,
-        run=_rename,
-        in_words=_name_in_words,
-    ),
-    Tool(
-        name="codex_archive",
-        title="Archive a Codex session",
-        description=(
-            "Put a session away: codex_list shows it only with includeArchived, and codex_unarchive has to bring it "
-            "back before it can go on. Nothing is deleted. Not while a turn is running: codex_interrupt first."
-        ),
-        takes=ArchiveInput,
-        gives=ArchiveOutput,
-        annotations=_ARRANGES,
-        run=_archive,
-        in_words=_archive_in_words,
-    ),
-    Tool(
-        name="codex_unarchive",
-        title="Bring back an archived session",
-        description="Bring a session back that codex_archive put away; codex_list with includeArchived finds it.",
-        takes=ArchiveInput,
-        gives=ArchiveOutput,
-        annotations=_ARRANGES,
-        run=_unarchive,
-        in_words=_archive_in_words,
-    ),
-    Tool(
-        name="codex_goal",
-        title="Give a session a goal",
-        description=(
-            "Set, read or clear the goal of a session. With a new goal Codex sets to work at once and goes on by "
-            "itself, turn after turn, until it says the goal is reached or blocked: follow it with codex_wait, stop it "
-            "with codex_interrupt, end it for good with an empty goal. For a single piece of work use codex_say."
-        ),
-        takes=GoalInput,
-        gives=GoalOutput,
-        annotations=ACTS,
-        run=_goal,
-        in_words=_goal_in_words,
-    ),
-)
+@tool("Give a session a goal", ACTS, _goal_in_words)
+async def codex_goal(call: CallContext, args: GoalInput) -> GoalOutput:
+    """Set, read or clear the goal of a session. With a new goal Codex sets to work at once and goes on by
+    itself, turn after turn, until it says the goal is reached or blocked: follow it with codex_wait, stop it
+    with codex_interrupt, end it for good with an empty goal. For a single piece of work use codex_say."""
+    upkeep = call.helm.extras.upkeep
+    session = await call.helm.session(args.session_id)
+    found = None
+    if args.goal is None:
+        found = await upkeep.goal(session.id)
+    elif args.goal.strip():
+        session.on_question = call.on_question or session.on_question
+        found = await upkeep.set_goal(session.id, args.goal)
+    else:
+        await upkeep.clear_goal(session.id)
+    output = GoalOutput(session_id=session.id, status=session.status)
+    if found is not None:
+        output.goal, output.goal_status = found.objective, found.status
+        output.tokens_used, output.seconds_used = found.tokens_used, found.seconds_used
+    return output

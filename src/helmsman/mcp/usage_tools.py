@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from pydantic import Field
 
 from helmsman.capabilities.usage_report import GroupBy, merged
-from helmsman.mcp.toolset import READS, Tool
+from helmsman.mcp.toolset import READS, CallContext, tool
 from helmsman.shapes.contract import Input, Output
-
-if TYPE_CHECKING:
-    from helmsman.capabilities.usage_report import UsageGroup
-    from helmsman.mcp.toolset import CallContext
+from helmsman.shapes.rendering import spent_as_dict
 
 _MOST_GROUPS: Final = 100
 _GROUPS_IN_WORDS: Final = 20
@@ -54,36 +51,6 @@ class UsageReportOutput(Output):
     )
 
 
-async def _usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
-    told = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
-    groups = list(told.groups)
-    if told.group_by == "day":  # the newest days matter most
-        listed, rest = groups[-_MOST_GROUPS:], groups[:-_MOST_GROUPS]
-    else:
-        listed, rest = groups[:_MOST_GROUPS], groups[_MOST_GROUPS:]
-    return UsageReportOutput(
-        group_by=told.group_by,
-        since=None if told.since is None else told.since.isoformat(timespec="seconds"),
-        groups=[SpentBy(key=group.key or UNKNOWN, **_spent(group)) for group in listed],
-        others=Spent(**_spent(merged(rest))) if rest else None,
-        total=Spent(**_spent(told.total)),
-        unpriced_models=list(told.unpriced_models) or None,
-    )
-
-
-def _spent(group: UsageGroup) -> dict[str, Any]:
-    return {
-        "sessions": group.sessions,
-        "turns": group.turns,
-        "input_tokens": group.usage.input_tokens,
-        "cached_input_tokens": group.usage.cached_input_tokens,
-        "output_tokens": group.usage.output_tokens,
-        "reasoning_output_tokens": group.usage.reasoning_output_tokens,
-        "cost_usd": None if group.cost_usd is None else round(group.cost_usd, 6),
-        "unpriced_tokens": group.unpriced_tokens or None,
-    }
-
-
 def _in_words(output: UsageReportOutput) -> str:
     if not output.groups:
         return "Nothing was spent."
@@ -97,19 +64,18 @@ def _line(spent: Spent) -> str:
     return f"{spent.input_tokens} in ({spent.cached_input_tokens} cached), {spent.output_tokens} out{cost}"
 
 
-USAGE_TOOLS: Final[tuple[Tool[Any], ...]] = (
-    Tool(
-        name="codex_usage",
-        title="See what Codex has spent",
-        description=(
-            "Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory "
-            "or session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use "
-            "codex_account; for one running session, codex_status."
-        ),
-        takes=UsageInput,
-        gives=UsageReportOutput,
-        annotations=READS,
-        run=_usage,
-        in_words=_in_words,
-    ),
-)
+@tool("See what Codex has spent", READS, _in_words)
+async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
+    """Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory
+    or session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use
+    codex_account; for one running session, codex_status."""
+    report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
+    listed, rest = report.first(_MOST_GROUPS)
+    return UsageReportOutput(
+        group_by=report.group_by,
+        since=None if report.since is None else report.since.isoformat(timespec="seconds"),
+        groups=[SpentBy.model_validate({"key": group.key or UNKNOWN, **spent_as_dict(group)}) for group in listed],
+        others=Spent.model_validate(spent_as_dict(merged(rest))) if rest else None,
+        total=Spent.model_validate(spent_as_dict(report.total)),
+        unpriced_models=list(report.unpriced_models) or None,
+    )

@@ -43,7 +43,7 @@ async def wait_for_session(
         return task
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
-            tasks.start_soon(tell_progress, call, lambda: session_progress(session), session.feed.changed, every)
+            tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed, every)
             changed = False
             while True:
                 for question in session.questions:
@@ -58,7 +58,7 @@ async def wait_for_session(
     return None
 
 
-async def tell_progress(
+async def report_progress(
     call: CallContext,
     now: Callable[[], str],
     changed: Callable[[], Awaitable[None]] = anyio.sleep_forever,

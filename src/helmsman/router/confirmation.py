@@ -8,12 +8,9 @@ twice is what idempotency keys are for.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import hmac
 import json
-import struct
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -21,9 +18,8 @@ from typing import Final
 from helmsman.errors import InvalidInput
 
 LIFETIME: Final = timedelta(minutes=10)
-_PREFIX: Final = "C-"
-_EXPIRY: Final = struct.Struct(">Q")
-_LONGEST_TOKEN: Final = 200
+_TOKEN: Final = re.compile(r"C-(?P<expiry>[0-9a-f]{8})(?P<digest>[0-9a-f]{64})")
+"""The expiry in seconds since 1970, and the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +34,10 @@ class ConfirmedPlan:
     max_cost_usd: float | None = None
 
 
-def seal(plan: ConfirmedPlan, key: bytes, now: datetime, lifetime: timedelta = LIFETIME) -> str:
-    """A token that confirms this plan until `lifetime` from now."""
-    expiry = _EXPIRY.pack(int((now + lifetime).timestamp()))
-    return _PREFIX + base64.urlsafe_b64encode(expiry + _digest(plan, key, expiry)).decode("ascii").rstrip("=")
+def seal(plan: ConfirmedPlan, key: bytes, now: datetime) -> str:
+    """A token that confirms this plan from now on, for as long as `LIFETIME`."""
+    expiry = f"{int((now + LIFETIME).timestamp()):08x}"
+    return f"C-{expiry}{_digest(plan, key, expiry)}"
 
 
 def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
@@ -52,28 +48,18 @@ def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
             `reason` is `other_plan`, `expired` or `not_a_token`.
     """
     advice = "Send the request again without the token to see what would be done, and confirm that."
-    raw = _decode(token)
-    if raw is None:
+    found = _TOKEN.fullmatch(token)
+    if found is None:
         raise InvalidInput(f"This is not a confirmation token. {advice}", reason="not_a_token")
-    expiry, digest = raw[: _EXPIRY.size], raw[_EXPIRY.size :]
-    if not hmac.compare_digest(digest, _digest(plan, key, expiry)):
+    if not hmac.compare_digest(found["digest"], _digest(plan, key, found["expiry"])):
         raise InvalidInput(f"This token does not confirm what the request would now do. {advice}", reason="other_plan")
-    if now.timestamp() >= _EXPIRY.unpack(expiry)[0]:
-        until = datetime.fromtimestamp(_EXPIRY.unpack(expiry)[0], UTC).isoformat(timespec="seconds")
-        raise InvalidInput(f"This token was good until {until}. {advice}", reason="expired")
+    until = datetime.fromtimestamp(int(found["expiry"], 16), UTC)
+    if now >= until:
+        raise InvalidInput(
+            f"This token was good until {until.isoformat(timespec='seconds')}. {advice}", reason="expired"
+        )
 
 
-def _digest(plan: ConfirmedPlan, key: bytes, expiry: bytes) -> bytes:
-    content = json.dumps(asdict(plan), sort_keys=True).encode("utf-8")
-    return hmac.new(key, b"helmsman confirmation\0" + expiry + content, hashlib.sha256).digest()
-
-
-def _decode(token: str) -> bytes | None:
-    if not token.startswith(_PREFIX) or len(token) > _LONGEST_TOKEN or not token.isascii():
-        return None
-    body = token.removeprefix(_PREFIX)
-    try:
-        raw = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return raw if len(raw) == _EXPIRY.size + hashlib.sha256().digest_size else None
+def _digest(plan: ConfirmedPlan, key: bytes, expiry: str) -> str:
+    content = f"helmsman confirmation {expiry} {json.dumps(asdict(plan), sort_keys=True)}"
+    return hmac.new(key, content.encode("ascii"), "sha256").hexdigest()

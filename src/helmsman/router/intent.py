@@ -12,7 +12,7 @@ at most a usual reason, and not one word more. Whatever is in doubt is run.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from helmsman.errors import InvalidInput
 from helmsman.router import forms
@@ -23,11 +23,9 @@ from helmsman.router.words import REFERENCES, is_task_id, read, task_ids
 if TYPE_CHECKING:
     from helmsman.router.words import Words
 
-Action = Literal["run", "check", "wait", "cancel", "results", "setup", "none"]
+Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
+Action = Literal[Operation, "none"]
 ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
-
-OPERATIONS: Final = tuple(action for action in get_args(Action) if action != "none")
-"""What a hint may ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class Reference:
 class Hints:
     """What the caller said beside the words; it wins over them. `mode` may be `auto`, the same as leaving it out."""
 
-    operation: str | None = None
-    mode: str | None = None
+    operation: Operation | None = None
+    mode: Mode | Literal["auto"] | None = None
     task_id: str | None = None
     timeout_ms: int | None = None
     poll_frequency_ms: int | None = None
@@ -78,26 +76,27 @@ def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
     """Read a request.
 
     Raises:
-        InvalidInput: A hint has a value that is not allowed.
+        InvalidInput: The hint of a task is empty.
     """
-    _check(hints)
+    if hints.task_id is not None and not hints.task_id.strip():
+        raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
     found = _read_words(request)
     trace = found.trace
     if hints.operation is not None:
-        action = cast("Action", hints.operation)
+        action = hints.operation
         trace = (f"The hint asks for {action}.",)
         if action == "run" and found.action != "run":
             found = Intent(action="run", mode=where_to_run(request))
         elif action != "run":
-            found = replace(found, action=action, reference=found.reference or _first_id(request))
+            found = replace(found, action=action, reference=found.reference or _reference_of_ids(task_ids(request)))
     if hints.task_id is not None:
         found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
     if found.action == "run" and (not request or request.isspace()):
         found = replace(found, action="none", reference=None)
         trace = (*trace, "There is no work in the request.")
     mode = found.mode
-    if hints.mode in ("local", "cloud"):
-        mode = cast("Mode", hints.mode)
+    if hints.mode is not None and hints.mode != "auto":
+        mode = hints.mode
         trace = (*trace, f"The hint asks for {mode}.")
     return replace(
         found,
@@ -113,20 +112,6 @@ def _may_be_work(found: Intent) -> bool:
     return found.reference is not None and not found.reference.sure
 
 
-def _check(hints: Hints) -> None:
-    if hints.operation is not None and hints.operation not in OPERATIONS:
-        raise InvalidInput(
-            f"hints.operation is {hints.operation!r}. Use one of {', '.join(OPERATIONS)}, or leave it out."
-        )
-    if hints.mode not in (None, "auto", "local", "cloud"):
-        raise InvalidInput(f"hints.mode is {hints.mode!r}. Use auto, local or cloud, or leave it out.")
-    if hints.task_id is not None and not hints.task_id.strip():
-        raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
-    for name, value in (("timeoutMs", hints.timeout_ms), ("pollFrequencyMs", hints.poll_frequency_ms)):
-        if value is not None and value <= 0:
-            raise InvalidInput(f"hints.{name} is {value}. Give a number of milliseconds above 0, or leave it out.")
-
-
 def _with_task_hint(
     found: Intent, task_id: str, *, asked: bool, trace: tuple[str, ...]
 ) -> tuple[Intent, tuple[str, ...]]:
@@ -136,10 +121,6 @@ def _with_task_hint(
     if found.action == "none" and not asked:
         return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
     return replace(found, reference=named), trace
-
-
-def _first_id(request: str) -> Reference | None:
-    return _reference_of_ids(task_ids(request))
 
 
 def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,31 +17,11 @@ if TYPE_CHECKING:
 
     from helmsman.router.intent import Action, Intent, Reference
     from helmsman.router.markers import Mode
+    from helmsman.tasks.model import Task
 
 RECENT: Final = timedelta(minutes=10)
 MOST_CHOICES: Final = 3
-AT_WORK: Final = frozenset(["pending", "working"])
-_SUMMARY_WIDTH: Final = 80
 _ALIKE: Final = 0.75
-
-
-class Candidate(Protocol):
-    """A task as far as the router looks at one (`helmsman.tasks.model.Task` is one)."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def alias(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def instruction(self) -> str: ...
-    @property
-    def created_at(self) -> datetime: ...
-    @property
-    def updated_at(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,41 +33,21 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChoice:
-    """One task a request may mean, and its number, by which the next request may name it."""
-
-    number: int
-    id: str
-    alias: str
-    status: str
-    origin: str
-    instruction: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why a request cannot be routed. `near` are ids or aliases that look like the unknown one."""
-
-    code: str
-    message: str
-    near: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """What is to be done. With `choices` or an `error` nothing is done; both empty, the rest says what.
 
-    `mode` is where work is to run, or where the chosen task runs. `alternatives` are tasks that an automatic choice
-    passed over.
+    An error is a sentence: which task was not found, and what to do. `choices` are in the order of their numbers, from 1 on,
+    by which the next request may name them. `mode` is where work is to run, or where the chosen task runs. `alternatives`
+    are tasks that an automatic choice passed over.
     """
 
     action: Action
     task_id: str | None = None
     mode: Mode | None = None
     instruction: str = ""
-    choices: tuple[TaskChoice, ...] = ()
-    alternatives: tuple[TaskChoice, ...] = ()
-    error: Problem | None = None
+    choices: tuple[Task, ...] = ()
+    alternatives: tuple[Task, ...] = ()
+    error: str | None = None
     timeout_ms: int | None = None
     poll_frequency_ms: int | None = None
     trace: tuple[str, ...] = ()
@@ -95,7 +55,7 @@ class Route:
 
 def route(
     intent: Intent,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Task],
     now: datetime,
     place: Place,
     *,
@@ -131,7 +91,8 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
     if planned.error is not None:
         return planned
     if intent.mode is not None:
-        return replace(planned, mode=intent.mode, trace=(*planned.trace, f"It runs {_spoken(intent.mode)}, as asked."))
+        where = "in the cloud" if intent.mode == "cloud" else "locally"
+        return replace(planned, mode=intent.mode, trace=(*planned.trace, f"It runs {where}, as asked."))
     if planned.task_id is not None:
         return replace(planned, mode="local", trace=(*planned.trace, f"It goes on with {planned.task_id}."))
     if not place.repository and place.cloud_environment is not None:
@@ -140,11 +101,7 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
     return replace(planned, mode="local", trace=(*planned.trace, "It runs locally, as nothing says otherwise."))
 
 
-def _spoken(mode: Mode) -> str:
-    return "in the cloud" if mode == "cloud" else "locally"
-
-
-def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Candidate]) -> Route:
+def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> Route:
     """Work for which a hint names a task: that task is what it follows on."""
     if intent.reference is None:
         return planned
@@ -158,7 +115,7 @@ def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Candidate])
 def _choose(
     planned: Route,
     intent: Intent,
-    tasks: Sequence[Candidate],
+    tasks: Sequence[Task],
     now: datetime,
     place: Place,
     offered: Sequence[str],
@@ -186,9 +143,9 @@ def _choose(
         tasks = [task for task in tasks if task.origin == intent.mode]
     if not tasks:
         missing = "no task" if intent.mode is None else f"no {intent.mode} task"
-        return _refused(planned, "task_not_found", f"There is {missing} yet. Say what is to be done to start one.")
+        return _refused(planned, f"There is {missing} yet. Say what is to be done to start one.")
     eligible = _eligible(intent.action, tasks)
-    working = [task for task in eligible if task.status in AT_WORK]
+    working = [task for task in eligible if task.is_running]
     recent = [task for task in eligible if now - task.updated_at <= RECENT]
     if reference is not None and kind == "number":
         return _numbered(planned, int(reference.value), recent or working or eligible, tasks, offered)
@@ -209,20 +166,20 @@ def _choose(
     return _ask(planned, recent or working or eligible, "More than one task may be meant.")
 
 
-def _eligible(action: Action, tasks: Sequence[Candidate]) -> Sequence[Candidate]:
+def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:
     """Only a task at work is cancelled or waited for, as long as there is one."""
-    if action in ("cancel", "wait") and (at_work := [task for task in tasks if task.status in AT_WORK]):
+    if action in ("cancel", "wait") and (at_work := [task for task in tasks if task.is_running]):
         return at_work
     return tasks
 
 
-def _named(name: str, tasks: Sequence[Candidate]) -> Candidate | None:
+def _named(name: str, tasks: Sequence[Task]) -> Task | None:
     """Ids match exactly; an alias as people write it. Of two tasks with one alias the newer is meant."""
     by_id = next((task for task in tasks if task.id == name), None)
     return by_id or next((task for task in tasks if task.alias == name.lower()), None)
 
 
-def _among_ids(planned: Route, reference: Reference, tasks: Sequence[Candidate]) -> Route:
+def _among_ids(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
     known = [task for task in tasks if task.id in reference.value.split()]
     missing = [name for name in reference.value.split() if all(task.id != name for task in known)]
     if missing:
@@ -230,23 +187,21 @@ def _among_ids(planned: Route, reference: Reference, tasks: Sequence[Candidate])
     return _ask(planned, known, "It names several tasks, and one is done at a time.")
 
 
-def _answers_to(task: Candidate, description: str) -> bool:
+def _answers_to(task: Task, description: str) -> bool:
     known = set(task.alias.split("-")) | set(task.instruction[:1000].lower().split())
     return all(word in known for word in description.split())
 
 
 def _numbered(
-    planned: Route, number: int, now_offered: Sequence[Candidate], tasks: Sequence[Candidate], offered: Sequence[str]
+    planned: Route, number: int, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Sequence[str]
 ) -> Route:
     names = list(offered) or [task.id for task in now_offered[:MOST_CHOICES]]
     if number > len(names):
         message = f"There is no choice {number}. Use a number up to {len(names)}, or name the task by its id or alias."
-        return _refused(planned, "task_not_found", message)
+        return _refused(planned, message)
     task = next((task for task in tasks if task.id == names[number - 1]), None)
     if task is None:
-        return _refused(
-            planned, "task_not_found", f"Choice {number} is no longer there. List the tasks to see what is."
-        )
+        return _refused(planned, f"Choice {number} is no longer there. List the tasks to see what is.")
     others = [other for other in tasks if other.id in names]
     return _chosen(planned, task, f"It is number {number} of the choices.", others)
 
@@ -254,38 +209,21 @@ def _numbered(
 # --- the answers -----------------------------------------------------------------------------------------------------
 
 
-def _chosen(planned: Route, task: Candidate, why: str, among: Sequence[Candidate] = ()) -> Route:
+def _chosen(planned: Route, task: Task, why: str, among: Sequence[Task] = ()) -> Route:
     others = [other for other in among if other.id != task.id]
     return replace(
         planned,
         task_id=task.id,
         mode="cloud" if task.origin == "cloud" else "local",
-        alternatives=_choices(others),
+        alternatives=tuple(others[:MOST_CHOICES]),
         trace=(*planned.trace, f"{why} ({task.id}, {task.alias})"),
     )
 
 
-def _ask(planned: Route, tasks: Sequence[Candidate], why: str) -> Route:
-    return replace(planned, choices=_choices(tasks), trace=(*planned.trace, f"{why} The caller has to choose."))
-
-
-def _choices(tasks: Sequence[Candidate]) -> tuple[TaskChoice, ...]:
-    return tuple(
-        TaskChoice(
-            number=number,
-            id=task.id,
-            alias=task.alias,
-            status=task.status,
-            origin=task.origin,
-            instruction=_one_line(task.instruction),
-        )
-        for number, task in enumerate(tasks[:MOST_CHOICES], start=1)
+def _ask(planned: Route, tasks: Sequence[Task], why: str) -> Route:
+    return replace(
+        planned, choices=tuple(tasks[:MOST_CHOICES]), trace=(*planned.trace, f"{why} The caller has to choose.")
     )
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text[: 4 * _SUMMARY_WIDTH].split())
-    return line if len(line) <= _SUMMARY_WIDTH else line[: _SUMMARY_WIDTH - 1] + "…"
 
 
 def _work_after_all(planned: Route, intent: Intent, place: Place, why: str) -> Route:
@@ -293,7 +231,7 @@ def _work_after_all(planned: Route, intent: Intent, place: Place, why: str) -> R
     return _place_work(work, intent, place)
 
 
-def _near(reference: Reference, tasks: Sequence[Candidate]) -> tuple[str, ...]:
+def _near(reference: Reference, tasks: Sequence[Task]) -> tuple[str, ...]:
     wanted = reference.value.lower()
     names = [name for task in tasks for name in ((task.id,) if reference.kind == "id" else (task.alias, task.id))]
     rated = {name: _likeness(name.lower(), wanted) for name in names}
@@ -314,13 +252,11 @@ def _likeness(name: str, wanted: str) -> float:
     return (begin + end) / longer
 
 
-def _unknown(planned: Route, reference: Reference, tasks: Sequence[Candidate]) -> Route:
+def _unknown(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
     near = _near(reference, tasks)
     advice = f"Did you mean {' or '.join(near)}?" if near else "List the tasks to see their ids and aliases."
-    refused = _refused(planned, "task_not_found", f"There is no task {reference.value}. {advice}")
-    assert refused.error is not None
-    return replace(refused, error=replace(refused.error, near=near))
+    return _refused(planned, f"There is no task {reference.value}. {advice}")
 
 
-def _refused(planned: Route, code: str, message: str) -> Route:
-    return replace(planned, error=Problem(code=code, message=message), trace=(*planned.trace, message))
+def _refused(planned: Route, message: str) -> Route:
+    return replace(planned, error=message, trace=(*planned.trace, message))

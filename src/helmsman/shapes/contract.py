@@ -6,12 +6,13 @@ a silent default. Descriptions are written for an agent that has never seen the 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
+from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.sessions.state import SessionStatus
 
@@ -19,24 +20,34 @@ from helmsman.sessions.state import SessionStatus
 class Input(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
 
+    @classmethod
+    def read(cls, given: Any, *, whole: str) -> Self:
+        """What somebody sent, checked; `whole` is what the whole of it is called.
 
-def which_names(takes: type[Input], given: str) -> str:
-    """What a caller may write instead of a name that does not fit."""
-    known = [field.alias or key for key, field in takes.model_fields.items()]
-    meant = nearest(given, known) if given not in known else None
-    return (f"Did you mean {meant}? " if meant else "") + f"The arguments are: {', '.join(known) or 'none'}."
+        Raises:
+            InvalidInput: It does not fit. The error says which names there are.
+        """
+        try:
+            return cls.model_validate(given, by_alias=True, by_name=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or whole
+        known = [field.alias or key for key, field in cls.model_fields.items()]
+        meant = nearest(name, known) if name not in known else None
+        advice = (f"Did you mean {meant}? " if meant else "") + f"The arguments are: {', '.join(known) or 'none'}."
+        raise InvalidInput(f"{name}: {first['msg']}. {advice}", parameter=name)
 
 
 class Output(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As it goes over the wire; what is None is left out."""
+        return self.model_dump(by_alias=True, mode="json", exclude_none=True)
+
     def is_failure(self) -> bool:
         """Whether the call as a whole failed, and not only what it tells of."""
         return False
-
-    def as_dict(self) -> dict[str, Any]:
-        """As it goes over the wire."""
-        return self.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 SessionId = Annotated[
@@ -107,8 +118,8 @@ class StartInput(Input):
         None, description="The same key again gives the same session instead of a second one, e.g. fix-issue-17."
     )
 
-    def arguments(self) -> dict[str, Any]:
-        """What `Helmsman.start` takes besides the prompt; most fields have the names it has for them."""
+    def options(self) -> dict[str, Any]:
+        """All but the prompt, by the names that the library has for them."""
         return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory"})}
 
 
@@ -152,7 +163,11 @@ class RespondInput(Input):
     )
 
 
-class InterruptInput(Input):
+class NothingInput(Input):
+    pass
+
+
+class SessionInput(Input):
     session_id: SessionId
 
 

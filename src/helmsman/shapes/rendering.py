@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.agents.protocol import SessionInfo
+    from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
 
 _HUMP: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -42,6 +43,13 @@ def event_name(event: Event) -> str:
 def item_as_dict(item: Item) -> dict[str, Any]:
     """An item: its `type` (`command_execution`, …), its fields, and a `summary` in one line."""
     return {"type": item.type, **fields_as_dict(item), "summary": item.summary()}
+
+
+def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
+    """What a day, a model, a directory or a session spent."""
+    cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
+    unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
+    return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
 
 def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:

@@ -227,10 +227,6 @@ class CloudResultsInput(CloudTaskInput):
     )
 
 
-class NoInput(_NamedInput):
-    pass
-
-
 class GitHubSetupInput(_NamedInput):
     working_dir: WorkingDir = None
 

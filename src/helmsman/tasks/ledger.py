@@ -37,7 +37,7 @@ from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_ta
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.errors import HelmsmanError
@@ -52,6 +52,7 @@ _INTERVAL: Final = 0.5
 """Between two writes of what is not urgent."""
 _AGAIN_SECONDS: Final = 5.0
 """Until what could not be written is tried again, if nothing else is to be written before."""
+_STOPPED: Final = "It was stopped when its server ended."
 _MOST_KEPT: Final = 1000
 """So many tasks' changes are kept for a registry that cannot be written."""
 _CLOSE_SECONDS: Final = 5.0
@@ -93,6 +94,7 @@ class Ledger:
         self._changes: dict[str, TaskChanges] = {}
         self._uncounted: dict[str, tuple[str, str | None]] = {}
         """Tasks that ended and were taken over before, with their session and turn."""
+        self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
         self._writing = anyio.Lock()
@@ -232,7 +234,10 @@ class Ledger:
             del self._running[session.id]
             if running.taken_over:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
-            self.update(running.id, _ending(running))
+            ending = _ending(running)
+            if self._leaving and isinstance(event, EngineGone):
+                ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
+            self.update(running.id, ending)
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
             return  # to be written within half a second anyway, and it would say the same
@@ -299,6 +304,17 @@ class Ledger:
             turn = await self._truth.turn(*self._uncounted.pop(task_id))
             if turn is not None and turn.usage is not None:
                 changes[task_id]["usage"] = turn.usage
+
+    async def leave(self) -> Sequence[Task]:
+        """What is under way in this process, which is about to end: of an engine that ends from now on, it is said why."""
+        self._leaving = True
+        await self.write()
+        try:
+            running = await self.registry(lambda registry: registry.running())
+        except RegistryUnavailable as error:
+            log.warning("what becomes of the running tasks is not known: %s", error)
+            return ()
+        return [task for task in running if task.owner == Process.me()]
 
     async def close(self) -> None:
         """Write what is left, and let go of the file."""

@@ -9,10 +9,10 @@ from pydantic import Field
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
 from helmsman.model.events import QuestionClosed
-from helmsman.shapes.contract import Input, StartInput
+from helmsman.shapes.contract import Input, NothingInput, StartInput
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import started
-from helmsman.web.json_http import NothingInput, body
+from helmsman.web.json_http import body
 from helmsman.web.views import present
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Acting:
 
     async def start(self, request: Request) -> dict[str, Any]:
         given = await body(request, StartInput)
-        return started(await self._helm.start(given.prompt, **given.arguments())).as_dict()
+        return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)

@@ -170,7 +170,7 @@ if TYPE_CHECKING:
 
 
 def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
-    """The routes above. Who may use them is for the server to see to."""
+    """The routes above. The server decides who may use them."""
     reading = Reading(helm, Transcripts(helm), Live(helm))
     acting = Acting(helm)
     rules = Rules(helm)

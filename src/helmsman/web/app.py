@@ -16,5 +16,5 @@ if TYPE_CHECKING:
 
 
 def dashboard_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
-    """All of the dashboard. Who may use it is for the server to see to."""
+    """All of the dashboard. The server decides who may use it."""
     return [*api_routes(helm, logins, challenges), Route("/{path:path}", static_file, methods=["GET"])]

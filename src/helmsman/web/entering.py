@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from helmsman.errors import HelmsmanError
-from helmsman.shapes.contract import Input
-from helmsman.web.json_http import NothingInput, body, respond
+from helmsman.shapes.contract import Input, NothingInput
+from helmsman.web.json_http import body, respond
 from helmsman.web.proof import place
 from helmsman.web.views import time
 
@@ -60,13 +60,13 @@ class Entering:
                 "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
             )
         response = respond({"ok": True})
-        self._logins.welcome(request.scope, response)
+        self._logins.log_in(request.scope, response)
         return response
 
     async def log_out(self, request: Request) -> Response:
         await body(request, NothingInput)
         response = respond({"ok": True})
-        self._logins.send_off(request.scope, request.headers, response)
+        self._logins.log_out(request.scope, request.headers, response)
         return response
 
     async def new_code(self, request: Request) -> dict[str, Any]:

@@ -7,11 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from pydantic import ValidationError
 from starlette.responses import Response
 
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.shapes.contract import Input, which_names
+from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import json_line
 from helmsman.web.safe_values import safe
 
@@ -59,10 +58,6 @@ _OTHER_ERRORS: Final = 502
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Mapping[str, Any] | ASGIApp]]"
 
 InputT = TypeVar("InputT", bound=Input)
-
-
-class NothingInput(Input):
-    """Of a request that needs no arguments."""
 
 
 class NotFound(HelmsmanError):
@@ -121,12 +116,7 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
         given = json.loads(content or b"{}")
     except (ValueError, RecursionError):
         raise InvalidInput("The request is not JSON. Send a JSON object.") from None
-    try:
-        return takes.model_validate(given, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or "body"
-        raise InvalidInput(f"{name}: {first['msg']}. {which_names(takes, name)}", parameter=name) from None
+    return takes.read(given, whole="body")
 
 
 def text(request: Request, name: str) -> str | None:

@@ -14,31 +14,19 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from starlette.responses import StreamingResponse
 
 from helmsman._version import __version__
 from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import (
-    DiffUpdated,
-    EngineGone,
-    ItemDelta,
-    ItemEnded,
-    ItemStarted,
-    ItemUpdated,
-    QuestionAsked,
-    QuestionClosed,
-    TurnEnded,
-    TurnRequested,
-    TurnStarted,
-)
+from helmsman.model import events
 from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Send
 
-    from helmsman.model.events import Event
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
@@ -57,11 +45,11 @@ _MAX_READERS: Final = 100
 _EVERYBODY: Final = ""
 """In place of a session, for what concerns no single one."""
 
-_KINDS: Final[tuple[tuple[type[Event] | tuple[type[Event], ...], str], ...]] = (
-    (ItemDelta, "text"),
-    ((ItemStarted, ItemUpdated, ItemEnded, DiffUpdated), "items"),
-    ((TurnRequested, TurnStarted, TurnEnded, EngineGone), "status"),
-    ((QuestionAsked, QuestionClosed), "question"),
+_KINDS: Final = (
+    (events.ItemDelta, "text"),
+    (events.ItemStarted | events.ItemUpdated | events.ItemEnded | events.DiffUpdated, "items"),
+    (events.TurnRequested | events.TurnStarted | events.TurnEnded | events.EngineGone, "status"),
+    (events.QuestionAsked | events.QuestionClosed, "question"),
 )
 
 
@@ -89,7 +77,7 @@ class Live:
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
-    def _on_event(self, session: Session, event: Event) -> None:
+    def _on_event(self, session: Session, event: events.Event) -> None:
         self._mark(session.id, next((kind for types, kind in _KINDS if isinstance(event, types)), "details"))
 
     def _mark(self, session_id: str, kind: str) -> None:
@@ -219,30 +207,17 @@ class Live:
         return tuple((info.session_id, info.updated_at) for info in found if info.session_id not in running)
 
 
-class EventStream:
-    """A response of server-sent events that ends when its reader goes away."""
+class EventStream(StreamingResponse):
+    """Server-sent events, which end when their reader goes away."""
 
     def __init__(self, messages: AsyncGenerator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
+        super().__init__(messages, headers=headers, media_type="text/event-stream")
         self._messages = messages
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-
-        async def until_gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            tasks.cancel_scope.cancel()
-
-        async with aclosing(self._messages) as messages, anyio.create_task_group() as tasks:
-            tasks.start_soon(until_gone)
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            async for message in messages:
-                await send({"type": "http.response.body", "body": message, "more_body": True})
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self._messages):  # wherever it is stopped: a reader counts until then
+            await super().stream_response(send)
 
 
 def _message(name: str, data: dict[str, Any], event_id: str) -> bytes:

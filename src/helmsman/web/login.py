@@ -97,12 +97,12 @@ class Logins:
 
     # --- cookies -----------------------------------------------------------------------------------------------------
 
-    def welcome(self, scope: Scope, response: Response) -> None:
+    def log_in(self, scope: Scope, response: Response) -> None:
         """Give the cookie of a login along with this response."""
         value = self._signed(f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}")
         self._set_cookie(scope, response, value, seconds=_COOKIE_SECONDS)
 
-    def send_off(self, scope: Scope, headers: Headers, response: Response) -> None:
+    def log_out(self, scope: Scope, headers: Headers, response: Response) -> None:
         """Take the cookie back; a copy of it is worth nothing from now on."""
         now = self._clock()
         self._taken_back = {value for value in self._taken_back if _ends_at(value) > now}

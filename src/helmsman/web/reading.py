@@ -13,7 +13,7 @@ from helmsman.base.shortening import shortened
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import fields_as_dict, json_line, task_as_dict
+from helmsman.shapes.rendering import json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -261,15 +260,15 @@ class Reading:
         by = cast("GroupBy", _one_of("by", text(request, "by") or "day", GroupBy))
         since = text(request, "since") or "30d"
         report = await self._helm.extras.usage.report(since=None if since == "all" else since, group_by=by)
-        count = limit(request, _USAGE_ROWS, 10_000)
-        rows = report.groups[-count:] if by == "day" else report.groups[:count]
+        rows, omitted = report.first(limit(request, _USAGE_ROWS, 10_000))
+        unpriced = {"unpricedTokens": 0}
         return present(
             {
                 "by": by,
                 "since": None if report.since is None else report.since.isoformat(timespec="seconds"),
-                "rows": [present({"key": row.key, **_usage_row(row)}) for row in rows],
-                "total": present(_usage_row(report.total)),
-                "omitted": len(report.groups) - len(rows),
+                "rows": [present({"key": row.key, **unpriced, **spent_as_dict(row)}) for row in rows],
+                "total": unpriced | spent_as_dict(report.total),
+                "omitted": len(omitted),
                 "unpricedModels": list(report.unpriced_models),
             }
         )
@@ -308,16 +307,6 @@ def _is_short(path: Path) -> bool:
         return path.stat().st_size <= _ROLLOUT_BYTES
     except OSError:
         return False
-
-
-def _usage_row(row: UsageGroup) -> dict[str, Any]:
-    return {
-        **fields_as_dict(row.usage),
-        "turns": row.turns,
-        "sessions": row.sessions,
-        "costUsd": None if row.cost_usd is None else round(row.cost_usd, 6),
-        "unpricedTokens": row.unpriced_tokens,
-    }
 
 
 def _mentions(task: Task, words: list[str]) -> bool:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from helmsman.base.shown_text import visible
 from helmsman.errors import InvalidInput, InvalidSetting
-from helmsman.shapes.contract import Input
-from helmsman.web.json_http import NothingInput, body, text
+from helmsman.shapes.contract import Input, NothingInput
+from helmsman.web.json_http import body, text
 from helmsman.web.views import present
 
 if TYPE_CHECKING:
