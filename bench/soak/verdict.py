@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bench.soak.servers import Connection, Server
     from bench.soak.works import Books, Work
-    from helmsman.agents.codex.storage.rollout_end import RolloutTurn
+    from helmsman.model.recorded_turn import RecordedTurn
 
 ENDED: Final = {"done", "error", "interrupted"}
 _AT_ONCE: Final = 6
@@ -146,7 +146,7 @@ def _rollouts(codex_home: Path) -> dict[str, Path]:
     return {path.stem[-36:]: path for path in (codex_home / "sessions").rglob("rollout-*.jsonl")}
 
 
-def _in_words(turn: RolloutTurn | None) -> str:
+def _in_words(turn: RecordedTurn | None) -> str:
     return "no turn" if turn is None else f"a turn that is {turn.outcome} ({turn.message!r}, {turn.error})"
 
 
