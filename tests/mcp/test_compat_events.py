@@ -314,10 +314,10 @@ def test_reasoning_that_comes_word_for_word_is_told_apart_from_its_summary() -> 
 
 def test_the_answer_of_an_mcp_tool_is_told_whole() -> None:
     image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
-    result = {"content": [image], "structuredContent": {"a": 1}, "_meta": None}
+    result = {"content": [image], "structuredContent": {"a": None}, "_meta": None}
     call = McpToolCall(id="x", server="s", tool="t", result="[image]")
     item, older = told(ended(call, result=result, durationMs=1500))
-    expected = {"content": [image], "structuredContent": {"a": 1}}
+    expected = {"content": [image], "structuredContent": {"a": None}}
     assert item["item"]["result"] == expected
     assert (older["result"], older["duration"]) == ({"Ok": expected}, {"secs": 1, "nanos": 500_000_000})
 

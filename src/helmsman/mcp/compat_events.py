@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
 from helmsman.base.redaction import redact
-from helmsman.mcp.compat_items import Message, Raw, began, ended, shown
+from helmsman.mcp.compat_items import Message, Raw, began, ended, known, shown
 from helmsman.mcp.compat_questions import asked
 from helmsman.model.events import (
     AgentMessage,
@@ -97,7 +97,6 @@ class Translation:
         self._waiting: dict[str, tuple[CommandExecution, Raw]] = {}
         """Commands that Codex has announced and may not run yet: the original spoke of them only when they ran."""
         self._patches: dict[str, FileChange] = {}
-        self._asked_about: dict[str, str] = {}
         self._reasoning_parts: dict[str, int] = {}
         self._warning: Message | None = None
         self._servers: dict[str, tuple[str, str | None]] = {}
@@ -164,6 +163,7 @@ class Translation:
     # --- the session -------------------------------------------------------------------------------------------------
 
     def _session_configured(self, event: SettingsApplied, raw: Raw) -> Message:
+        facts = known({told: raw.get(name) for name, told in _FACTS.items()})
         return {
             "type": "session_configured",
             "session_id": self._thread_id,
@@ -171,7 +171,7 @@ class Translation:
             "model": event.model,
             "approval_policy": event.approval_policy,
             "cwd": self._directory,
-            **{told: _plain(raw[name]) for name, told in _FACTS.items() if raw.get(name) is not None},
+            **{told: known(fact) if isinstance(fact, dict) else fact for told, fact in facts.items()},
         }
 
     # --- Codex's own MCP servers -------------------------------------------------------------------------------------
@@ -181,15 +181,13 @@ class Translation:
         self._servers[server] = (state, error)
         status = {"state": state} if error is None else {"state": state, "error": error}
         update: Message = {"type": "mcp_startup_update", "server": server, "status": status}
-        if any(known == "starting" for known, _ in self._servers.values()):
+        if any(one == "starting" for one, _ in self._servers.values()):
             return [update]
         ended = {
-            state: [name for name, (known, _) in self._servers.items() if known == state]
+            state: [name for name, (one, _) in self._servers.items() if one == state]
             for state in ("ready", "cancelled")
         }
-        failed = [
-            {"server": name, "error": why or ""} for name, (known, why) in self._servers.items() if known == "failed"
-        ]
+        failed = [{"server": name, "error": why or ""} for name, (one, why) in self._servers.items() if one == "failed"]
         return [update, {"type": "mcp_startup_complete", **ended, "failed": failed}]
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -250,28 +248,26 @@ class Translation:
         older = [self._timed(one, "completed_at_ms") for one in ended(item, raw)]
         return [*self._begin_waiting(item.id, raw), message, *older]
 
-    def _begin_waiting(self, item_id: str, as_ended: Raw = _NOTHING) -> list[Message]:
+    def _begin_waiting(self, item_id: str | None, as_ended: Raw = _NOTHING) -> list[Message]:
         """The start of a command that had only been announced.
 
         Who runs it, and in which process, Codex says only with its end: the announcement names neither.
         """
-        if item_id not in self._waiting:
+        if item_id is None or item_id not in self._waiting:
             return []
         item, raw = self._waiting.pop(item_id)
         return self._started(item, {**raw, **{name: as_ended.get(name) for name in ("processId", "source")}})
 
     def _ask(self, event: QuestionAsked) -> None:
         question = event.question
-        self._asked_about[question.id] = question.item_id or ""
         message = asked(question, self._patches.get(question.item_id or ""), mapping(event.raw))
         if message is not None:
             self.approvals[question.id] = message
 
     def _closed(self, event: QuestionClosed) -> list[Message]:
-        self.approvals.pop(event.question_id, None)
-        item_id = self._asked_about.pop(event.question_id, "")
+        message = self.approvals.pop(event.question_id, None)
         approved = event.answer is not None and event.answer not in REFUSALS
-        return self._begin_waiting(item_id) if approved else []
+        return self._begin_waiting(message["call_id"]) if message is not None and approved else []
 
     def _delta(self, event: ItemDelta, raw: Raw) -> list[Message]:
         where = {**self._where(), "item_id": event.item_id}
@@ -320,11 +316,6 @@ class Translation:
 
     def _ms(self) -> int:
         return round(self._now() * 1000)
-
-
-def _plain(value: Any) -> Any:
-    """The app-server names what is not set, the original left it out."""
-    return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 def _is_written(event: Event) -> bool:

@@ -43,6 +43,11 @@ _VERDICTS: Final = {
     CANCEL: "cancelled",
     STOP: "stopped",
 }
+_BY: Final = {
+    "command line": "at the command line",
+    "turn ended": "since its turn ended",
+    "trouble": "since nobody could be asked",
+}
 _PLACES: Final[dict[str, str]] = {
     "dashboard": " in the dashboard",
     "api": " through the dashboard's API",
@@ -105,19 +110,9 @@ def in_words(answer: str | None, by: str, door: str | None, reason: str | None) 
 def _by(by: str, door: str | None) -> str:
     kind, _, client = (door or "").partition(" of ")
     where = _PLACES.get(kind, "") + (f" of {client}" if client else "")
-    match by:
-        case "person":
-            return f"by you{where}"
-        case "command line":
-            return "at the command line"
-        case "program" | "handler":
-            return f"by a {by}{where}"
-        case "turn ended":
-            return "since its turn ended"
-        case "trouble":
-            return "since nobody could be asked"
-        case _:
-            return f"by {by}"
+    if by in ("program", "handler"):
+        return f"by a {by}{where}"
+    return _BY.get(by) or (f"by you{where}" if by == "person" else f"by {by}")
 
 
 def _one_line(text: str | None, most: int = _NAME_CHARS) -> str:

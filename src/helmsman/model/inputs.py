@@ -78,11 +78,8 @@ def session_options(
     """
     approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
     sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
-    if _switch(options, "full_auto"):
-        approval, sandbox = (
-            _preset("full_auto", approval, "on-request"),
-            _preset("full_auto", sandbox, "workspace-write"),
-        )
+    if _switch(options, name := "full_auto"):
+        approval, sandbox = _preset(name, approval, "on-request"), _preset(name, sandbox, "workspace-write")
     if _switch(options, name := "dangerously_bypass_approvals_and_sandbox"):
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
@@ -157,7 +154,7 @@ def turn_input(
             parameter="prompt",
         )
     return TurnInput(
-        text=_encodable("prompt", text),
+        text=_encodable(text),
         images=tuple(_image(image, allowed_roots) for image in images),
         output_schema=_schema(output_schema) if output_schema is not None else None,
         effort=_clean("effort", effort),
@@ -169,12 +166,9 @@ def directory(parameter: str, path: PathLike) -> Path:
     """An existing directory, absolute and with its symbolic links resolved."""
     if not os.fspath(path):  # which `Path` takes for the directory we happen to be in
         raise InvalidInput("The name of a directory is empty. Name an existing directory.", parameter=parameter)
-    try:
-        resolved = Path(path).expanduser().resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):
-        raise InvalidInput(
-            f"{os.fspath(path)!r} does not exist. Name an existing directory.", parameter=parameter
-        ) from None
+    resolved = _existing(path)
+    if resolved is None:
+        raise InvalidInput(f"{os.fspath(path)!r} does not exist. Name an existing directory.", parameter=parameter)
     if not resolved.is_dir():
         raise InvalidInput(f"{os.fspath(path)!r} is not a directory. Name a directory.", parameter=parameter)
     return resolved
@@ -194,11 +188,15 @@ def require_place(session_id: str, place: str | None) -> None:
         )
 
 
-def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
+def _existing(path: PathLike) -> Path | None:
     try:
-        image = Path(path).expanduser().resolve(strict=True)
+        return Path(path).expanduser().resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
-        image = None
+        return None
+
+
+def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
+    image = _existing(path)
     if image is None or not image.is_file():
         raise InvalidInput(f"There is no image at {os.fspath(path)!r}. Give the path of a file.", parameter="images")
     refuse_outside(image, allowed_roots, "images")
@@ -252,15 +250,15 @@ def _clean(parameter: str, value: str | None) -> str | None:
     return value
 
 
-def _encodable(parameter: str, text: str) -> str:
+def _encodable(prompt: str) -> str:
     try:
-        text.encode("utf-8")
+        prompt.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidInput(
-            f"The {parameter} has characters that are no valid text (half of a surrogate pair). Remove them.",
-            parameter=parameter,
+            "The prompt has characters that are no valid text (half of a surrogate pair). Remove them.",
+            parameter="prompt",
         ) from None
-    return text
+    return prompt
 
 
 def _schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:

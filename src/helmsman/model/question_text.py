@@ -135,11 +135,7 @@ def value_lines(text: str) -> list[str]:
 
 def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
-    command, kind, network = (
-        details.pop("command", None),
-        details.pop("kind", None),
-        details.pop("networkContext", None),
-    )
+    command, kind, network = (details.pop(name, None) for name in ("command", "kind", "networkContext"))
     lines: list[Line] = []
     if kind == "writeStdin":
         title = f"Codex asks to type into a command that runs {where}"
@@ -230,9 +226,7 @@ def _why(details: dict[str, Any]) -> Iterator[Line]:
 
 
 def _permissions(granted: Any) -> list[Line]:
-    if granted is None:
-        return []
-    return [Line("Permission", words) for words in permission_words(granted)]
+    return [] if granted is None else [Line("Permission", words) for words in permission_words(granted)]
 
 
 def _network(context: Any) -> str:
@@ -250,13 +244,8 @@ def _files(details: dict[str, Any], diff: str) -> Iterator[Line]:
         yield from map(_change, changes)
     elif diff:
         for file in read_diff(diff):
-            change = {
-                "kind": file.kind,
-                "path": file.old_path or file.path,
-                "added": file.added,
-                "removed": file.removed,
-            }
-            yield _change(change | ({"movedTo": file.path} if file.old_path else {}))
+            moved = {"path": file.old_path, "movedTo": file.path} if file.old_path else {"path": file.path}
+            yield _change({"kind": file.kind, "added": file.added, "removed": file.removed, **moved})
     elif isinstance(files, Mapping):
         for path, content in files.items():
             yield Line("Changes", named(path))

@@ -64,15 +64,16 @@ def read_diff(diff: str) -> tuple[FileDiff, ...]:
 def read_change(change: PathChange) -> FileDiff:
     """One file of a file change, which is bare hunks, or the whole content of a file added or deleted."""
     lines = _lines_of(change.diff or "")
-    read = _read_hunks(lines) if change.kind == "update" else _whole_file(lines, added=change.kind == "add")
-    return replace(
-        read,
-        path=change.moved_to or change.path,
-        kind="renamed" if change.moved_to is not None else read.kind,
-        old_path=change.path if change.moved_to is not None else None,
-        added=read.added if change.diff is not None else None,
-        removed=read.removed if change.diff is not None else None,
-    )
+    if change.kind == "update":
+        section = _Section()
+        for line in lines:
+            section.take(line)
+        read = replace(section.finished(), path=change.path)
+    else:
+        read = replace(_whole_file(lines, added=change.kind == "add"), path=change.path)
+    if change.moved_to is not None:
+        read = replace(read, path=change.moved_to, kind="renamed", old_path=change.path)
+    return read if change.diff is not None else replace(read, added=None, removed=None)
 
 
 def _lines_of(text: str) -> list[str]:
@@ -82,18 +83,12 @@ def _lines_of(text: str) -> list[str]:
     return lines
 
 
-def _read_hunks(lines: Sequence[str]) -> FileDiff:
-    section = _Section()
-    for line in lines:
-        section.take(line)
-    return section.finished()
-
-
 def _whole_file(lines: Sequence[str], *, added: bool) -> FileDiff:
+    numbered = enumerate(lines, 1)
     if added:
-        shown = tuple(DiffLine("add", f"+{line}", None, number) for number, line in enumerate(lines, 1))
+        shown = tuple(DiffLine("add", f"+{line}", None, number) for number, line in numbered)
         return FileDiff(path="", kind="added", added=len(lines), removed=0, lines=shown)
-    shown = tuple(DiffLine("remove", f"-{line}", number) for number, line in enumerate(lines, 1))
+    shown = tuple(DiffLine("remove", f"-{line}", number) for number, line in numbered)
     return FileDiff(path="", kind="deleted", added=0, removed=len(lines), lines=shown)
 
 
@@ -143,9 +138,6 @@ class _Hunks:
 
     def put(self, line: str, kind: LineKind = "raw") -> None:
         self.lines.append(DiffLine(kind, line))
-
-    def end(self) -> None:
-        self.broken = self.broken or self.is_open
 
     def _take_body(self, line: str) -> None:
         sign = line[:1] or " "
@@ -221,13 +213,12 @@ class _Section:
         return False
 
     def finished(self) -> FileDiff:
-        self.hunks.end()
         old, new = _file_name(self.old_line, "a/"), _file_name(self.new_line, "b/")
         path = next((name for name in (self.moved_to, new, old) if name and name != _NOWHERE), None)
         both = None if self.git_line is None else _git_names(self.git_line, self.moved_from or path, path)
         path = path or (both[1] if both is not None else "")
         kind = self._kind(old, new)
-        if self.hunks.broken:
+        if self.hunks.broken or self.hunks.is_open:
             lines = tuple(DiffLine("raw", line) for line in self.source)
             return FileDiff(path=path, kind=kind, old_path=self.moved_from, lines=lines)
         old_path = self.moved_from or path

@@ -267,8 +267,10 @@ class CloudClient:
         """What a task gave so far: its status, the diff of an attempt, and how many attempts have one."""
         status = await self.status(external_id)
         note = f"The agent's own message is only on {status.url}: `codex cloud` does not show it."
+        diff: str | None = None
         try:
             diff = await self.diff(external_id, attempt=attempt)
+            attempts = await self._attempts(external_id, at_least=attempt)
         except CloudNoDiff as error:
             attempts = cloud_output.attempts_found(error)
             why = {
@@ -277,17 +279,9 @@ class CloudClient:
             }.get(status.status, "The task changed no file.")
             if attempts is not None:
                 why = f"There is no attempt {attempt}: {attempts} have a diff."
-            return CloudResults(
-                status=status, attempt=attempt, diff=None, diff_stat=None, attempts=attempts or 0, note=f"{why} {note}"
-            )
-        return CloudResults(
-            status=status,
-            attempt=attempt,
-            diff=diff,
-            diff_stat=cloud_output.diff_stat(diff),
-            attempts=await self._attempts(external_id, at_least=attempt),
-            note=note,
-        )
+            attempts, note = attempts or 0, f"{why} {note}"
+        stat = None if diff is None else cloud_output.diff_stat(diff)
+        return CloudResults(status=status, attempt=attempt, diff=diff, diff_stat=stat, attempts=attempts, note=note)
 
     async def _attempts(self, external_id: str, *, at_least: int) -> int | None:
         """How many attempts have a diff: asked for the last there can be, Codex says how many there are."""

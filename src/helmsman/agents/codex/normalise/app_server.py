@@ -59,7 +59,7 @@ def from_app_server(method: object, params: object) -> Event | None:
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(fields)
-    if name.startswith(_SILENT_FAMILIES):
+    if name in _SILENT or name.startswith(_SILENT_FAMILIES):
         return None
     return Unknown(**_where(fields), name=name, payload=fields)
 
@@ -71,10 +71,6 @@ def _where(params: Mapping[str, Any]) -> dict[str, Any]:
         "turn_id": optional_text(params.get("turnId")),
         "raw": params,
     }
-
-
-def _nothing(_params: Mapping[str, Any]) -> None:
-    return None
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -280,29 +276,29 @@ _HANDLERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event | None]]] = {
     "turn/plan/updated": _turn_plan,
     "turn/started": _turn_started,
     "warning": _warning,
-    # Known, and nothing a session would want to know: what they say comes another way, or concerns other clients.
-    **dict.fromkeys(
-        (
-            "account/updated",
-            "app/list/updated",
-            "item/commandExecution/terminalInteraction",
-            "item/fileChange/outputDelta",
-            "remoteControl/status/changed",
-            "serverRequest/resolved",
-            "skills/changed",
-            "thread/archived",
-            "thread/closed",
-            "thread/compacted",
-            "thread/deleted",
-            "thread/goal/cleared",
-            "thread/readState/changed",
-            "thread/started",
-            "thread/status/changed",
-            "thread/unarchived",
-        ),
-        _nothing,
-    ),
 }
+
+_SILENT: Final = frozenset(
+    {
+        "account/updated",
+        "app/list/updated",
+        "item/commandExecution/terminalInteraction",
+        "item/fileChange/outputDelta",
+        "remoteControl/status/changed",
+        "serverRequest/resolved",
+        "skills/changed",
+        "thread/archived",
+        "thread/closed",
+        "thread/compacted",
+        "thread/deleted",
+        "thread/goal/cleared",
+        "thread/readState/changed",
+        "thread/started",
+        "thread/status/changed",
+        "thread/unarchived",
+    }
+)
+"""Known, and nothing a session would want to know: what they say comes another way, or concerns other clients."""
 
 _SILENT_FAMILIES: Final = (
     "codex/event/",  # 0.93 says everything a second time in this older form

@@ -93,11 +93,8 @@ def _shown_path(path: str, directory: str | None) -> str:
 
 
 def _with_slashes(path: str) -> str:
-    return path.replace("\\", "/") if _is_windows_path(path) else path
-
-
-def _is_windows_path(path: str) -> bool:
-    return path[1:3] == ":\\" or path.startswith("\\\\")
+    is_windows = path[1:3] == ":\\" or path.startswith("\\\\")
+    return path.replace("\\", "/") if is_windows else path
 
 
 def _quoted(path: str) -> str:

@@ -6,6 +6,7 @@ from which the same codes are read as far as the wording of real versions allows
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
@@ -50,7 +51,7 @@ _SENTENCES: Final = (
     ("ran out of room in the model's context window", "context_window_exceeded"),
     ("rate limit exceeded", "rate_limit_exceeded"),
 )
-_STATUS_FOLLOWS: Final = ("last status: ", "unexpected status ")
+_STATUS: Final = re.compile(r"(?:last status: |unexpected status )([0-9]{3})")
 
 
 def turn_failure(error: Any) -> Failure:
@@ -63,7 +64,8 @@ def turn_failure(error: Any) -> Failure:
 def failure_from_sentence(message: str) -> Failure:
     """The failure that exec describes in a sentence."""
     code = next((code for fragment, code in _SENTENCES if fragment in message), OTHER)
-    return _failure(code, message, _status_in(message))
+    status = _STATUS.search(message)
+    return _failure(code, message, None if status is None else int(status[1]))
 
 
 def _failure(code: str, message: str, http_status: int | None) -> Failure:
@@ -98,11 +100,3 @@ def _error_info(info: Any) -> tuple[str, int | None]:
         about = mapping(details)
         return snake_case(text(name)) or OTHER, integer(about.get("httpStatusCode", about.get("http_status_code")))
     return OTHER, None
-
-
-def _status_in(message: str) -> int | None:
-    for words in _STATUS_FOLLOWS:
-        status = message.partition(words)[2][:3]
-        if len(status) == 3 and status.isascii() and status.isdigit():
-            return int(status)
-    return None

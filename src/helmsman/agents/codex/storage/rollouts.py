@@ -158,16 +158,16 @@ class RolloutIndex:
 
     def _info(self, file: _File, head: Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
         session_id = file.session_id or ""
+        heads = list(self._heads_of(file))
         return SessionInfo(
             session_id=session_id,
             updated_at=_from_ns(file.changed_ns),
             created_at=head.created_at,
             directory=head.directory,
             name=names.get(session_id) or None,
-            first_prompt=head.first_prompt
-            or self._of_earlier(file, lambda earlier: earlier.first_prompt)
+            first_prompt=next((one.first_prompt for one in heads if one.first_prompt), None)
             or self._inherited_prompt(head, files),
-            model=head.model or self._of_earlier(file, lambda earlier: earlier.model),
+            model=next((one.model for one in heads if one.model), None),
             source=head.source,
             originator=head.originator,
             engine_version=head.engine_version,
@@ -176,15 +176,12 @@ class RolloutIndex:
             path=Path(file.path),
         )
 
-    def _of_earlier(self, file: _File, what: Callable[[Head], str | None]) -> str | None:
-        """What an earlier file of the same session says."""
-        earlier = file.earlier
-        while earlier is not None:
-            head = self._head(earlier)
-            if head is not None and (said := what(head)):
-                return said
-            earlier = earlier.earlier
-        return None
+    def _heads_of(self, file: _File | None) -> Iterator[Head]:
+        """What the files of one session say, the newest first."""
+        while file is not None:
+            if (head := self._head(file)) is not None:
+                yield head
+            file = file.earlier
 
     def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
         """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
@@ -360,17 +357,10 @@ class _Filter:
         self._words = (query or "").casefold().split()
 
     def __call__(self, info: SessionInfo) -> bool:
-        return self._in_directory(info.directory) and self._has_words(info)
-
-    def _in_directory(self, directory: str | None) -> bool:
-        if self._directory is None or directory == self._directory:
-            return True
-        if directory is None:
-            return False
-        wanted = self._resolve(self._directory)
-        return wanted is not None and wanted == self._resolve(directory)
-
-    def _has_words(self, info: SessionInfo) -> bool:
+        if self._directory is not None and info.directory != self._directory:
+            wanted = self._resolve(self._directory)
+            if wanted is None or info.directory is None or wanted != self._resolve(info.directory):
+                return False
         texts = (info.name, info.first_prompt, info.directory, info.session_id)
         text = "\n".join(text for text in texts if text).casefold() if self._words else ""
         return all(word in text for word in self._words)
