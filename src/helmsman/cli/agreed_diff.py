@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from helmsman.cli.consent import can_ask, confirmed
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import print_diff
 from helmsman.errors import ConfirmationNeeded
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
 
     Raises:
         ConfirmationNeeded: Nobody can be asked here.
-        click.Abort: The person said no.
+        click.exceptions.Exit: The person said no.
     """
     from helmsman.base.patches import diff_digest
 
@@ -43,16 +45,13 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
 
 def _ask(patch: bytes, about: str, *, as_json: bool) -> None:
     from helmsman.cli.consoles import message_console
-    from helmsman.terminal.diffs import diff_lines
 
     if not can_ask(as_json=as_json):
         raise ConfirmationNeeded(
             "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give --digest "
             "with the digest it shows, or --yes."
         )
-    console = message_console()
-    for line in diff_lines(patch.decode("utf-8", "replace")):
-        console.print(line, soft_wrap=True)
+    print_diff(patch, message_console())
     if not confirmed(f"{about} Apply it?"):
         click.echo("Nothing was touched.", err=True)
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(ExitCode.FAILED)
