@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from helmsman.model.recorded_turn import RecordedTurn
+
     from bench.soak.servers import Connection, Server
     from bench.soak.works import Books, Work
-    from helmsman.model.recorded_turn import RecordedTurn
 
 ENDED: Final = {"done", "error", "interrupted"}
 _AT_ONCE: Final = 6

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import __version__, errors
-from helmsman.cli.app import reports_errors
+from helmsman.cli.command import reports_errors
 from helmsman.cli.consoles import configure_logs
 from helmsman.cli.exit_codes import ExitCode, exit_code_of
 from helmsman.settings import load_settings

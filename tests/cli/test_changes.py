@@ -79,7 +79,7 @@ async def test_a_diff_for_programs_has_files_and_scope(cli: Cli, left: Left) -> 
 async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Left, git_repo: Path) -> None:
     done = await cli.run("apply", "--yes", left.id[-8:])
     assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
-    assert str(git_repo) in done.stderr
+    assert f"2 files brought into {git_repo}." in done.stderr
     (shown,) = (await cli.run("discard", "--json", left.id[-8:])).json
     (gone,) = shown["discarded"]
     assert (gone["sessionId"], gone["branchKept"]) == (left.id, False)
@@ -165,8 +165,8 @@ async def test_where_nobody_can_be_asked_the_digest_says_what_was_meant(cli: Cli
     error = changed.json[0]["error"]
     assert (error["code"], error["shown"]) == ("diff_changed", shown["digest"])
     assert git(git_repo, "status", "--porcelain") == ""
-    (applied,) = (await cli.run("apply", "--json", "--digest", error["digest"], left.id)).json
-    assert applied["digest"] == error["digest"]
+    applied = await cli.run("apply", "--digest", error["digest"], left.id)
+    assert applied.stderr.splitlines()[-1] == f"1 file brought into {git_repo}."
     assert git(git_repo, "status", "--porcelain") == "?? made.txt\n"
 
 
@@ -186,7 +186,7 @@ async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli,
     assert (row[0], row[1], row[3], row[4]) == (left.id, "left over", str(git_repo), str(left.tree.path))
     (found,) = (await cli.run("worktrees", "leftovers", "--json")).json
     assert len(found["leftovers"][0]["files"]) == 2
-    assert "2 file(s) changed" in (await cli.run("worktrees", "leftovers")).stdout
+    assert "2 files changed" in (await cli.run("worktrees", "leftovers")).stdout
     kept = await cli.run("worktrees", "prune")
     assert (kept.exit_code, kept.stdout) == (0, "")
     assert "--force drops them" in kept.stderr
@@ -195,8 +195,8 @@ async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli,
     assert (refused.exit_code, left.tree.path.exists()) == (2, True)
     assert "--yes" in refused.stderr
     async with cli.on_terminal("worktrees", "prune", "--force") as program:
-        await program.shows("2 file(s) changed")
-        await program.shows("Drop them? [y/N]")
+        await program.shows("2 files changed")
+        await program.shows("Drop it? [y/N]")
         program.press("\n")
         assert await program.exit_code() == 1
     assert left.tree.path.exists()
@@ -222,7 +222,7 @@ async def test_prune_keeps_a_worktree_with_a_repository_or_a_commit_of_its_own(
     make_repository(trees[0].path / "vendor")
     git(trees[1].path, "commit", "--quiet", "--allow-empty", "-m", "only here")
     kept = await cli.run("worktrees", "prune")
-    assert "2 worktree(s) with changes stay" in kept.stderr
+    assert "2 worktrees with changes stay" in kept.stderr
     assert all(tree.path.exists() for tree in trees)
 
 

@@ -139,7 +139,7 @@ async def test_status_counts_down_and_an_answer_in_a_shell_is_said_to_be_just_th
     assert audit(detached_cli) == [("command line", None)]
 
 
-async def test_what_nobody_answered_is_seen_in_watch_status_and_list(
+async def test_what_nobody_answered_is_seen_in_watch_status_and_lists(
     detached_cli: Cli, left_behind: LeaveBehind
 ) -> None:
     session_id = await left_behind.asking()
@@ -153,5 +153,9 @@ async def test_what_nobody_answered_is_seen_in_watch_status_and_list(
     (listed,) = (await detached_cli.run("list", "--json")).json
     assert len(listed["sessions"][0]["timedOut"]) == 1
     async with detached_cli.on_terminal("list", columns=140) as program:
+        await program.shows("(a question timed out) ")
+        await program.exit_code()
+    assert (await detached_cli.run("tasks")).stdout.split("\t")[2] == "completed (a question timed out)"
+    async with detached_cli.on_terminal("tasks", columns=140) as program:
         await program.shows("(a question timed out) ")
         await program.exit_code()

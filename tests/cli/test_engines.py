@@ -68,7 +68,7 @@ async def test_a_stopped_engine_leaves_nothing_running(cli: Cli, engine: EngineR
 async def test_a_person_is_asked_before_turns_under_way_are_stopped(cli: Cli, left_behind: LeaveBehind) -> None:
     session_id = await left_behind.asking()
     async with cli.on_terminal("engines", "stop", "--all") as program:
-        await program.shows("1 turn(s) under way are interrupted. Stop? [y/N]")
+        await program.shows("1 turn under way is interrupted. Stop? [y/N]")
         program.press("\n")
         assert await program.exit_code() == 1
     assert (await cli.run("respond", session_id)).exit_code == 5

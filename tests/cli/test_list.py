@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.cli.list_sessions import ago
+from helmsman.cli.tables import ago
 from helmsman.testing import say
 
 if TYPE_CHECKING:
@@ -109,4 +109,4 @@ async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
     ],
 )
 def test_ages_are_said_as_people_say_them(age: timedelta, text: str) -> None:
-    assert ago(age) == text
+    assert ago(datetime.now(UTC) - age) == text

@@ -55,6 +55,13 @@ async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
         assert lines[9] == f"  rule 1 of {book.permanent_path}, line 1"
 
 
+async def test_a_directory_holds_for_the_command_behind_it(bare_cli: Cli, book: RuleBook, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for arguments in (["-C", "elsewhere", "test"], ["test", "-C", "elsewhere"]):
+        assert (await bare_cli.run("rules", *arguments, "npm test")).stdout.startswith("Asked.")
+    assert (await bare_cli.run("rules", "test", "npm test")).stdout.startswith("Allowed.")
+
+
 async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
     (said,) = (await bare_cli.run("rules", "list", "--json")).json
     assert [(rule["effect"], rule["removable"], rule["decidesLess"]) for rule in said["rules"]] == [

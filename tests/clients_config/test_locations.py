@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.cli.client_files import CLIENT_NAMES, SCOPES
 from helmsman.clients.locations import CLIENTS, Surroundings
 from helmsman.errors import InvalidInput
 
@@ -105,8 +104,3 @@ def test_servers_stand_under_the_keys_of_their_client() -> None:
 def test_a_scope_that_a_client_does_not_have_is_refused_with_those_it_has() -> None:
     with pytest.raises(InvalidInput, match=r"Claude Desktop has no scope project\. Use one of: user\."):
         CLIENTS["claude-desktop"].location("project", LINUX)
-
-
-def test_the_command_line_knows_all_clients_and_scopes() -> None:
-    assert tuple(CLIENTS) == CLIENT_NAMES
-    assert {scope for client in CLIENTS.values() for scope in client.places} == set(SCOPES)

@@ -72,6 +72,11 @@ def test_every_command_is_on_some_page() -> None:
     assert not missing
 
 
+def test_the_readme_names_the_demo_and_the_tests() -> None:
+    made = [words for words in commands(ROOT / "README.md") if words[0] == "make"]
+    assert made[:2] == [["make", "demo"], ["make", "test"]]
+
+
 def test_every_page_is_in_the_index() -> None:
     listed = links(ROOT / "docs" / "README.md")
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed

@@ -6,32 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import one_line
+from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import print_json
 
 if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountReport
 
 
-@click.command(
-    "account",
-    short_help="Show Codex's login and its rate limits.",
-    epilog="""\b
-Examples:
-  helmsman account
-  helmsman account --json
-""",
-)
-@json_option
-@reports_errors
+@cli_command("account", "Show Codex's login and its rate limits.", "helmsman account", "helmsman account --json")
 def command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
-    from helmsman.base.shown_text import one_line
-    from helmsman.shapes.rendering import json_line
-
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:
-        click.echo(json_line(_as_dict(report)))
+        print_json(_as_dict(report))
         return
     who = ", ".join(part for part in (report.email, f"plan {report.plan}" if report.plan else None) if part)
     click.echo(one_line(report.login + (f" ({who})" if who else "")))

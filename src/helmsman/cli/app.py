@@ -1,4 +1,4 @@
-"""The group of all commands: its help, its exit codes, and what every command has in common.
+"""The group of all commands: its help, and how the program ends.
 
 A command's module is imported when the command is called. The modules themselves import only what their options need;
 tables, web servers and Codex are left for when they run.
@@ -6,74 +6,28 @@ tables, web servers and Codex are left for when they run.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from helmsman._version import __version__
-from helmsman.cli.exit_codes import ExitCode, exit_code_of
-from helmsman.errors import HelmsmanError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from helmsman.cli.exit_codes import ExitCode
 
 _HEADINGS: Final = {
-    "Start and follow": {
-        "run": "helmsman.cli.run",
-        "plan": "helmsman.cli.plan",
-        "review": "helmsman.cli.review",
-        "say": "helmsman.cli.say",
-        "status": "helmsman.cli.status",
-        "watch": "helmsman.cli.watch",
-        "dashboard": "helmsman.cli.dashboard",
-    },
-    "Answer and stop": {
-        "respond": "helmsman.cli.respond",
-        "steer": "helmsman.cli.steer",
-        "interrupt": "helmsman.cli.interrupt",
-        "rules": "helmsman.cli.rules",
-    },
-    "Sessions": {
-        "list": "helmsman.cli.list_sessions",
-        "fork": "helmsman.cli.fork",
-        "rollback": "helmsman.cli.rollback",
-        "compact": "helmsman.cli.compact",
-        "goal": "helmsman.cli.goal",
-        "rename": "helmsman.cli.rename",
-        "archive": "helmsman.cli.archive",
-        "unarchive": "helmsman.cli.unarchive",
-    },
-    "Changes": {
-        "diff": "helmsman.cli.diff",
-        "apply": "helmsman.cli.apply",
-        "discard": "helmsman.cli.discard",
-        "worktrees": "helmsman.cli.worktrees",
-    },
-    "Tasks and cloud": {
-        "tasks": "helmsman.cli.tasks",
-    },
-    "Codex itself": {
-        "models": "helmsman.cli.models",
-        "account": "helmsman.cli.account",
-        "usage": "helmsman.cli.usage",
-        "engines": "helmsman.cli.engines",
-    },
-    "Set-up": {
-        "demo": "helmsman.cli.demo",
-        "doctor": "helmsman.cli.doctor",
-        "install": "helmsman.cli.install",
-        "uninstall": "helmsman.cli.uninstall",
-        "serve": "helmsman.cli.serve",
-        "completion": "helmsman.cli.completion",
-    },
+    "Start and follow": ("run", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Answer and stop": ("respond", "steer", "interrupt", "rules"),
+    "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+    "Changes": ("diff", "apply", "discard", "worktrees"),
+    "Tasks and cloud": ("tasks",),
+    "Codex itself": ("models", "account", "usage", "engines"),
+    "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
-"""Each command's module under its heading, in the order of the help; the command is the `command` in it."""
+"""The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""
 
-_COMMANDS: Final = {name: module for commands in _HEADINGS.values() for name, module in commands.items()}
+_COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
 
 
@@ -82,10 +36,9 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(module).command
+        command: click.Command = importlib.import_module(f"helmsman.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -103,12 +56,6 @@ class _Commands(click.Group):
             formatter.write_dl([(str(code.value), code.text) for code in ExitCode])
 
 
-def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        click.echo(f"helmsman {__version__}")
-        ctx.exit()
-
-
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -119,14 +66,7 @@ Try it without an account:
 Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, …), then helmsman.toml.
 """,
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, message="helmsman %(version)s")
 def app() -> None:
     """Steer OpenAI Codex: start work, follow it, answer its questions, stop it."""
 
@@ -149,28 +89,3 @@ def run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.FAILED
     sys.exit(code if isinstance(code, int) else ExitCode.OK)
-
-
-def reports_errors(body: Callable[..., int | None]) -> Callable[..., int]:
-    """Let a command raise Helmsman's errors: they are shown, as JSON where `--json` was given, and become exit codes."""
-
-    @functools.wraps(body)
-    def command(*args: Any, **kwargs: Any) -> int:
-        try:
-            return body(*args, **kwargs) or ExitCode.OK
-        except HelmsmanError as error:
-            code = exit_code_of(error)
-            if kwargs.get("as_json"):
-                from helmsman.shapes.rendering import json_line
-
-                click.echo(json_line({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code}))
-            else:
-                from helmsman.base.shown_text import visible
-
-                click.echo(f"Error: {visible(error.message)}", err=True)
-            return code
-
-    return command
-
-
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, for programs.")

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from helmsman.base.shown_text import one_line
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import changes_argument
+from helmsman.cli.command import cli_command
+from helmsman.cli.on_session import changes_argument, with_helmsman
+from helmsman.cli.output import counted, print_json
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
+from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
 
 
-@click.command(
+@cli_command(
     "apply",
-    short_help="Bring a session's changes into your tree.",
-    epilog="""\b
-Examples:
-  helmsman apply 3b2d5c8e
-  helmsman apply --yes --allow-dirty 3b2d5c8e
-  helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2
-""",
+    "Bring a session's changes into your tree.",
+    "helmsman apply 3b2d5c8e",
+    "helmsman apply --yes --allow-dirty 3b2d5c8e",
+    "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
 )
 @changes_argument
 @click.option("--allow-dirty", is_flag=True, help="Go on if other files have uncommitted changes.")
@@ -32,8 +33,6 @@ Examples:
 )
 @click.option("-C", "--cd", "directory", metavar="DIR", help="Of a cloud task: where to.  [default: here]")
 @agreed_options
-@json_option
-@reports_errors
 def command(
     session: str,
     allow_dirty: bool,
@@ -51,30 +50,23 @@ def command(
     uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
     discard`.
     """
-    from helmsman.cli.on_session import with_helmsman
-
     if digest is None:
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
-        digest = agreed_digest(patch, about, yes=yes, digest=None, as_json=as_json)
+        digest = agreed_digest(patch, about, yes=yes, as_json=as_json)
     agreed = digest
     place = None if directory is None else Path(directory).expanduser().resolve()
     applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
     if as_json:
-        from helmsman.shapes.rendering import json_line
-
-        click.echo(json_line(applied))
+        print_json(applied)
     else:
         _print(applied)
 
 
 async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[bytes, str]:
     """The diff that would be applied, and what it is of."""
-    from helmsman.cli.whose_changes import cloud_task, local_session
-
     task = await cloud_task(helm, reference)
     if task is not None:
-        diff = (await helm.tasks.cloud.results(task, attempt=attempt or 1)).diff or ""
-        return diff.encode("utf-8", "surrogateescape"), f"What cloud task {task.id} changed."
+        return await cloud_patch(helm, task, attempt or 1), f"What cloud task {task.id} changed."
     changed = await helm.extras.changes.diff(await local_session(helm, reference))
     if changed.scope != "worktree":
         return b"", changed.about  # there is nothing to apply, and applying it says so
@@ -84,9 +76,6 @@ async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[by
 async def _apply(
     helm: Helmsman, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None, digest: str
 ) -> dict[str, Any]:
-    from helmsman.cli.whose_changes import cloud_task, file_as_dict, local_session
-    from helmsman.errors import InvalidInput
-
     task = await cloud_task(helm, reference)
     if task is not None:
         done = await helm.tasks.cloud.apply(
@@ -111,12 +100,10 @@ async def _apply(
 
 
 def _print(applied: dict[str, Any]) -> None:
-    from helmsman.base.shown_text import one_line
-
     for command_line in applied.get("ended", ()):
         click.echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
-    count = len(applied["files"])
-    click.echo(f"{count} file(s) brought into {one_line(applied['repository'])}{merged}.", err=True)
+    files = counted(len(applied["files"]), "file")
+    click.echo(f"{files} brought into {one_line(applied['repository'])}{merged}.", err=True)
     for file in applied["files"]:
         click.echo(one_line(file["path"]))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.clients.locations import CLIENTS, Scope, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,20 +20,18 @@ if TYPE_CHECKING:
 
     from helmsman.clients.changes import Change
     from helmsman.clients.configuration import ConfigurationFile
-    from helmsman.clients.locations import Client, Location, Scope, Surroundings
+    from helmsman.clients.locations import Client, Location
+    from helmsman.clients.record import Record
     from helmsman.settings import Settings
-
-CLIENT_NAMES: Final = ("claude", "claude-desktop", "cursor", "vscode", "codex")
-SCOPES: Final = ("user", "local", "project")
 
 CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it you are asked, and where there is no
 terminal to ask on nothing is changed and the exit code is 2 (1 if you say no)."""
 
 
-client_argument: Final = click.argument("client", type=click.Choice(CLIENT_NAMES))
+client_argument: Final = click.argument("client", type=click.Choice(list(CLIENTS)))
 scope_option: Final = click.option(
     "--scope",
-    type=click.Choice(SCOPES),
+    type=click.Choice(get_args(Scope)),
     help="user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
 )
 yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Make the change without asking.")
@@ -42,7 +41,6 @@ def surroundings(settings: Settings) -> Surroundings:
     """What the paths of clients depend on, here and now."""
     from helmsman.base.repositories import repository_root
     from helmsman.clients.claude_project import claude_project
-    from helmsman.clients.locations import Surroundings
 
     cwd = Path.cwd()
     return Surroundings(
@@ -86,17 +84,24 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
         console.print(Text("\n").join(diff_lines("".join(body))), soft_wrap=True)
 
 
-def agree(*, agreed: bool, as_json: bool) -> ExitCode:
-    """Whether to make the change: OK, or how to end without it."""
-    if agreed:
-        return ExitCode.OK
-    if not can_ask(as_json=as_json):
-        click.echo("Nothing was changed. Add --yes to make this change.", err=True)
-        return ExitCode.USAGE
-    if confirmed("Make this change?"):
-        return ExitCode.OK
-    click.echo("Nothing was changed.", err=True)
-    return ExitCode.FAILED
+def make_changes(
+    console: Console, client: Client, changes: Sequence[Change], record: Record, *, agreed: bool, as_json: bool
+) -> ExitCode:
+    """Show the changes, and make them if somebody agrees: OK, or how to end without them."""
+    from helmsman.settings import ensure_state_dir
+
+    if changes and not as_json:
+        show(console, client, changes)
+    if changes and not agreed:
+        asked = can_ask(as_json=as_json)
+        if not asked or not confirmed("Make this change?"):
+            click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
+            return ExitCode.FAILED if asked else ExitCode.USAGE
+    if changes:
+        ensure_state_dir(record.path.parent)
+    for change in changes:
+        change.apply(record)
+    return ExitCode.OK
 
 
 def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:

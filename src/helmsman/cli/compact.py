@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import on_session, session_argument, tell
+from helmsman.cli.on_session import on_session, session_argument
+from helmsman.cli.output import print_result
 from helmsman.errors import EngineTimeout
 
 if TYPE_CHECKING:
@@ -18,17 +17,8 @@ if TYPE_CHECKING:
 _SECONDS: Final = 900
 
 
-@click.command(
-    "compact",
-    short_help="Replace a session's history by a summary.",
-    epilog="""\b
-Example:
-  helmsman compact 3b2d5c8e
-""",
-)
+@cli_command("compact", "Replace a session's history by a summary.", "helmsman compact 3b2d5c8e")
 @session_argument
-@json_option
-@reports_errors
 def command(session: str, as_json: bool) -> int:
     """Let Codex replace the history of a long session by a summary, and wait until it has.
 
@@ -42,11 +32,11 @@ def command(session: str, as_json: bool) -> int:
             raise EngineTimeout(f"Codex did not compact the session within {_SECONDS} s and was stopped. Try it again.")
         return compacting
 
-    done = on_session(session, compact)
-    shown: dict[str, object] = {"sessionId": done.id, "status": done.status}
+    session_id, done = on_session(session, compact)
+    shown: dict[str, object] = {"sessionId": session_id, "status": done.status}
+    said = f"Session {session_id} is compacted."
     if done.error is not None:
         shown["error"] = {"code": done.error.code, "message": done.error.message}
-        tell(f"Error: {done.error.message}", shown, as_json=as_json)
-    else:
-        tell(f"Session {done.id} is compacted.", shown, as_json=as_json)
+        said = f"Error: {done.error.message}"
+    print_result(said, shown, as_json=as_json)
     return ExitCode.OK if done.status == "done" else ExitCode.FAILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from helmsman.cli.app import reports_errors
+from helmsman.cli.command import cli_command
 
 _PLACES = {
     "bash": 'eval "$(helmsman completion bash)" in ~/.bashrc',
@@ -14,13 +14,8 @@ _PLACES = {
 }
 
 
-@click.command(
-    "completion",
-    short_help="Print a shell's completion script.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {place}" for place in _PLACES.values()),
-)
+@cli_command("completion", "Print a shell's completion script.", *_PLACES.values(), has_json=False)
 @click.argument("shell", type=click.Choice(list(_PLACES)))
-@reports_errors
 def command(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, session ids, task ids and aliases."""
     from helmsman.cli.app import app

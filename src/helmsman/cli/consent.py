@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import ConfirmationNeeded
 
 yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do it without asking.")
@@ -26,8 +27,8 @@ def confirmed(question: str) -> bool:
     return click.confirm(question, default=False, err=True)
 
 
-def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> bool:
-    """Whether to go on: somebody said yes, now or beforehand.
+def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> None:
+    """Go on only if somebody says yes, now or beforehand.
 
     Args:
         question: What the person at the terminal is asked.
@@ -37,14 +38,13 @@ def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) 
 
     Raises:
         ConfirmationNeeded: Nobody can be asked.
+        click.exceptions.Exit: The person said no.
     """
     if agreed:
-        return True
-    if not can_ask(as_json=as_json):
-        if otherwise is None:
-            return True
+        return
+    if can_ask(as_json=as_json):
+        if not confirmed(question):
+            click.echo("Nothing was done.", err=True)
+            raise click.exceptions.Exit(ExitCode.FAILED)
+    elif otherwise is not None:
         raise ConfirmationNeeded(f"{otherwise} Nothing was done. Add --yes to do it.")
-    if confirmed(question):
-        return True
-    click.echo("Nothing was done.", err=True)
-    return False

@@ -7,6 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from rich.console import Console
 
     from helmsman.settings import Settings
@@ -28,6 +31,15 @@ def result_console() -> Console:
 def is_terminal(console: Console) -> bool:
     """Whether a person is looking, on something that can move a cursor. `FORCE_COLOR` alone makes no terminal."""
     return console.file.isatty() and not console.is_dumb_terminal
+
+
+def settings_of_command(flags: Mapping[str, object] | None = None, directory: Path | None = None) -> Settings:
+    """The person's settings, with `flags` of the command line, for work in `directory`; logs are then as they say."""
+    from helmsman.settings import load_settings
+
+    settings = load_settings(flags, cwd=directory)
+    configure_logs(settings)
+    return settings
 
 
 def configure_logs(settings: Settings) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import is_terminal, message_console, settings_of_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
     from helmsman.cli.displays import Display, Outcome
+    from helmsman.settings import Settings
     from helmsman.testing.model import ScriptedModel
     from helmsman.testing.script import Chunk, Gate
 
@@ -41,17 +46,8 @@ _PUBLISH: Final = 'mkdir -p "$HOME/published" && cp greet.sh "$HOME/published/"'
 _REASON: Final = "Publishing writes outside the repository, which the sandbox does not allow."
 
 
-@click.command(
-    "demo",
-    short_help="See a real Codex at work, without an account.",
-    epilog="""\b
-Example:
-  helmsman demo --auto
-""",
-)
+@cli_command("demo", "See a real Codex at work, without an account.", "helmsman demo --auto")
 @click.option("--auto", is_flag=True, help="Answer the one approval by itself, as happens without a terminal.")
-@json_option
-@reports_errors
 def command(auto: bool, as_json: bool) -> int:
     """See a real Codex at work, without an account: it runs a command, fixes a file and asks for an approval.
 
@@ -60,86 +56,70 @@ def command(auto: bool, as_json: bool) -> int:
     """
     import anyio
 
-    return anyio.run(_demo, auto, as_json)
+    with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
+        # Resolved, because Codex names files so; a temporary directory may lie behind a link.
+        return anyio.run(_demo, Path(name).resolve(), auto, as_json)
 
 
-async def _demo(auto: bool, as_json: bool) -> int:
-    import tempfile
-    from dataclasses import replace
-    from functools import partial
-
+async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
     from helmsman.agents.codex.access.sandbox_check import check_sandbox
     from helmsman.agents.registry import find_agent
     from helmsman.base.concurrency import background_tasks
-    from helmsman.cli.consoles import configure_logs, is_terminal, message_console
     from helmsman.cli.follow import follow
     from helmsman.service import Helmsman
-    from helmsman.settings import load_settings
     from helmsman.step import run_step
     from helmsman.testing.home import CodexHome
     from helmsman.testing.model import ScriptedModel
 
-    settings = load_settings()
-    configure_logs(settings)
+    settings = settings_of_command()
     console = message_console()
-    with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
-        scratch = _resolved(name)
-        home = CodexHome(scratch / "home")
-        repository = _make_repository(scratch / "greeting")
-        temporary = scratch / "tmp"
-        temporary.mkdir()
-        env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves things there
-        settings = replace(
-            settings,
-            codex_home=home.path,
-            state_dir=scratch / "state",
-            engine="app-server",
-            detach=False,
-            shell_snapshots="off",  # a session this short would be ended in the middle of one
-            files=(),
-        )
-        binary = await find_agent(settings, None)
-        sandboxed = (await check_sandbox(binary, env)).works is not False
+    home = CodexHome(scratch / "home")
+    repository = _make_repository(scratch / "greeting")
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves things there
+    settings = replace(
+        settings,
+        codex_home=home.path,
+        state_dir=scratch / "state",
+        engine="app-server",
+        detach=False,
+        shell_snapshots="off",  # a session this short would be ended in the middle of one
+        files=(),
+    )
+    binary = await find_agent(settings, None)
+    sandboxed = (await check_sandbox(binary, env)).works is not False
+    if not as_json:
+        _introduce(console, f"Codex {binary.version}", sandboxed=sandboxed)
+    version = binary.version
+    async with ScriptedModel() as model, background_tasks() as tasks:
+        home.use_model(model.base_url, (version.major, version.minor, version.patch))
+        gates = _write_script(model, paced=is_terminal(console) and not as_json)
+        tasks.start_soon(_open_one_by_one, gates)
+        async with Helmsman(settings, env=env) as helm:
+            step = partial(
+                run_step,
+                _PROMPT,
+                cwd=repository,
+                sandbox="workspace-write" if sandboxed else "danger-full-access",
+                approval_policy="on-request" if sandboxed else "untrusted",
+                attempts=1,
+                helm=helm,
+            )
+            outcome = await follow(step, _display(settings, auto=auto, as_json=as_json))
         if not as_json:
-            _introduce(console, f"Codex {binary.version}", sandboxed=sandboxed)
-        version = binary.version
-        async with ScriptedModel() as model, background_tasks() as tasks:
-            home.use_model(model.base_url, (version.major, version.minor, version.patch))
-            gates = _write_script(model, paced=is_terminal(console) and not as_json)
-            tasks.start_soon(_open_one_by_one, gates)
-            async with Helmsman(settings, env=env) as helm:
-                step = partial(
-                    run_step,
-                    _PROMPT,
-                    cwd=repository,
-                    sandbox="workspace-write" if sandboxed else "danger-full-access",
-                    approval_policy="on-request" if sandboxed else "untrusted",
-                    attempts=1,
-                    helm=helm,
-                )
-                outcome = await follow(step, _display(auto=auto, as_json=as_json))
-            if not as_json:
-                _conclude(console, outcome)
+            _conclude(console, outcome)
     return outcome.exit_code
 
 
-def _display(*, auto: bool, as_json: bool) -> Display:
-    from helmsman.cli.displays import HumanDisplay, JsonDisplay, approve
+def _display(settings: Settings, *, auto: bool, as_json: bool) -> Display:
+    from helmsman.cli.displays import approve, new_display
     from helmsman.terminal import has_terminal
 
-    alone = auto or not has_terminal()
-    if as_json:
-        return JsonDisplay(answer=approve if alone else None)
-    remark = (
-        "answered by the demo itself, because of --auto" if auto else "answered by the demo itself: no terminal here"
-    )
-    return HumanDisplay(answer=(approve, remark) if alone else None, lasting=False)
-
-
-def _resolved(folder: str) -> Path:
-    from pathlib import Path
-
-    return Path(folder).resolve()  # Codex names files so; a temporary directory may lie behind a link
+    answer = approve if auto or not has_terminal() else None
+    why = ", because of --auto" if auto else ": no terminal here"
+    remark = "" if answer is None else f"answered by the demo itself{why}"
+    return new_display(settings, as_json=as_json, answer=answer, remark=remark, lasting=False)
 
 
 def _make_repository(folder: Path) -> Path:
@@ -236,8 +216,7 @@ def _conclude(console: Console, outcome: Outcome) -> None:
     diff = outcome.session.state.diff if outcome.session is not None else None
     if diff:
         console.print(Text("\nWhat changed", "bold"))
-        for line in fold_all(console, diff_lines(diff)):
-            console.print(line)
+        console.print(*fold_all(console, diff_lines(diff)), sep="\n")
     console.print(Text("\nTry next", "bold"))
     for hint in (
         "helmsman doctor                      what your own Codex can do, and whether it is logged in",

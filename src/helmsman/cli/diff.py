@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import changes_argument
+from helmsman.base.patches import diff_digest
+from helmsman.base.shown_text import visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import is_terminal, result_console
+from helmsman.cli.on_session import changes_argument, with_helmsman
+from helmsman.cli.output import print_diff, print_json
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
 
 if TYPE_CHECKING:
     from helmsman.capabilities.changes import SessionDiff
-    from helmsman.settings import Settings
+    from helmsman.service import Helmsman
 
 
-@click.command(
+@cli_command(
     "diff",
-    short_help="Show what a session changed.",
-    epilog="""\b
-Examples:
-  helmsman diff 3b2d5c8e
-  helmsman diff --stat 3b2d5c8e
-  helmsman diff T-cloud-1f3a9c0b2d4e > change.patch
-""",
+    "Show what a session changed.",
+    "helmsman diff 3b2d5c8e",
+    "helmsman diff --stat 3b2d5c8e",
+    "helmsman diff T-cloud-1f3a9c0b2d4e > change.patch",
 )
 @changes_argument
 @click.option("--stat", "only_stat", is_flag=True, help="Only which files, and how many lines.")
-@json_option
-@reports_errors
 def command(session: str, only_stat: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
@@ -36,63 +36,40 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
     changed is known exactly. Of any other session it is what its directory has uncommitted, whoever changed it; a line on
     stderr says which. Not on a terminal, the diff is exact to the byte, for `git apply`.
     """
-    import anyio
 
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.settings import load_settings
-
-    settings = load_settings()
-    configure_logs(settings)
-    anyio.run(_show, settings, session, only_stat, as_json)
-
-
-async def _show(settings: Settings, reference: str, only_stat: bool, as_json: bool) -> None:
-    from helmsman.base.patches import diff_digest
-    from helmsman.cli.whose_changes import cloud_task, local_session
-    from helmsman.service import Helmsman
-    from helmsman.shapes.rendering import json_line
-
-    async with Helmsman(settings) as helm:
-        task = await cloud_task(helm, reference)
+    async def show(helm: Helmsman) -> None:
+        task = await cloud_task(helm, session)
         if task is not None:
-            diff = (await helm.tasks.cloud.results(task)).diff or ""
-            patch = diff.encode("utf-8", "surrogateescape")
+            patch = await cloud_patch(helm, task)
             if as_json:
-                click.echo(json_line({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)}))
+                diff = patch.decode("utf-8", "surrogateescape")
+                print_json({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
             else:
                 _write(patch, f"What cloud task {task.id} changed.")
             return
-        changed = await helm.extras.changes.diff(await local_session(helm, reference))
-    if as_json:
-        click.echo(json_line(_as_dict(changed)))
-    elif only_stat:
-        from helmsman.base.shown_text import visible
+        changed = await helm.extras.changes.diff(await local_session(helm, session))
+        if as_json:
+            print_json(_as_dict(changed))
+        elif only_stat:
+            click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
+            click.echo(visible(changed.diff.stat), nl=False)
+        else:
+            _write(changed.diff.patch, changed.about)
 
-        click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
-        click.echo(visible(changed.diff.stat), nl=False)
-    else:
-        _write(changed.diff.patch, changed.about)
+    with_helmsman(show)
 
 
 def _write(patch: bytes, about: str) -> None:
     """The diff to be looked at on a terminal; to anything else, every byte of it."""
-    from helmsman.base.patches import diff_digest
-    from helmsman.cli.consoles import is_terminal, result_console
-
     click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There are none.", err=True)
     console = result_console()
-    if not is_terminal(console):
+    if is_terminal(console):
+        print_diff(patch, console)
+    else:
         sys.stdout.buffer.write(patch)
-    elif patch:
-        from helmsman.terminal.diffs import diff_lines
-
-        for line in diff_lines(patch.decode("utf-8", "replace")):
-            console.print(line, soft_wrap=True)
 
 
 def _as_dict(changed: SessionDiff) -> dict[str, object]:
-    from helmsman.cli.whose_changes import file_as_dict
-
     shown: dict[str, object] = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
     shown |= {"files": [file_as_dict(file) for file in changed.diff.files]}
     shown |= {"stat": changed.diff.stat, "diff": changed.diff.text, "digest": changed.diff.digest}

@@ -6,72 +6,60 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import named, one_line
+from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, yes_option
-from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import changes_argument
+from helmsman.cli.on_session import changes_argument, with_helmsman
+from helmsman.cli.output import counted, print_json
+from helmsman.cli.whose_changes import file_as_dict, file_line, local_session
 
 if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.worktrees import Discarded, Unsaved
+    from collections.abc import Sequence
+
+    from helmsman.service import Helmsman
+    from helmsman.worktrees import Discarded, FileStat, Unsaved
 
 
-@click.command(
+@cli_command(
     "discard",
-    short_help="Drop a session's worktree.",
-    epilog="""\b
-Examples:
-  helmsman diff --stat 3b2d5c8e && helmsman discard 3b2d5c8e
-  helmsman discard 3b2d5c8e --yes
-""",
+    "Drop a session's worktree.",
+    "helmsman diff --stat 3b2d5c8e && helmsman discard 3b2d5c8e",
+    "helmsman discard 3b2d5c8e --yes",
 )
 @changes_argument
 @yes_option
-@json_option
-@reports_errors
-def command(session: str, agreed: bool, as_json: bool) -> int:
+def command(session: str, agreed: bool, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and all in it that was not applied. It does not come back.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
     Refused while it is still at work. If there is work in the worktree that is nowhere else you are asked first; where there
     is no terminal to ask on, that needs --yes.
     """
-    import anyio
 
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.settings import load_settings
-
-    settings = load_settings()
-    configure_logs(settings)
-    session_id, losing = anyio.run(_look, settings, session)
-    if losing and not _agree(losing, session_id, agreed=agreed, as_json=as_json):
-        return ExitCode.FAILED
-    show_discarded(anyio.run(_discard, settings, session_id, None if agreed else losing), as_json=as_json)
-    return ExitCode.OK
-
-
-async def _look(settings: Settings, reference: str) -> tuple[str, Unsaved]:
-    from helmsman.cli.whose_changes import local_session
-    from helmsman.service import Helmsman
-
-    async with Helmsman(settings) as helm:
-        session_id = await local_session(helm, reference)
+    async def look(helm: Helmsman) -> tuple[str, Unsaved]:
+        session_id = await local_session(helm, session)
         return session_id, await helm.extras.changes.unsaved(session_id)
 
+    session_id, losing = with_helmsman(look)
+    if losing:
+        _agree(losing, session_id, agreed=agreed, as_json=as_json)
+    expected = None if agreed else losing
+    gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
+    show_discarded((gone,), as_json=as_json)
 
-def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> bool:
-    from helmsman.base.shown_text import one_line
-    from helmsman.cli.whose_changes import file_line
 
+def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> None:
     if not agreed and can_ask(as_json=as_json):
-        for commit in losing.commits:
-            click.echo(f"  commit    {one_line(commit)}", err=True)
-        for file in losing.files:
-            click.echo(f"  {file_line(file)}", err=True)
+        _show_lost(losing.commits, losing.files, err=True)
         for repository in losing.nested:
             click.echo(f"  repository  {one_line(repository)}", err=True)
-    what = "what is in there cannot be read" if losing.unreadable else _counted(losing)
-    return agree(
+    parts = [
+        counted(len(losing.commits), "commit") if losing.commits else "",
+        counted(len(losing.files), "changed file") if losing.files else "",
+        counted(len(losing.nested), "git repository", "git repositories") if losing.nested else "",
+    ]
+    what = "what is in there cannot be read" if losing.unreadable else ", ".join(filter(None, parts))
+    agree(
         f"This work is nowhere else and does not come back: {what}. Drop it?",
         agreed=agreed,
         as_json=as_json,
@@ -79,28 +67,15 @@ def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> 
     )
 
 
-def _counted(losing: Unsaved) -> str:
-    parts = [
-        ("commit", "commits", losing.commits),
-        ("changed file", "changed files", losing.files),
-        ("git repository", "git repositories", losing.nested),
-    ]
-    return ", ".join(f"{len(lost)} {one if len(lost) == 1 else many}" for one, many, lost in parts if lost)
-
-
-async def _discard(settings: Settings, session_id: str, losing: Unsaved | None) -> tuple[Discarded, ...]:
-    from helmsman.service import Helmsman
-
-    async with Helmsman(settings) as helm:
-        return (await helm.extras.changes.discard(session_id, losing=losing),)
+def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) -> None:
+    for commit in commits:
+        click.echo(f"  commit    {one_line(commit)}", err=err)
+    for file in files:
+        click.echo(f"  {file_line(file)}", err=err)
 
 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
-    from helmsman.base.shown_text import named, one_line
-    from helmsman.cli.whose_changes import file_as_dict, file_line
-    from helmsman.shapes.rendering import json_line
-
     if as_json:
         shown = [
             {
@@ -114,11 +89,8 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
             }
             for one in gone
         ]
-        click.echo(json_line({"discarded": shown}))
+        print_json({"discarded": shown})
         return
     for one in gone:
         click.echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
-        for commit in one.commits:
-            click.echo(f"  commit    {one_line(commit)}")
-        for file in one.files:
-            click.echo(f"  {file_line(file)}")
+        _show_lost(one.commits, one.files, err=False)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import click
 from rich.text import Text
 
 from helmsman.base.shown_text import visible
-from helmsman.cli.consoles import is_terminal, message_console
-from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import print_json
 from helmsman.cli.screen import Screen
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import StepInterrupted
 from helmsman.model.events import QuestionAsked, TurnEnded
 from helmsman.model.questions import ACCEPT, APPROVE, DECLINE, DENY
-from helmsman.shapes.rendering import event_as_dict, fields_as_dict, json_line
+from helmsman.shapes.rendering import event_as_dict, fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, Usage
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Reply, Session
+    from helmsman.settings import Settings
     from helmsman.step import StepResult
 
 _UNFINISHED_LINES: Final = 8
@@ -51,40 +53,35 @@ class Outcome:
     error: HelmsmanError | None
     session: Session | None
     seconds: float | None
-    exit_code: int = ExitCode.OK
-
-    @property
-    def usage(self) -> Usage | None:
-        return self.session.usage if self.session is not None else None
+    exit_code: int
 
 
-class Display(Protocol):
+class Display:
     """Shows a step from beginning to end; open it around the step."""
 
-    def __enter__(self) -> Self: ...
+    on_question: QuestionHandler
 
-    def __exit__(self, *_: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
-    @property
-    def on_question(self) -> QuestionHandler: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def on_event(self, session: Session, event: Event) -> None: ...
-
-    async def animate(self) -> None:
-        """Whatever has to be done all the time; cancelled at the end."""
-        ...
-
-    def interrupting(self) -> None:
-        """The person wants the turn to stop."""
-        ...
-
-    def close(self) -> None:
-        """The terminal must be left as it was found, now."""
-        ...
+    def on_event(self, session: Session, event: Event) -> None:
+        raise NotImplementedError
 
     def finish(self, outcome: Outcome) -> None:
         """The step has ended."""
-        ...
+        raise NotImplementedError
+
+    async def animate(self) -> None:
+        """Whatever has to be done all the time; cancelled at the end."""
+
+    def interrupting(self) -> None:
+        """The person wants the turn to stop."""
+
+    def close(self) -> None:
+        """The terminal must be left as it was found, now."""
 
 
 async def refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
@@ -117,51 +114,42 @@ async def _unless_gone(asking: Awaitable[Reply]) -> Reply:
         return None
 
 
-class HumanDisplay:
+class HumanDisplay(Display):
     """A transcript with a live line below it on a terminal, a plain transcript in a log.
 
     Args:
-        answer: Answers questions without asking, with a remark why. Without it the person is asked, where there is one.
+        answer: Answers questions without asking. Without it the person is asked, where there is one.
+        remark: Why it answers.
         live: Whether the line below may be drawn at all (log lines would tear it apart).
         lasting: Whether the session can be continued afterwards.
     """
 
     def __init__(
-        self,
-        *,
-        answer: tuple[QuestionHandler, str] | None = None,
-        live: bool = True,
-        lasting: bool = True,
+        self, *, answer: QuestionHandler | None = None, remark: str = "", live: bool = True, lasting: bool = True
     ) -> None:
         if answer is None and not has_terminal():
-            answer = refuse, "there is no terminal to ask on"
+            answer, remark = refuse, "there is no terminal to ask on"
+        self.on_question = answer or self._ask
         self._console = message_console()
         self._lasting = lasting
-        self._result_apart = not (is_terminal(self._console) and _stdout_is_terminal())
+        on_terminal = is_terminal(self._console)
+        self._result_apart = not (on_terminal and sys.stdout.isatty())
         self._session: Session | None = None
-        self._answer: QuestionHandler | None = None if answer is None else answer[0]
         self._transcript = TranscriptPrinter(
             self._console,
-            announce=not is_terminal(self._console),
+            announce=not on_terminal,
             asked_here=answer is None,
-            answered_by="" if answer is None else answer[1],
+            answered_by=remark,
             hold_messages=self._result_apart,
         )
         self._status = StatusLine(self._console)
-        self._screen = Screen(self._console, self._changing if live and is_terminal(self._console) else None)
+        self._screen = Screen(self._console, self._changing if live and on_terminal else None)
         self._shown: dict[str, anyio.Event] = {}
         self._turn_ended = False
 
     def __enter__(self) -> Self:
         self._screen.__enter__()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._screen.close()
-
-    @property
-    def on_question(self) -> QuestionHandler:
-        return self._ask if self._answer is None else self._answer
 
     async def _ask(self, session: Session, question: Question, /) -> Reply:
         with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
@@ -216,7 +204,7 @@ class HumanDisplay:
             lines += self._closing(outcome.session)
         self._screen.print(lines)
         if result is not None and self._result_apart:
-            click.echo(result if not _stdout_is_terminal() else visible(result))
+            click.echo(visible(result) if sys.stdout.isatty() else result)
 
     def _error_lines(self, error: HelmsmanError, session: Session | None) -> list[Text]:
         if session is None:  # it never began, so there is nothing above to be told apart from
@@ -233,36 +221,18 @@ class HumanDisplay:
         return [line for part in parts for line in fold(self._console, part)]
 
 
-class JsonDisplay:
+class JsonDisplay(Display):
     """One JSON object a line: each event as it comes, and the result at the end."""
 
     def __init__(self, *, answer: QuestionHandler | None = None) -> None:
-        self._answer: QuestionHandler = answer or (_ask_on_terminal if has_terminal() else refuse)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    @property
-    def on_question(self) -> QuestionHandler:
-        return self._answer
+        self.on_question = answer or (_ask_on_terminal if has_terminal() else refuse)
 
     def on_event(self, session: Session, event: Event) -> None:
-        click.echo(json_line(event_as_dict(event)))
-
-    async def animate(self) -> None:
-        pass
-
-    def interrupting(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        print_json(event_as_dict(event))
 
     def finish(self, outcome: Outcome) -> None:
         session, result, error = outcome.session, outcome.result, outcome.error
+        usage = session.usage if session is not None else None
         shown: dict[str, Any] = {
             "type": "result",
             "status": "done" if error is None else "error",
@@ -270,14 +240,14 @@ class JsonDisplay:
             "result": result.text if result is not None else None,
             "output": result.output if result is not None else None,
             "attempts": result.attempts if result is not None else None,
-            "usage": fields_as_dict(outcome.usage) if outcome.usage is not None else None,
+            "usage": fields_as_dict(usage) if usage is not None else None,
             "error": error.as_dict() if error is not None else None,
             "timedOut": list(session.state.timed_out) or None if session is not None else None,
             "exitCode": int(outcome.exit_code),
         }
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             shown["status"] = "interrupted"
-        click.echo(json_line({key: value for key, value in shown.items() if value is not None}))
+        print_json({key: value for key, value in shown.items() if value is not None})
 
 
 def tokens(usage: Usage) -> str:
@@ -287,18 +257,10 @@ def tokens(usage: Usage) -> str:
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{reasoning}"
 
 
-def outcome_of(
-    result: StepResult | None,
-    error: HelmsmanError | None,
-    session: Session | None,
-    seconds: float | None,
-    code: int | None,
-) -> Outcome:
-    """An outcome with the exit code that belongs to it; `code` overrides it."""
-    if code is None:
-        code = ExitCode.OK if error is None else exit_code_of(error)
-    return Outcome(result=result, error=error, session=session, seconds=seconds, exit_code=code)
-
-
-def _stdout_is_terminal() -> bool:
-    return sys.stdout.isatty()
+def new_display(
+    settings: Settings, *, as_json: bool, answer: QuestionHandler | None = None, remark: str = "", lasting: bool = True
+) -> Display:
+    """For a program or a person; `answer`, `remark` and `lasting` are as for `HumanDisplay`."""
+    if as_json:
+        return JsonDisplay(answer=answer)
+    return HumanDisplay(answer=answer, remark=remark, live=not logs_wanted(settings), lasting=lasting)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,16 +20,11 @@ if TYPE_CHECKING:
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
-@click.command(
+@cli_command(
     "doctor",
-    short_help="Check Codex and what it needs, with the fix for what is wrong.",
-    epilog="""\b
-Example:
-  CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor
-""",
+    "Check Codex and what it needs, with the fix for what is wrong.",
+    "CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor",
 )
-@json_option
-@reports_errors
 def command(as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 
@@ -36,26 +33,17 @@ def command(as_json: bool) -> int:
     import anyio
 
     from helmsman.cli.checks import examine
-    from helmsman.cli.consoles import configure_logs, result_console
-    from helmsman.settings import load_settings
 
-    settings = load_settings()
-    configure_logs(settings)
-    report = anyio.run(examine, settings)
+    report = anyio.run(examine, settings_of_command())
     if as_json:
-        from helmsman.shapes.rendering import json_line
-
-        click.echo(json_line(_as_dict(report)))
+        print_json(_as_dict(report))
     else:
         _print(result_console(), report)
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
 def _as_dict(report: Report) -> dict[str, Any]:
-    checks = [{"name": check.name, "status": check.status, "detail": check.detail} for check in report.checks]
-    for shown, check in zip(checks, report.checks, strict=True):
-        if check.fix:
-            shown["fix"] = check.fix
+    checks = [{key: value for key, value in asdict(check).items() if value or key != "fix"} for check in report.checks]
     binary = report.binary
     return {
         "ok": report.ok,
@@ -72,8 +60,7 @@ def _print(console: Console, report: Report) -> None:
 
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
-        for line in _lines(console, check, width):
-            console.print(line)
+        console.print(*_lines(console, check, width), sep="\n")
     for able, title in ((True, "This Codex can"), (False, "It cannot")):
         features = [feature for feature, has in report.features.items() if has is able]
         if features:
@@ -82,8 +69,7 @@ def _print(console: Console, report: Report) -> None:
                 versions = "" if able else f" ({feature.versions})"
                 mark = Text("  ✓ " if able else "  - ", "green" if able else "dim")
                 text = Text(feature.text, "" if able else "dim").append(versions, "dim")
-                for line in fold(console, text, lead=mark):
-                    console.print(line)
+                console.print(*fold(console, text, lead=mark), sep="\n")
     failed = sum(check.status == "failed" for check in report.checks)
     verdict = "All is well." if report.ok else f"{failed} of {len(report.checks)} checks failed; see the lines with ✗."
     console.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
@@ -92,7 +78,6 @@ def _print(console: Console, report: Report) -> None:
 def _lines(console: Console, check: Check, width: int) -> list[Text]:
     from rich.text import Text
 
-    from helmsman.base.shown_text import visible
     from helmsman.terminal.layout import fold
 
     mark, style = _MARKS[check.status]

@@ -1,4 +1,4 @@
-"""Runs a step in front of a person: shows it, asks, and heeds Ctrl-C.
+"""Runs a step in front of a person: shows it, asks, and handles Ctrl-C.
 
 The first Ctrl-C stops the turn, so that Codex ends it in order and the session can be continued; the second leaves at
 once. A program that ends Helmsman with SIGTERM gets the second kind straight away.
@@ -6,26 +6,23 @@ once. A program that ends Helmsman with SIGTERM gets the second kind straight aw
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.cli.displays import outcome_of
-from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.displays import Outcome
+from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, StepInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
-    from helmsman.cli.displays import Display, Outcome
+    from helmsman.cli.displays import Display
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
@@ -56,7 +53,7 @@ async def follow(step: Step, display: Display, *, session: Session | None = None
     with display:
         with anyio.CancelScope() as scope:
             async with background_tasks() as tasks:
-                await tasks.start(watch.heed_signals, scope, tasks)
+                await tasks.start(handle_signals, lambda code: watch.on_signal(code, scope, tasks))
                 tasks.start_soon(display.animate)
                 try:
                     result = await step(on_event=watch.on_event, on_question=display.on_question)
@@ -65,7 +62,10 @@ async def follow(step: Step, display: Display, *, session: Session | None = None
         if scope.cancelled_caught:
             error = watch.problem or StepInterrupted(left)
         seconds = anyio.current_time() - began if session is None else None
-        outcome = outcome_of(result, error, watch.session, seconds, watch.exit_code)
+        code = watch.exit_code
+        if code is None:
+            code = ExitCode.OK if error is None else exit_code_of(error)
+        outcome = Outcome(result=result, error=error, session=watch.session, seconds=seconds, exit_code=code)
         display.finish(outcome)
     return outcome
 
@@ -84,21 +84,14 @@ class _Watch:
         self.session = session
         self._display.on_event(session, event)
 
-    async def heed_signals(self, scope: anyio.CancelScope, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
-        if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
-            task_status.started()
-            return
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                self._heard += 1
-                running = self.session is not None and self.session.state.is_running
-                if number == signal.SIGINT and running and self._heard == 1:
-                    self._display.interrupting()
-                    tasks.start_soon(self._interrupt, scope)
-                else:
-                    self.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
-                    self._leave(scope)
+    def on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+        self._heard += 1
+        running = self.session is not None and self.session.state.is_running
+        if code is ExitCode.INTERRUPTED and running and self._heard == 1:
+            self._display.interrupting()
+            tasks.start_soon(self._interrupt, scope)
+        else:
+            self._leave(scope, code)
 
     async def _interrupt(self, scope: anyio.CancelScope) -> None:
         assert self.session is not None
@@ -106,13 +99,11 @@ class _Watch:
             await self.session.interrupt()
         except HelmsmanError as error:  # Codex does not listen any more, or only to another process
             self.problem = error
-            self.exit_code = ExitCode.INTERRUPTED
-            self._leave(scope)
+            self._leave(scope, ExitCode.INTERRUPTED)
 
-    def _leave(self, scope: anyio.CancelScope) -> None:
+    def _leave(self, scope: anyio.CancelScope, code: ExitCode) -> None:
+        self.exit_code = code
         with suppress(OSError):  # a terminal that was closed cannot be put back
             self._display.close()
         scope.cancel()
-        end = threading.Timer(LEAVE_SECONDS, os._exit, (self.exit_code,))
-        end.daemon = True
-        end.start()
+        exit_after(LEAVE_SECONDS, code)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import on_session, session_argument, tell
+from helmsman.cli.command import cli_command
+from helmsman.cli.on_session import on_session, session_argument
+from helmsman.cli.output import print_result
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -15,21 +16,16 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
 
 
-@click.command(
+@cli_command(
     "goal",
-    short_help="Set, show or clear the goal of a session.",
-    epilog="""\b
-Examples:
-  helmsman goal 3b2d5c8e
-  helmsman goal 3b2d5c8e "All tests pass on Python 3.14"
-  helmsman goal 3b2d5c8e --clear
-""",
+    "Set, show or clear the goal of a session.",
+    "helmsman goal 3b2d5c8e",
+    'helmsman goal 3b2d5c8e "All tests pass on Python 3.14"',
+    "helmsman goal 3b2d5c8e --clear",
 )
 @session_argument
 @click.argument("goal", required=False)
 @click.option("--clear", is_flag=True, help="Take the goal away.")
-@json_option
-@reports_errors
 def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """Set, show or clear the goal of a session.
 
@@ -40,24 +36,24 @@ def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     if goal is not None and clear:
         raise click.UsageError("Give a goal or --clear, not both.")
 
-    async def see_to(helm: Helmsman, session_id: str) -> tuple[str, Goal | None]:
+    async def set_or_show(helm: Helmsman, session_id: str) -> Goal | None:
         upkeep = helm.extras.upkeep
-        if goal is not None:
-            if (await helm.engine()).id is None:
-                raise InvalidInput(
-                    "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
-                    "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."
-                )
-            return session_id, await upkeep.set_goal(session_id, goal)
         if clear:
             await upkeep.clear_goal(session_id)
-            return session_id, None
-        return session_id, await upkeep.goal(session_id)
+            return None
+        if goal is None:
+            return await upkeep.goal(session_id)
+        if (await helm.engine()).id is None:
+            raise InvalidInput(
+                "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
+                "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."
+            )
+        return await upkeep.set_goal(session_id, goal)
 
-    session_id, found = on_session(session, see_to)
+    session_id, found = on_session(session, set_or_show)
     shown: dict[str, object] = {"sessionId": session_id, "goal": None}
+    said = f"Session {session_id} has no goal."
     if found is not None:
         shown |= {"goal": found.objective, "goalStatus": found.status, "tokensUsed": found.tokens_used}
-        tell(f"Session {session_id}, {found.status}: {found.objective}", shown, as_json=as_json)
-    else:
-        tell(f"Session {session_id} has no goal.", shown, as_json=as_json)
+        said = f"Session {session_id}, {found.status}: {found.objective}"
+    print_result(said, shown, as_json=as_json)

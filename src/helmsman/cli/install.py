@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.client_files import CONSENT_HELP, client_argument, scope_option, yes_option
+from helmsman.base.shown_text import visible
+from helmsman.cli import client_files
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.output import counted, print_json
+from helmsman.clients.locations import CLIENTS
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
@@ -23,33 +27,28 @@ if TYPE_CHECKING:
     from helmsman.clients.locations import Client, Scope, Surroundings
 
 
-@click.command(
+@cli_command(
     "install",
-    short_help="Add Helmsman to an MCP client.",
+    "Add Helmsman to an MCP client.",
+    "helmsman install claude",
+    "helmsman install codex --tools sessions,extras --yes",
+    "helmsman install vscode --scope project",
     help=f"""Add Helmsman to the configuration of an MCP client, or point an entry of the old `codex mcp-server` to it.
 
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
 says otherwise. All else in the file stays as it is. Afterwards the entry is tried out.
 
-{CONSENT_HELP}
-""",
-    epilog="""\b
-Examples:
-  helmsman install claude
-  helmsman install codex --tools sessions,extras --yes
-  helmsman install vscode --scope project
+{client_files.CONSENT_HELP}
 """,
 )
-@client_argument
+@client_files.client_argument
 @click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas.")
-@scope_option
+@client_files.scope_option
 @click.option("--name", help="The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
 )
-@yes_option
-@json_option
-@reports_errors
+@client_files.yes_option
 def command(
     client: str,
     tools: str | None,
@@ -59,24 +58,17 @@ def command(
     agreed: bool,
     as_json: bool,
 ) -> int:
-    from helmsman.cli.client_files import agree, changes_as_json, locations_of, read_files, show, surroundings
-    from helmsman.cli.consoles import configure_logs, result_console
     from helmsman.clients.changes import Wish, plan_install
     from helmsman.clients.launch import Running, launch_words
-    from helmsman.clients.locations import CLIENTS
     from helmsman.clients.record import Record
-    from helmsman.settings import ensure_state_dir, load_settings
-    from helmsman.shapes.rendering import json_line
 
-    settings = load_settings({"tools": tools})
-    configure_logs(settings)
+    settings = settings_of_command({"tools": tools})
     if tools is not None:
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")
-    program, around = CLIENTS[client], surroundings(settings)
-    places = locations_of(program, scope, around)
-    files = read_files(places)
+    program, around = CLIENTS[client], client_files.surroundings(settings)
+    places = client_files.locations_of(program, scope, around)
     record = Record(settings.state_dir)
     running = Running.now()
     wish = Wish(
@@ -86,31 +78,30 @@ def command(
         name=name,
         env=dict(_variable(given) for given in env),
     )
-    changes = plan_install(files, places[0], wish, record)
+    changes = plan_install(client_files.read_files(places), places[0], wish, record)
     console = result_console()
     notes = _notes(program, scope, around)
-    shown: dict[str, Any] = {"client": client, "changes": changes_as_json(changes), "applied": False, "notes": notes}
-    if changes:
-        if not as_json:
-            show(console, program, changes)
-        verdict = agree(agreed=agreed, as_json=as_json)
-        if verdict is not ExitCode.OK:
-            if as_json:
-                click.echo(json_line(shown))
-            return verdict
-        ensure_state_dir(settings.state_dir)
-        for change in changes:
-            change.apply(record)
-        shown["applied"] = True
-    entries = _installed(read_files(places), changes, name)
-    checks = [_check(entry, Path(around.project)) for entry in entries]
-    works = not any(isinstance(answer, HelmsmanError) for answer in checks)
+    shown: dict[str, Any] = {
+        "client": client,
+        "changes": client_files.changes_as_json(changes),
+        "applied": False,
+        "notes": notes,
+    }
+    verdict = client_files.make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
+    if verdict is not ExitCode.OK:
+        if as_json:
+            print_json(shown)
+        return verdict
+    checks = [
+        (entry, _check(entry, Path(around.project)))
+        for entry in _installed(client_files.read_files(places), changes, name)
+    ]
     if as_json:
-        shown["checks"] = [_check_as_json(entry, answer) for entry, answer in zip(entries, checks, strict=True)]
-        click.echo(json_line(shown))
+        tried = [_check_as_json(entry, answer) for entry, answer in checks]
+        print_json(shown | {"applied": bool(changes), "checks": tried})
     else:
-        _report(console, program, entries, checks, changed=bool(changes), notes=notes)
-    return ExitCode.OK if works else ExitCode.FAILED
+        _report(console, program, checks, changed=bool(changes), notes=notes)
+    return ExitCode.FAILED if any(isinstance(answer, HelmsmanError) for _, answer in checks) else ExitCode.OK
 
 
 def _variable(given: str) -> tuple[str, str]:
@@ -151,7 +142,6 @@ def _check_as_json(entry: Entry, answer: Answer | HelmsmanError) -> dict[str, An
 
 def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[str]:
     """What to know of this client, and of what was left alone."""
-    from helmsman.cli.client_files import read_files
     from helmsman.clients.entries import OldServer
 
     notes = [program.limits, *filter(None, [program.notes.get(scope or "user")]), program.after]
@@ -161,7 +151,7 @@ def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[s
         try:
             old = [
                 entry.name
-                for file in read_files([place])
+                for file in client_files.read_files([place])
                 for entry in file.entries
                 if isinstance(entry.kind, OldServer)
             ]
@@ -179,28 +169,23 @@ def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[s
 def _report(
     console: Console,
     program: Client,
-    entries: Sequence[Entry],
-    checks: Sequence[Answer | HelmsmanError],
+    checks: Sequence[tuple[Entry, Answer | HelmsmanError]],
     *,
     changed: bool,
     notes: Sequence[str],
 ) -> None:
     from rich.text import Text
 
-    from helmsman.base.shown_text import visible
     from helmsman.terminal.layout import fold
 
     if not changed:
         console.print(f"{program.title} runs Helmsman already; nothing to change.")
-    for entry, answer in zip(entries, checks, strict=True):
+    for entry, answer in checks:
         where = f"{visible(entry.name)} ({entry.location.scope} scope)"
         if isinstance(answer, HelmsmanError):
             lead, text = Text("✗ ", "red"), Text(f"{where}: {visible(answer.message)}", "red")
         else:
-            tools = f"{len(answer.tools)} tool{'' if len(answer.tools) == 1 else 's'}"
-            lead, text = Text("✓ ", "green"), Text(f"{where} answers with {tools}")
-        for line in fold(console, text, lead=lead):
-            console.print(line)
+            lead, text = Text("✓ ", "green"), Text(f"{where} answers with {counted(len(answer.tools), 'tool')}")
+        console.print(*fold(console, text, lead=lead), sep="\n")
     for note in notes:
-        for line in fold(console, Text(visible(note), "dim"), lead=Text("  ")):
-            console.print(line)
+        console.print(*fold(console, Text(visible(note), "dim"), lead=Text("  ")), sep="\n")

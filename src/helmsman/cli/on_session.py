@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from helmsman.cli.completing import complete_session, complete_session_or_task
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import TaskNotOurs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import Session
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.settings import Settings
 
 ResultT = TypeVar("ResultT")
 
@@ -24,31 +28,40 @@ changes_argument = click.argument("session", metavar="SESSION", shell_complete=c
 """Whose changes are meant: a session, or a task by its id (`helmsman.cli.whose_changes`)."""
 
 
-def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> ResultT:
-    """Do something with the session whose id is, begins or ends with `reference`."""
-    from helmsman.cli.session_ids import full_session_id
+def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> tuple[str, ResultT]:
+    """Do something with the session whose id is, begins or ends with `reference`; its id, and what that gave."""
 
-    async def found(helm: Helmsman) -> ResultT:
-        return await do(helm, await full_session_id(helm, reference))
+    async def find_and_do(helm: Helmsman) -> tuple[str, ResultT]:
+        session_id = await full_session_id(helm, reference)
+        return session_id, await do(helm, session_id)
 
-    return with_helmsman(found)
+    return with_helmsman(find_and_do)
 
 
-def with_helmsman(do: Callable[[Helmsman], Awaitable[ResultT]], *, detach: bool = True) -> ResultT:
-    """Do something with a Helmsman that has the person's settings; without `detach` no engine of it outlives it."""
-    from dataclasses import replace
+def with_helmsman(
+    do: Callable[[Helmsman], Awaitable[ResultT]],
+    *,
+    settings: Settings | None = None,
+    detach: bool = True,
+    on_question: QuestionHandler | None = None,
+) -> ResultT:
+    """Do something with a Helmsman.
 
+    Args:
+        settings: Without them, the person's.
+        detach: Whether its engine may outlive it.
+        on_question: Answers what Codex asks.
+    """
     import anyio
 
-    from helmsman.cli.consoles import configure_logs
     from helmsman.service import Helmsman
-    from helmsman.settings import load_settings
 
-    settings = load_settings()
-    configure_logs(settings)
+    chosen = settings_of_command() if settings is None else settings
+    if not detach:
+        chosen = replace(chosen, detach=False)
 
     async def run() -> ResultT:
-        async with Helmsman(settings if detach else replace(settings, detach=False)) as helm:
+        async with Helmsman(chosen, on_question=on_question) as helm:
             return await do(helm)
 
     return anyio.run(run)
@@ -70,14 +83,3 @@ def require_reachable(session: Session) -> None:
             f"Session {session.id} is run by another process, in an engine that ends with it. Answer, steer or stop it "
             "there; `helmsman watch` shows how it ends."
         )
-
-
-def tell(sentence: str, shown: Mapping[str, object], *, as_json: bool) -> None:
-    """Say what was done: to a person, or to a program."""
-    from helmsman.base.shown_text import visible
-    from helmsman.shapes.rendering import json_line
-
-    if as_json:
-        click.echo(json_line(shown))
-    else:
-        click.echo(visible(sentence), err=True)

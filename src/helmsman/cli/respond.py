@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import visible
+from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
+from helmsman.cli.on_session import on_session, require_reachable, session_argument
+from helmsman.cli.output import print_json, print_result
+from helmsman.cli.session_ids import short_id
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import COMMAND_LINE
 from helmsman.model.questions import APPROVE_ALWAYS
@@ -20,22 +24,17 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
-@click.command(
+@cli_command(
     "respond",
-    short_help="Answer what a session asks.",
-    epilog="""\b
-Examples:
-  helmsman respond 3b2d5c8e
-  helmsman respond 3b2d5c8e q_1f3a9c0b2d approve
-  helmsman respond 3b2d5c8e q_1f3a9c0b2d "deny: touches production"
-""",
+    "Answer what a session asks.",
+    "helmsman respond 3b2d5c8e",
+    "helmsman respond 3b2d5c8e q_1f3a9c0b2d approve",
+    'helmsman respond 3b2d5c8e q_1f3a9c0b2d "deny: touches production"',
 )
 @session_argument
 @click.argument("question", required=False)
 @click.argument("answers", nargs=-1, metavar="[ANSWER]...")
 @yes_option
-@json_option
-@reports_errors
 def command(session: str, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool) -> int:
     """Answer a question of a session, or show what it asks when no answer is given.
 
@@ -46,16 +45,24 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
     """
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
-    makes_rule = answers[0].partition(":")[0].strip() == APPROVE_ALWAYS
-    if makes_rule and not agreed and not _agree_to_rule(session, question, answers, as_json=as_json):
-        return ExitCode.FAILED
-    return _answer(session, question, answers, as_json=as_json)
+    if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
+        _agree_to_rule(session, question, answers, as_json=as_json)
+
+    async def respond(helm: Helmsman, session_id: str) -> str:
+        asking = await helm.session(session_id)
+        require_reachable(asking)
+        await asking.respond(question, *answers, by=COMMAND_LINE)
+        return asking.status
+
+    session_id, status = on_session(session, respond)
+    shown = {"sessionId": session_id, "question": question, "status": status}
+    print_result(f"Answered. Session {session_id} is {status}.", shown, as_json=as_json)
+    return ExitCode.OK
 
 
-def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> bool:
-    """Whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
+def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> None:
+    """Ask whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
     from helmsman.approvals.rules_from_answers import rule_shown_for_always
-    from helmsman.base.shown_text import visible
     from helmsman.model.questions import read_answers
 
     async def look(helm: Helmsman, session_id: str) -> str | None:
@@ -63,13 +70,13 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
         found = next((one for one in asking.questions if one.id == question), None)
         return None if found is None else rule_shown_for_always(found, read_answers(found, answers)[0].reason)
 
-    rule = on_session(session, look)
+    _, rule = on_session(session, look)
     if rule is None:
-        return True
+        return
     shown = visible(rule).strip()
     if can_ask(as_json=as_json):
         click.echo(f"{shown}\n", err=True)
-    return agree(
+    agree(
         "This rule would decide from now on without asking. Keep it, and approve?",
         agreed=False,
         as_json=as_json,
@@ -77,43 +84,28 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
     )
 
 
-def _answer(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> int:
-    async def respond(helm: Helmsman, session_id: str) -> tuple[str, str]:
-        asking = await helm.session(session_id)
-        require_reachable(asking)
-        await asking.respond(question, *answers, by=COMMAND_LINE)
-        return asking.id, asking.status
-
-    session_id, status = on_session(session, respond)
-    shown = {"sessionId": session_id, "question": question, "status": status}
-    tell(f"Answered. Session {session_id} is {status}.", shown, as_json=as_json)
-    return ExitCode.OK
-
-
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
+    from helmsman.cli.question_text import open_question_lines
+    from helmsman.model.question_text import question_as_dict
+
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
         asking = await helm.session(session_id)
         return asking, [one for one in asking.questions if question in (None, one.id)]
 
-    from helmsman.cli.consoles import result_console
-    from helmsman.cli.question_text import open_question_lines
-    from helmsman.cli.session_ids import short_id
-    from helmsman.model.question_text import question_as_dict
-    from helmsman.shapes.rendering import json_line
-
-    asking, questions = on_session(session, look)
+    session_id, (asking, questions) = on_session(session, look)
     if question is not None and not questions:
-        raise QuestionNotOpen(f"Session {asking.id} has no open question {question}. Leave it out to see which it has.")
+        raise QuestionNotOpen(
+            f"Session {session_id} has no open question {question}. Leave it out to see which it has."
+        )
     if as_json:
-        click.echo(json_line({"sessionId": asking.id, "questions": [question_as_dict(one) for one in questions]}))
+        print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
     elif not questions:
         require_reachable(asking)
         click.echo(
-            f"Session {asking.id} asks nothing. See what it does: helmsman status {short_id(asking.id)}", err=True
+            f"Session {session_id} asks nothing. See what it does: helmsman status {short_id(session_id)}", err=True
         )
     else:
         console = result_console()
         for one in questions:
-            for line in open_question_lines(console, asking, one):
-                console.print(line, soft_wrap=True)
+            console.print(*open_question_lines(console, asking, one), sep="\n", soft_wrap=True)
     return ExitCode.ASKED if questions else ExitCode.OK

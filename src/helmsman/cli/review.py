@@ -7,33 +7,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
+from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import print_json
+from helmsman.cli.session_ids import full_session_id
+from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.agents.protocol import Finding, ReviewReport
-    from helmsman.model.options import ReviewTarget
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
 
 _SECONDS: Final = 3600.0
 _STOP_SECONDS: Final = 10.0
 _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 
 
-@click.command(
+@cli_command(
     "review",
-    short_help="Let Codex review a change.",
-    epilog="""\b
-Examples:
-  helmsman review
-  helmsman review --base main --instructions "Look only at security"
-  helmsman review --commit HEAD --fail-on P1 --json
-""",
+    "Let Codex review a change.",
+    "helmsman review",
+    'helmsman review --base main --instructions "Look only at security"',
+    "helmsman review --commit HEAD --fail-on P1 --json",
 )
 @click.option("--uncommitted", is_flag=True, help="Review what is not committed yet. This is the default.")
 @click.option("--base", metavar="BRANCH", help="Review all that differs from this branch.")
@@ -61,8 +62,6 @@ Examples:
     metavar="SECONDS",
     help="Give up after so long.",
 )
-@json_option
-@reports_errors
 def command(
     uncommitted: bool,
     base: str | None,
@@ -83,11 +82,8 @@ def command(
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if session_id is not None and (directory is not None or model is not None):
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
-    import anyio
-
-    from helmsman.cli.consoles import configure_logs
     from helmsman.model.options import ReviewTarget
-    from helmsman.settings import load_settings
+    from helmsman.terminal import ask_on_terminal
 
     if base is not None:
         target = ReviewTarget(kind="base", value=base)
@@ -96,52 +92,39 @@ def command(
     else:
         target = ReviewTarget(kind="uncommitted" if uncommitted or instructions is None else "custom")
     place = None if directory is None else Path(directory)
-    settings = load_settings(cwd=place)
-    configure_logs(settings)
-    wanted = {"cwd": place, "instructions": instructions, "model": model}
-    return anyio.run(_review, settings, target, wanted, session_id, timeout, fail_on, as_json)
 
-
-async def _review(
-    settings: Settings,
-    target: ReviewTarget,
-    wanted: dict[str, Any],
-    session_id: str | None,
-    timeout: float,
-    fail_on: str | None,
-    as_json: bool,
-) -> int:
-    from dataclasses import replace
-
-    from helmsman.cli.session_ids import full_session_id
-    from helmsman.service import Helmsman
-    from helmsman.shapes.rendering import json_line
-    from helmsman.terminal import ask_on_terminal
-
-    if session_id is None:  # a session that goes on may be open in a detached engine, and Codex opens it nowhere else
-        settings = replace(settings, detach=False)
-    async with Helmsman(settings, on_question=ask_on_terminal) as helm:
-        if session_id is not None:
-            session_id = await full_session_id(helm, session_id)
-        begun = await helm.extras.reviews.start(target, session_id=session_id, **wanted)
+    async def review(helm: Helmsman) -> int:
+        where = None if session_id is None else await full_session_id(helm, session_id)
+        begun = await helm.extras.reviews.start(
+            target, session_id=where, cwd=place, instructions=instructions, model=model
+        )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing}
-            click.echo(json_line(shown) if as_json else begun.nothing)
+            if as_json:
+                print_json(shown)
+            else:
+                click.echo(begun.nothing)
             return ExitCode.OK
         if not as_json:
             click.echo(f"{begun.session.state.prompt} Ctrl-C stops it.", err=True)
         report = await _report(helm, begun.session, timeout)
-    if as_json:
-        click.echo(json_line(_as_dict(begun.session, report)))
-    else:
-        _print(report, begun.session)
-    return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
+        if as_json:
+            print_json(_as_dict(begun.session, report))
+        else:
+            _print(report, begun.session)
+        return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
+
+    # A session that goes on may be open in a detached engine, and Codex opens it nowhere else.
+    return with_helmsman(
+        review,
+        settings=settings_of_command(directory=place),
+        detach=session_id is not None,
+        on_question=ask_on_terminal,
+    )
 
 
 async def _report(helm: Helmsman, session: Session, timeout: float) -> ReviewReport:
     import anyio
-
-    from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
     try:
         in_time = await session.wait(until="end", timeout=timeout)
@@ -182,20 +165,14 @@ def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
 def _print(report: ReviewReport, session: Session) -> None:
     from rich.text import Text
 
-    from helmsman.base.shown_text import visible
-    from helmsman.cli.consoles import result_console
     from helmsman.terminal.layout import fold
 
     console = result_console()
     for finding in report.findings:
-        for line in fold(console, _heading(finding, session.directory), indent=0):
-            console.print(line)
-        for line in fold(console, Text(visible(finding.body)), indent=4) if finding.body else ():
-            console.print(line)
-        console.print()
+        body = fold(console, Text(visible(finding.body)), indent=4) if finding.body else []
+        console.print(*fold(console, _heading(finding, session.directory), indent=0), *body, "", sep="\n")
     if report.explanation:
-        for line in fold(console, Text(visible(report.explanation)), indent=0):
-            console.print(line)
+        console.print(*fold(console, Text(visible(report.explanation)), indent=0), sep="\n")
     if not report.findings:
         console.print(Text("No findings.", "green"))
     elif report.verdict:
@@ -204,8 +181,6 @@ def _print(report: ReviewReport, session: Session) -> None:
 
 def _heading(finding: Finding, directory: str | None) -> Text:
     from rich.text import Text
-
-    from helmsman.base.shown_text import one_line
 
     rank = "P?" if finding.priority is None else f"P{finding.priority}"
     place = one_line(finding.file or "")

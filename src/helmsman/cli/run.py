@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.model.inputs import StartOptions
-    from helmsman.settings import Settings
+    from helmsman.service import Helmsman
 
 _STDIN: Final = "-"
 
@@ -35,12 +38,7 @@ STEP_OPTIONS: Final = (
     click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
     click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),
     click.option(
-        "-c",
-        "--config",
-        "config",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Set a key of Codex's configuration. Repeatable.",
+        *("-c", "--config"), metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration. Repeatable."
     ),
     click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
     click.option(
@@ -58,15 +56,12 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(
+@cli_command(
     "run",
-    short_help="Run one step of Codex, live.",
-    epilog="""\b
-Examples:
-  helmsman run "Fix the failing test" --full-auto
-  helmsman run -s read-only "Where is the port read from?" > answer.txt
-  git diff | helmsman run - --output-schema review.json --json
-""",
+    "Run one step of Codex, live.",
+    'helmsman run "Fix the failing test" --full-auto',
+    'helmsman run -s read-only "Where is the port read from?" > answer.txt',
+    "git diff | helmsman run - --output-schema review.json --json",
 )
 @step_options
 @click.option(
@@ -86,25 +81,15 @@ Examples:
 @click.option(
     "--attempts", type=click.IntRange(min=1), metavar="N", help="How often to try; a retry goes on.  [default: 3]"
 )
-@json_option
-@reports_errors
 def command(
     prompt: str,
     directory: str | None,
-    model: str | None,
-    sandbox: SandboxMode | None,
-    approval_policy: ApprovalPolicy | None,
-    full_auto: bool,
-    profile: str | None,
-    config: Sequence[str],
-    images: Sequence[str],
-    schema_file: str | None,
-    effort: str | None,
     session_id: str | None,
     engine: str | None,
     timeout: float | None,
     attempts: int | None,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Run one step of Codex and show it as it happens.
 
@@ -114,64 +99,33 @@ def command(
     """
     if session_id is not None and directory is not None:
         raise click.UsageError("A session stays in its directory: --cd and --session cannot go together.")
-    options: StartOptions = {
-        "model": model,
-        "sandbox": sandbox,
-        "approval_policy": approval_policy,
-        "full_auto": full_auto,
-        "profile": profile,
-        "config": config_values(config),
-    }
-    limits: dict[str, Any] = {}
+    arguments = step_arguments(**options)
     if timeout is not None:
-        limits |= {"first_event_timeout": timeout, "inactivity_timeout": timeout}
+        arguments |= {"first_event_timeout": timeout, "inactivity_timeout": timeout}
     if attempts is not None:
-        limits["attempts"] = attempts
-    turn: dict[str, Any] = {"images": images, "output_schema": schema_in(schema_file), "effort": effort} | limits
+        arguments["attempts"] = attempts
     text = prompt_text(prompt)
+    settings = settings_of_command({"engine": engine}, None if directory is None else Path(directory))
 
-    import anyio
+    async def run(helm: Helmsman) -> int:
+        from helmsman.cli.displays import new_display
+        from helmsman.cli.follow import follow
+        from helmsman.step import run_step
 
-    from helmsman.settings import load_settings
+        resumed = None if session_id is None else await full_session_id(helm, session_id)
+        step = partial(run_step, text, cwd=directory, session_id=resumed, helm=helm, **arguments)
+        return (await follow(step, new_display(settings, as_json=as_json))).exit_code
 
-    settings = load_settings({"engine": engine}, cwd=None if directory is None else Path(directory))
-    return anyio.run(_run, text, directory, session_id, settings, turn, options, as_json)
-
-
-async def _run(
-    prompt: str,
-    directory: str | None,
-    session_id: str | None,
-    settings: Settings,
-    turn: dict[str, Any],
-    options: StartOptions,
-    as_json: bool,
-) -> int:
-    from dataclasses import replace
-    from functools import partial
-
-    from helmsman.cli.consoles import configure_logs, logs_wanted
-    from helmsman.cli.displays import HumanDisplay, JsonDisplay
-    from helmsman.cli.follow import follow
-    from helmsman.cli.session_ids import full_session_id
-    from helmsman.service import Helmsman
-    from helmsman.step import run_step
-
-    configure_logs(settings)
-    if session_id is None:  # a session that goes on may be open in a detached engine, and Codex opens it nowhere else
-        settings = replace(settings, detach=False)
-    async with Helmsman(settings) as helm:
-        if session_id is not None:
-            session_id = await full_session_id(helm, session_id)
-        step = partial(run_step, prompt, cwd=directory, session_id=session_id, helm=helm, **turn, **given(options))
-        display = JsonDisplay() if as_json else HumanDisplay(live=not logs_wanted(settings))
-        outcome = await follow(step, display)
-    return outcome.exit_code
+    # A session that goes on may be open in a detached engine, and Codex opens it nowhere else.
+    return with_helmsman(run, settings=settings, detach=session_id is not None)
 
 
-def given(options: StartOptions) -> dict[str, Any]:
-    """The options that were given: a session that is continued keeps its own for the rest."""
-    return {key: value for key, value in options.items() if value}
+def step_arguments(
+    *, config: Sequence[str], images: Sequence[str], schema_file: str | None, effort: str | None, **options: Any
+) -> dict[str, Any]:
+    """What `run_step` is to be given. Options left out are not passed on: a session that is continued keeps its own."""
+    given = {key: value for key, value in (options | {"config": config_values(config)}).items() if value}
+    return {"images": images, "output_schema": schema_in(schema_file), "effort": effort} | given
 
 
 def prompt_text(prompt: str) -> str:

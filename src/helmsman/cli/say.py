@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import require_reachable, session_argument, tell
+from helmsman.cli.on_session import require_reachable, session_argument
+from helmsman.cli.output import print_result
+from helmsman.cli.run import prompt_text
+from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.cli.watch import follow_session, with_display
 
 if TYPE_CHECKING:
     from helmsman.cli.displays import Display
@@ -16,15 +20,12 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import WhenBusy
 
 
-@click.command(
+@cli_command(
     "say",
-    short_help="Send a session its next message.",
-    epilog="""\b
-Examples:
-  helmsman say 3b2d5c8e "Now add a test for it"
-  helmsman say 3b2d5c8e "Only the parser, please" --steer
-  git diff | helmsman say 3b2d5c8e - --wait
-""",
+    "Send a session its next message.",
+    'helmsman say 3b2d5c8e "Now add a test for it"',
+    'helmsman say 3b2d5c8e "Only the parser, please" --steer',
+    "git diff | helmsman say 3b2d5c8e - --wait",
 )
 @session_argument
 @click.argument("message")
@@ -34,8 +35,6 @@ Examples:
 )
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
-@json_option
-@reports_errors
 def command(
     session: str, message: str, when_busy: WhenBusy | None, images: tuple[str, ...], wait: bool, as_json: bool
 ) -> int:
@@ -46,14 +45,9 @@ def command(
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
     --queue waits for its end.
     """
-    from helmsman.cli.run import prompt_text
-    from helmsman.cli.watch import follow_session, with_display
-
     text = prompt_text(message)
 
     async def send(helm: Helmsman, display: Display) -> int:
-        from helmsman.cli.session_ids import full_session_id, short_id
-
         known = await helm.session(await full_session_id(helm, session))
         if when_busy is not None:
             require_reachable(known)
@@ -65,7 +59,7 @@ def command(
         if wait or not goes_on:
             return await follow_session(helm, sent, display)
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_id}
-        tell(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
+        print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)

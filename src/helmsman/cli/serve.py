@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import sys
-import threading
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.cli.app import reports_errors
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.http_options import http_options, listening_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-
-    from anyio.abc import TaskStatus
+    from pathlib import Path
 
     from helmsman.httpd.server import HttpOptions
     from helmsman.service import Helmsman
@@ -30,14 +26,12 @@ _LEAVE_SECONDS: Final = 15
 """How long everything may take to end after a signal; Codex itself needs a small part of it."""
 
 
-@click.command(
+@cli_command(
     "serve",
-    short_help="Serve Codex to MCP clients.",
-    epilog="""\b
-Examples:
-  claude mcp add helmsman -- helmsman serve
-  helmsman serve --transport http --port 8765
-""",
+    "Serve Codex to MCP clients.",
+    "claude mcp add helmsman -- helmsman serve",
+    "helmsman serve --transport http --port 8765",
+    has_json=False,
 )
 @click.option(
     "--transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How clients connect."
@@ -45,48 +39,19 @@ Examples:
 @click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas. Default: sessions.")
 @click.option("--expose-primitives", is_flag=True, default=None, help="List the router's primitives (_codex_…) too.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How Codex is run.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="HTTP: the interface to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="HTTP: the port to listen on."
 )
-@click.option("--allow-host", metavar="NAME", multiple=True, help="HTTP: another name that clients may call it by.")
-@click.option("--tls-cert", metavar="FILE", help="HTTP: a TLS certificate; needed on other interfaces than loopback.")
-@click.option("--tls-key", metavar="FILE", help="HTTP: the certificate's key.")
-@click.option("--allow-plain-http", is_flag=True, help="HTTP: listen on another interface without TLS all the same.")
-@reports_errors
+@listening_options("clients", before="HTTP: ")
 def command(
-    transport: str,
-    tools: str | None,
-    expose_primitives: bool | None,
-    engine: str | None,
-    host: str,
-    port: int,
-    allow_host: tuple[str, ...],
-    tls_cert: str | None,
-    tls_key: str | None,
-    allow_plain_http: bool,
+    transport: str, tools: str | None, expose_primitives: bool | None, engine: str | None, port: int, **listening: Any
 ) -> int:
     """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
     gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
     import anyio
 
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.settings import load_settings
-
-    settings = load_settings({"tools": tools, "expose_primitives": expose_primitives, "engine": engine})
-    configure_logs(settings)
-    options = None
-    if transport == "http":
-        from helmsman.httpd.server import HttpOptions
-
-        options = HttpOptions(
-            host=host,
-            port=port,
-            other_names=frozenset(allow_host),
-            tls_certificate=Path(tls_cert) if tls_cert is not None else None,
-            tls_key=Path(tls_key) if tls_key is not None else None,
-            allow_plain_http=allow_plain_http,
-        )
+    settings = settings_of_command({"tools": tools, "expose_primitives": expose_primitives, "engine": engine})
+    options = http_options(port, **listening) if transport == "http" else None
     return anyio.run(_serve, settings, options)
 
 
@@ -108,20 +73,32 @@ async def _serve(settings: Settings, options: HttpOptions | None) -> int:
 
 async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:
     """Serve with a Helmsman of its own until that ends or a signal comes; the exit code."""
+    import anyio
+
     from helmsman.base.concurrency import background_tasks
+    from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.service import Helmsman
 
-    end = _End()
+    serving = anyio.CancelScope()
+    exit_code = ExitCode.OK
     left: Sequence[Task] = ()
+
+    def stop(code: ExitCode) -> None:
+        """Stop serving, let Codex end in order, and be gone soon in any case."""
+        nonlocal exit_code
+        exit_code = code
+        serving.cancel()
+        exit_after(_LEAVE_SECONDS, code)
+
     async with background_tasks() as tasks:
-        await tasks.start(end.heed_signals)
+        await tasks.start(handle_signals, stop)
         async with Helmsman(settings) as helm:
-            with end.scope:
+            with serving:
                 await serve(helm)
                 left = await helm.ledger.leave()
     if left:
         _say_what_became_of(left, settings.state_dir)
-    return end.exit_code
+    return exit_code
 
 
 def _say_what_became_of(tasks: Sequence[Task], state_dir: Path) -> None:
@@ -145,28 +122,3 @@ def _say_what_became_of(tasks: Sequence[Task], state_dir: Path) -> None:
 def _announce(address: str, token_file: Path) -> None:
     click.echo(f"The bearer token for clients is in {token_file}", err=True)
     click.echo(f"Listening on {address}", err=True)
-
-
-class _End:
-    """What a signal means to a server: stop serving, let Codex end in order, and be gone soon in any case."""
-
-    def __init__(self) -> None:
-        import anyio
-
-        self.scope = anyio.CancelScope()
-        self.exit_code = ExitCode.OK
-
-    async def heed_signals(self, *, task_status: TaskStatus[None]) -> None:
-        import anyio
-
-        if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
-            task_status.started()
-            return
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                self.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
-                self.scope.cancel()
-                last = threading.Timer(_LEAVE_SECONDS, os._exit, (self.exit_code,))
-                last.daemon = True
-                last.start()

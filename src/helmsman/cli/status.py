@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
+from helmsman.cli.output import print_details, print_json
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
@@ -16,46 +19,34 @@ if TYPE_CHECKING:
     from helmsman.shapes.contract import StatusOutput
 
 
-@click.command(
-    "status",
-    short_help="Show what a session is doing.",
-    epilog="""\b
-Examples:
-  helmsman status 3b2d5c8e
-  helmsman status 3b2d5c8e --lines 200 --json
-""",
+@cli_command(
+    "status", "Show what a session is doing.", "helmsman status 3b2d5c8e", "helmsman status 3b2d5c8e --lines 200 --json"
 )
 @session_argument
 @click.option(
     "--lines", type=click.IntRange(0, 2000), default=20, show_default=True, metavar="N", help="So much recent output."
 )
-@json_option
-@reports_errors
 def command(session: str, lines: int, as_json: bool) -> int:
     """Show what a session is doing right now: its status, its recent output, what it asks, its result.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). A session that waits for an answer gives exit
     code 5, one that failed 1.
     """
-    from helmsman.shapes.rendering import json_line
     from helmsman.shapes.session_status import session_status
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, StatusOutput]:
         looked_at = await helm.session(session_id)
         return looked_at, session_status(looked_at, output_lines=lines)
 
-    looked_at, status = on_session(session, look)
+    _, (looked_at, status) = on_session(session, look)
     if as_json:
-        click.echo(json_line(status.as_dict()))
+        print_json(status.as_dict())
     else:
         _print(looked_at, status)
     return {"awaiting_approval": ExitCode.ASKED, "error": ExitCode.FAILED}.get(status.status, ExitCode.OK)
 
 
 def _print(session: Session, status: StatusOutput) -> None:
-    from helmsman.base.shown_text import one_line, visible
-    from helmsman.cli.consoles import result_console
-    from helmsman.cli.details import print_details
     from helmsman.cli.question_text import open_question_lines
     from helmsman.model.options import DEFAULT_AGENT
 

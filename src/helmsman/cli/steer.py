@@ -6,42 +6,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import on_session, require_reachable, session_argument, tell
+from helmsman.cli.command import cli_command
+from helmsman.cli.on_session import on_session, require_reachable, session_argument
+from helmsman.cli.output import print_result
+from helmsman.cli.run import prompt_text
 from helmsman.errors import SessionIdle
 
 if TYPE_CHECKING:
     from helmsman.service import Helmsman
 
 
-@click.command(
-    "steer",
-    short_help="Put a message into a running turn.",
-    epilog="""\b
-Example:
-  helmsman steer 3b2d5c8e "Leave the tests as they are"
-""",
-)
+@cli_command("steer", "Put a message into a running turn.", 'helmsman steer 3b2d5c8e "Leave the tests as they are"')
 @session_argument
 @click.argument("message")
-@json_option
-@reports_errors
 def command(session: str, message: str, as_json: bool) -> None:
     """Put a message into the running turn of a session; Codex reads it after the step it is at.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin.
     """
-    from helmsman.cli.run import prompt_text
-
     text = prompt_text(message)
 
-    async def steer(helm: Helmsman, session_id: str) -> str:
+    async def steer(helm: Helmsman, session_id: str) -> None:
         steered = await helm.session(session_id)
         require_reachable(steered)
         if not steered.state.is_running:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it the message with `helmsman say`.")
         await steered.steer(text)
-        return session_id
 
-    session_id = on_session(session, steer)
-    tell(f"Session {session_id} has the message.", {"sessionId": session_id, "steered": True}, as_json=as_json)
+    session_id, _ = on_session(session, steer)
+    print_result(f"Session {session_id} has the message.", {"sessionId": session_id, "steered": True}, as_json=as_json)

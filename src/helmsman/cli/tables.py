@@ -6,15 +6,15 @@ A table library that has to save room takes a little from every column, and cuts
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
-
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _GAP: Final = 2
 _READABLE: Final = 16
@@ -41,6 +41,9 @@ class Column:
 
 def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
     """The rows under the names of their columns."""
+    from rich.table import Table
+    from rich.text import Text
+
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     natural = [max([len(column.name), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
     shown = [
@@ -76,7 +79,20 @@ def _cut(cell: Text, room: int, column: Column) -> Text:
         cut = cell.copy()
         cut.truncate(room, overflow="ellipsis")
         return cut
-    kept = cell.plain
-    while Text(kept).cell_len > room - 1:
-        kept = kept[1:]
-    return Text(f"…{kept}", cell.style)
+    first = 1
+    while cell[first:].cell_len > room - 1:
+        first += 1
+    return cell.blank_copy("…").append_text(cell[first:])
+
+
+def ago(time: datetime) -> str:
+    """How long ago, as people say it."""
+    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60} min ago"
+    if seconds < 86400:
+        return f"{seconds // 3600} h ago"
+    days = seconds // 86400
+    return "1 day ago" if days == 1 else f"{days} days ago"

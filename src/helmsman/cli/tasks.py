@@ -6,58 +6,68 @@ registry is shared, and an engine that outlives its process is attached to where
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
+from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
-from helmsman.cli.app import json_option, reports_errors
+from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_task
+from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.paging import pager_option, print_paged
+from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.tables import Column, ago
+from helmsman.cli.whose_changes import cloud_patch
+from helmsman.errors import InvalidInput
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
     from helmsman.agents.codex.cloud.values import CloudApplied
     from helmsman.capabilities.all_tasks import TaskResults
     from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
-_LIMIT: Final = 20
 _ALIAS_WIDTH: Final = 24
+_COLUMNS: Final = (
+    Column("ID", "cyan"),
+    Column("STATUS"),
+    Column("WHEN", left_out=1),
+    Column("AGENT", left_out=3, usual=DEFAULT_AGENT),
+    Column("ALIAS"),
+    Column("WHAT", gives_way="at its end", left_out=2),
+)
+_STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
-
 _task_argument: Final = click.argument("reference", metavar="TASK", shell_complete=complete_task)
+
+
+def _attempt_option(help_text: str) -> Callable[[CommandT], CommandT]:
+    return click.option(
+        "--attempt", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help=help_text
+    )
 
 
 def _list_options(body: CommandT) -> CommandT:
     """What narrows a list down."""
     for option in (
-        json_option,
         pager_option,
-        click.option(
-            "--limit",
-            type=click.IntRange(min=1),
-            default=_LIMIT,
-            show_default=True,
-            metavar="N",
-            help="At most so many.",
-        ),
+        limit_option,
         click.option("--directory", metavar="DIR", help="Only tasks that work in this directory."),
         click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex."),
         click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud."),
         click.option(
-            "--status",
-            "statuses",
+            *("--status", "statuses"),
             type=click.Choice(get_args(TaskStatus)),
             multiple=True,
             help="Only tasks in this status; may be given several times.",
@@ -67,58 +77,33 @@ def _list_options(body: CommandT) -> CommandT:
     return body
 
 
-@click.group(
+@cli_group(
     "tasks",
-    invoke_without_command=True,
-    short_help="List tasks; wait for them, stop them, read what they gave.",
-    epilog="""\b
-Examples:
-  helmsman tasks --status working --status pending
-  helmsman tasks wait fix-parser --timeout 600
-  helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt
-  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2
-""",
+    "List tasks; wait for them, stop them, read what they gave.",
+    "helmsman tasks --status working --status pending",
+    "helmsman tasks wait fix-parser --timeout 600",
+    "helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt",
+    "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2",
 )
 @_list_options
-@click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> int | None:
+def command(**options: Any) -> None:
     """List tasks, newest first: every turn of every session, and what was handed to the Codex cloud.
 
     A task is named by its id (T-local-…, T-cloud-…) or by its alias, which the list shows.
 
     Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory, instruction.
     """
-    ctx.obj = options["as_json"]
-    if ctx.invoked_subcommand is None:
-        return list_tasks(**options)
-    given = [
-        parameter.opts[0]
-        for parameter in command.params
-        if parameter.name != "as_json"
-        and ctx.get_parameter_source(parameter.name) is not click.core.ParameterSource.DEFAULT
-    ]
-    if given:
-        raise click.UsageError(f"{given[0]} narrows the list down. Put it behind `helmsman tasks list`.")
-    return None
+    _list_tasks(**options)
 
 
-@command.command(
-    "list",
-    short_help="List tasks.",
-    epilog="""\b
-Example:
-  helmsman tasks list --directory . --origin local --limit 5
-""",
-)
+@cli_command("list", "List tasks.", "helmsman tasks list --directory . --origin local --limit 5", group=command)
 @_list_options
-@click.pass_obj
-def _list(json_of_group: bool, /, as_json: bool, **options: Any) -> int:
+def _list(**options: Any) -> None:
     """List tasks, newest first. The same as `helmsman tasks`."""
-    return list_tasks(**options, as_json=as_json or json_of_group)
+    _list_tasks(**options)
 
 
-@reports_errors
-def list_tasks(
+def _list_tasks(
     *,
     statuses: tuple[TaskStatus, ...],
     origin: TaskOrigin | None,
@@ -129,94 +114,60 @@ def list_tasks(
     as_json: bool,
 ) -> None:
     """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
-    from helmsman.cli.consoles import is_terminal, result_console
-    from helmsman.shapes.rendering import json_line, task_as_dict
+    from helmsman.shapes.rendering import task_as_dict
 
     place = None if directory is None else Path(directory).expanduser().resolve()
-
-    async def find(helm: Helmsman) -> tuple[list[Task], str | None]:
-        return await helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
-
-    tasks, cursor = with_helmsman(find)
-    if as_json:
-        shown = {"tasks": [task_as_dict(task) for task in tasks]}
-        click.echo(json_line(shown | ({} if cursor is None else {"nextCursor": cursor})))
-    elif not tasks:
-        filtered = bool(statuses) or (origin, agent, directory) != (None, None, None)
-        click.echo(
-            "No task matches. Leave out --status, --origin, --agent or --directory to see all."
-            if filtered
-            else 'There are no tasks yet. Start one: helmsman run "…".',
-            err=True,
-        )
-    elif is_terminal(console := result_console()):
-        print_paged(console, _table(console, tasks), no_pager=no_pager)
-        if cursor is not None:
-            click.echo(f"These are the newest {limit}; --limit shows more.", err=True)
-    else:
-        for task in tasks:
-            click.echo(_row(task))
+    tasks, cursor = with_helmsman(
+        lambda helm: helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
+    )
+    nothing = 'There are no tasks yet. Start one: helmsman run "…".'
+    if statuses or (origin, agent, directory) != (None, None, None):
+        nothing = "No task matches. Leave out --status, --origin, --agent or --directory to see all."
+    print_list(
+        {"tasks": [task_as_dict(task) for task in tasks]} | ({} if cursor is None else {"nextCursor": cursor}),
+        [_row(task) for task in tasks],
+        _COLUMNS,
+        lambda _: [_cells(task) for task in tasks],
+        nothing=nothing,
+        as_json=as_json,
+        no_pager=no_pager,
+        note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
+    )
 
 
 # --- one task --------------------------------------------------------------------------------------------------------
 
 
-@command.command(
-    "show",
-    short_help="Show how a task stands.",
-    epilog="""\b
-Example:
-  helmsman tasks show fix-parser
-""",
-)
+@cli_command("show", "Show how a task stands.", "helmsman tasks show fix-parser", group=command)
 @_task_argument
-@json_option
-@click.pass_obj
-def _show(json_of_group: bool, reference: str, as_json: bool) -> int:
+def _show(reference: str, as_json: bool) -> None:
     """Show how a task stands: status, progress, result, tokens. The cloud is asked about a task that is there."""
-    return show_task(reference, as_json=as_json or json_of_group)
+    _print_task(with_helmsman(lambda helm: helm.tasks.get(reference)), as_json=as_json)
 
 
-@reports_errors
-def show_task(reference: str, *, as_json: bool) -> None:
-    async def look(helm: Helmsman) -> Task:
-        return await helm.tasks.get(reference)
-
-    _tell(with_helmsman(look), as_json=as_json)
-
-
-@command.command(
+@cli_command(
     "wait",
-    short_help="Wait until a task has ended or asks something.",
-    epilog="""\b
+    "Wait until a task has ended or asks something.",
+    "helmsman tasks wait T-local-0f3a9c1b2d4e --timeout 600 && echo done",
+    group=command,
+    notes="""\b
 Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the time is up, 5 it asks something.
 
-\b
-Example:
-  helmsman tasks wait T-local-0f3a9c1b2d4e --timeout 600 && echo done
 """,
 )
 @_task_argument
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="How long at most.  [default: as it takes]"
 )
-@json_option
-@click.pass_obj
-def _wait(json_of_group: bool, reference: str, timeout: float | None, as_json: bool) -> int:
+def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a task has ended or asks something, and show how it stands then. Ctrl-C ends the wait, not the task."""
-    return wait_for_task(reference, timeout, as_json=as_json or json_of_group)
-
-
-@reports_errors
-def wait_for_task(reference: str, timeout: float | None, *, as_json: bool) -> int:
-    from helmsman.cli.session_ids import short_id
 
     async def wait(helm: Helmsman) -> Task:
         return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
 
     task = with_helmsman(wait)
     goes_on = task.is_running and not task.input_required
-    _tell(task, as_json=as_json, timedOut=goes_on)
+    _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
         click.echo("The time is up, and the task goes on. Wait again to see its end.", err=True)
     if task.input_required and not as_json:
@@ -225,72 +176,42 @@ def wait_for_task(reference: str, timeout: float | None, *, as_json: bool) -> in
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
-@command.command(
-    "cancel",
-    short_help="Stop a task.",
-    epilog="""\b
-Example:
-  helmsman tasks cancel fix-parser --reason "takes too long"
-""",
-)
+@cli_command("cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command)
 @_task_argument
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@json_option
-@click.pass_obj
-def _cancel(json_of_group: bool, reference: str, reason: str | None, as_json: bool) -> int:
+def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     """Stop a task: Codex's turn and the commands it is running. What was changed until then stays changed.
 
     The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
     """
-    return cancel_task(reference, reason, as_json=as_json or json_of_group)
 
-
-@reports_errors
-def cancel_task(reference: str, reason: str | None, *, as_json: bool) -> int:
     async def cancel(helm: Helmsman) -> tuple[Task, str]:
         return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
 
     task, message = with_helmsman(cancel)
     if as_json:
-        _tell(task, as_json=True, message=message)
+        _print_task(task, as_json=True, message=message)
     else:
-        from helmsman.base.shown_text import one_line
-
         click.echo(f"{one_line(message)} {task.id} is {task.status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
 
-@command.command(
+@cli_command(
     "results",
-    short_help="Show what a task gave.",
-    epilog="""\b
-Examples:
-  helmsman tasks results fix-parser > answer.txt
-  helmsman tasks results T-cloud-7be1042c9a55 --attempt 2 --diff | git apply
-""",
+    "Show what a task gave.",
+    "helmsman tasks results fix-parser > answer.txt",
+    "helmsman tasks results T-cloud-7be1042c9a55 --attempt 2 --diff | git apply",
+    group=command,
 )
 @_task_argument
 @click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
-@click.option(
-    "--attempt",
-    type=click.IntRange(1, 4),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Which attempt of a cloud task.",
-)
-@json_option
-@click.pass_obj
-def _results(json_of_group: bool, reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
+@_attempt_option("Which attempt of a cloud task.")
+def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
     """Show what a task gave: the final message on stdout, or with --diff the change; all else on stderr.
 
     The exit code is 0 only for a task that completed, and with --diff only where its change is known.
     """
-    return show_results(reference, attempt, wants_diff=wants_diff, as_json=as_json or json_of_group)
 
-
-@reports_errors
-def show_results(reference: str, attempt: int, *, wants_diff: bool, as_json: bool) -> int:
     async def read(helm: Helmsman) -> TaskResults:
         return await helm.tasks.results(await helm.tasks.find(reference), attempt=attempt)
 
@@ -298,7 +219,7 @@ def show_results(reference: str, attempt: int, *, wants_diff: bool, as_json: boo
     task, cloud = results.task, results.cloud
     if as_json:
         attempts = {} if cloud is None else {"attempt": cloud.attempt, "attempts": cloud.attempts, "note": cloud.note}
-        _tell(task, as_json=True, diff=results.diff, costUsd=results.cost_usd, **attempts)
+        _print_task(task, as_json=True, diff=results.diff, costUsd=results.cost_usd, **attempts)
     else:
         text = results.diff if wants_diff else task.result
         if text:
@@ -310,16 +231,12 @@ def show_results(reference: str, attempt: int, *, wants_diff: bool, as_json: boo
 
 def _print_text(text: str, *, is_diff: bool) -> None:
     """To the letter for a program; for a person so that nothing in it is obeyed by the terminal."""
-    from helmsman.cli.consoles import is_terminal, result_console
-
     if not is_terminal(console := result_console()):
         click.echo(text, nl=not is_diff)
-        return
-    from helmsman.base.shown_text import visible
-    from helmsman.terminal.diffs import diff_lines
-
-    for line in diff_lines(text) if is_diff else (visible(text),):
-        console.print(line, soft_wrap=True)
+    elif is_diff:
+        print_diff(text.encode("utf-8", "surrogateescape"), console)
+    else:
+        console.print(visible(text), soft_wrap=True)
 
 
 def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
@@ -337,47 +254,28 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
     return _standing(task)
 
 
-@command.command(
+@cli_command(
     "apply",
-    short_help="Bring what a cloud task changed into a working tree.",
-    epilog="""\b
-Example:
-  helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 -C /src/app
-""",
+    "Bring what a cloud task changed into a working tree.",
+    "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 -C /src/app",
+    group=command,
 )
 @_task_argument
-@click.option("--attempt", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help="Which attempt.")
+@_attempt_option("Which attempt.")
 @click.option(
-    "-C", "--cd", "--directory", "directory", default=".", metavar="DIR", help="The repository.  [default: here]"
+    *("-C", "--cd", "--directory", "directory"), default=".", metavar="DIR", help="The repository.  [default: here]"
 )
 @click.option("--allow-dirty", is_flag=True, help="Also where there are uncommitted changes in other files.")
 @agreed_options
-@json_option
-@click.pass_obj
-def _apply(json_of_group: bool, /, as_json: bool, **options: Any) -> int:
+def _apply(
+    reference: str, attempt: int, directory: str, allow_dirty: bool, yes: bool, digest: str | None, as_json: bool
+) -> None:
     """Bring what a cloud task changed into a working tree, unstaged: all of it, or nothing.
 
     The change is shown first, and what you said yes to is what is applied. Refused where the tree has uncommitted
     changes. What a local task changed is in its directory already.
     """
-    return apply_task(**options, as_json=as_json or json_of_group)
-
-
-@reports_errors
-def apply_task(
-    reference: str,
-    attempt: int,
-    directory: str,
-    *,
-    allow_dirty: bool,
-    yes: bool,
-    digest: str | None,
-    as_json: bool,
-) -> None:
-    from helmsman.base.shown_text import one_line
-    from helmsman.errors import InvalidInput
     from helmsman.model.inputs import directory as existing_directory
-    from helmsman.shapes.rendering import json_line
 
     place = existing_directory("directory", directory)
 
@@ -390,29 +288,20 @@ def apply_task(
         return task
 
     async def look(helm: Helmsman) -> bytes:
-        diff = (await helm.tasks.cloud.results(await find(helm), attempt=attempt)).diff or ""
-        return diff.encode("utf-8", "surrogateescape")
+        return await cloud_patch(helm, await find(helm), attempt)
 
     async def apply(helm: Helmsman) -> CloudApplied:
-        return await helm.tasks.cloud.apply(
-            await find(helm), place, attempt=attempt, allow_dirty=allow_dirty, digest=agreed
-        )
+        task = await find(helm)
+        return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty, digest=agreed)
 
-    patch = with_helmsman(look) if digest is None else b""
-    agreed = agreed_digest(patch, f"What {reference} changed.", yes=yes, digest=digest, as_json=as_json)
+    agreed = digest
+    if agreed is None:
+        agreed = agreed_digest(with_helmsman(look), f"What {reference} changed.", yes=yes, as_json=as_json)
     applied = with_helmsman(apply)
     if as_json:
-        stat = applied.diff_stat
-        shown = {
-            "repository": str(applied.repository),
-            "files": list(applied.files),
-            "attempt": applied.attempt,
-            "added": stat.added,
-            "removed": stat.removed,
-            "threeWay": applied.three_way,
-            "digest": applied.digest,
-        }
-        click.echo(json_line(shown))
+        shown = {"repository": str(applied.repository), "files": list(applied.files), "attempt": applied.attempt}
+        shown |= {"added": applied.diff_stat.added, "removed": applied.diff_stat.removed}
+        print_json(shown | {"threeWay": applied.three_way, "digest": applied.digest})
     else:
         for file in applied.files:
             click.echo(one_line(file))
@@ -428,21 +317,17 @@ def _exit_code(task: Task) -> ExitCode:
     return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
 
 
-def _tell(task: Task, *, as_json: bool, **more: Any) -> None:
-    from helmsman.cli.details import print_details
-    from helmsman.shapes.rendering import json_line, task_as_dict
+def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
+    from helmsman.shapes.rendering import task_as_dict
 
     if as_json:
-        click.echo(json_line(task_as_dict(task) | {name: value for name, value in more.items() if value is not None}))
+        print_json(task_as_dict(task) | {name: value for name, value in more.items() if value is not None})
     else:
         print_details(_details(task))
 
 
 def _details(task: Task) -> dict[str, str | None]:
     """A task for a person, by label; what is not known is empty."""
-    from helmsman.base.shown_text import one_line, visible
-    from helmsman.model.options import DEFAULT_AGENT
-
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
     url = task.metadata.get("url")
     usage = task.usage
@@ -477,41 +362,20 @@ def _time(time: datetime) -> str:
     return time.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def _table(console: Console, tasks: list[Task]) -> Table:
+def _row(task: Task) -> tuple[str | None, ...]:
+    time = task.updated_at.isoformat(timespec="seconds")
+    more = " (asks)" if task.input_required else " (a question timed out)" if task.timed_out else ""
+    status = task.status + more
+    return task.id, task.alias, status, time, task.directory, task.instruction
+
+
+def _cells(task: Task) -> tuple[str | Text, ...]:
     from rich.text import Text
 
-    from helmsman.base.shown_text import one_line
-    from helmsman.cli.list_sessions import ago
-    from helmsman.cli.tables import Column, fitting_table
-    from helmsman.model.options import DEFAULT_AGENT
-
-    now = datetime.now(UTC)
-    rows: list[tuple[str | Text, ...]] = []
-    for task in tasks:
-        status = "asks" if task.input_required else task.status
-        alias = Text(one_line(task.alias))
-        alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
-        what = one_line(task.instruction)[:500]
-        agent, when = one_line(task.agent), ago(now - task.updated_at)
-        rows.append((task.id, Text(status, _STYLES.get(status, "")), when, agent, alias, what))
-    columns = (
-        Column("ID", "cyan"),
-        Column("STATUS"),
-        Column("WHEN", left_out=1),
-        Column("AGENT", left_out=3, usual=DEFAULT_AGENT),
-        Column("ALIAS"),
-        Column("WHAT", gives_way="at its end", left_out=2),
-    )
-    return fitting_table(console, columns, rows)
-
-
-_STYLES: Final = {"asks": "bold yellow", "working": "blue", "completed": "green", "failed": "red", "unknown": "yellow"}
-
-
-def _row(task: Task) -> str:
-    from helmsman.base.shown_text import one_line
-
-    time = task.updated_at.isoformat(timespec="seconds")
-    status = f"{task.status} (asks)" if task.input_required else task.status
-    cells = (task.id, task.alias, status, time, task.directory, task.instruction)
-    return "\t".join(one_line(cell or "") for cell in cells)
+    status = "asks" if task.input_required else task.status
+    alias = Text(one_line(task.alias))
+    alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
+    what = Text(one_line(task.instruction)[:500])
+    if task.timed_out:
+        what = Text("(a question timed out) ", "yellow").append_text(what)
+    return task.id, Text(status, _STYLES.get(status, "")), ago(task.updated_at), one_line(task.agent), alias, what

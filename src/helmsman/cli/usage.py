@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.paging import pager_option, print_paged
+from helmsman.base.shown_text import one_line
+from helmsman.cli.command import cli_command
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import pager_option, print_list
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
     from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
-    from helmsman.settings import Settings
 
 _GROUPS: Final = ("day", "model", "directory", "session")
 _UNKNOWN: Final = "unknown"
-_OTHER_COLUMNS: Final = 60
-"""How wide the table is beside its first column."""
+_NUMBERS: Final = tuple(
+    Column(name, justify="right") for name in ("SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST")
+)
 
 
-@click.command(
+@cli_command(
     "usage",
-    short_help="Show what Codex has spent.",
-    epilog="""\b
-Examples:
-  helmsman usage --since 7d
-  helmsman usage --since 2026-11-01 --by model
-  helmsman usage --by session --limit 10 --json
-""",
+    "Show what Codex has spent.",
+    "helmsman usage --since 7d",
+    "helmsman usage --since 2026-11-01 --by model",
+    "helmsman usage --by session --limit 10 --json",
 )
 @click.option(
     "--since", metavar="TIME", help="Only since then: 24h, 7d, 2w ago, or a date.  [default: all there ever was]"
@@ -40,8 +40,6 @@ Examples:
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many rows; the rest is summed up.")
 @pager_option
-@json_option
-@reports_errors
 def command(since: str | None, group_by: str, limit: int | None, no_pager: bool, as_json: bool) -> None:
     """Show the tokens Codex has spent on this machine, with their cost where a price is known.
 
@@ -49,43 +47,30 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     left out of account. A price for another model can be set in helmsman.toml ([prices."name"]). Not on a terminal, the
     columns are separated by tabs: key, sessions, turns, input, cached input, output, reasoning output, cost.
     """
-    import anyio
-
-    from helmsman.base.shown_text import one_line
     from helmsman.capabilities.usage_report import merged
-    from helmsman.cli.consoles import configure_logs, is_terminal, result_console
-    from helmsman.settings import load_settings
-    from helmsman.shapes.rendering import json_line
 
-    settings = load_settings()
-    configure_logs(settings)
-    told: UsageReport = anyio.run(_report, settings, since, cast("GroupBy", group_by))
+    by = cast("GroupBy", group_by)
+    told = with_helmsman(lambda helm: helm.extras.usage.report(since=since, group_by=by))
     groups, rest = _cut(told, limit)
     others = merged(rest) if rest else None
-    if as_json:
-        click.echo(json_line(_as_dict(told, groups, others)))
-    elif not told.groups:
-        click.echo(
-            "Nothing was spent since then. Leave out --since to see all."
-            if since
-            else 'Nothing was spent yet. Start something: helmsman run "…".',
-            err=True,
-        )
-    elif is_terminal(console := result_console()):
-        print_paged(console, _table(console, told, groups, others, len(rest)), no_pager=no_pager)
-        if told.unpriced_models:
-            models = ", ".join(map(one_line, told.unpriced_models))
-            click.echo(f"Without a known price, and so not in the cost (+): {models}.", err=True)
-    else:
-        for group in groups:
-            click.echo("\t".join(_cells(group)))
-
-
-async def _report(settings: Settings, since: str | None, group_by: GroupBy) -> UsageReport:
-    from helmsman.service import Helmsman
-
-    async with Helmsman(settings) as helm:
-        return await helm.extras.usage.report(since=since, group_by=group_by)
+    unpriced = ", ".join(map(one_line, told.unpriced_models))
+    nothing = 'Nothing was spent yet. Start something: helmsman run "…".'
+    if since:
+        nothing = "Nothing was spent since then. Leave out --since to see all."
+    print_list(
+        _as_dict(told, groups, others),
+        [_row(group) for group in groups],
+        (Column(group_by.upper(), "cyan", gives_way="at its beginning"), *_NUMBERS),
+        lambda _: [
+            *(_cells(_name(group, by), group) for group in groups),
+            *([_cells(f"{len(rest)} others", others, "dim")] if others is not None else ()),
+            _cells("total", told.total, "bold"),
+        ],
+        nothing=nothing,
+        as_json=as_json,
+        no_pager=no_pager,
+        note=f"Without a known price, and so not in the cost (+): {unpriced}." if unpriced else None,
+    )
 
 
 def _cut(told: UsageReport, limit: int | None) -> tuple[list[UsageGroup], list[UsageGroup]]:
@@ -96,13 +81,11 @@ def _cut(told: UsageReport, limit: int | None) -> tuple[list[UsageGroup], list[U
     return (groups[-limit:], groups[:-limit]) if told.group_by == "day" else (groups[:limit], groups[limit:])
 
 
-def _cells(group: UsageGroup) -> tuple[str, ...]:
-    from helmsman.base.shown_text import one_line
-
+def _row(group: UsageGroup) -> tuple[str, ...]:
     usage = group.usage
     tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens)
     cost = "" if group.cost_usd is None else f"{group.cost_usd:.6f}"
-    return one_line(group.key or _UNKNOWN), *map(str, (group.sessions, group.turns, *tokens)), cost
+    return group.key or _UNKNOWN, *map(str, (group.sessions, group.turns, *tokens)), cost
 
 
 def _as_dict(told: UsageReport, groups: list[UsageGroup], others: UsageGroup | None) -> dict[str, Any]:
@@ -125,38 +108,18 @@ def _spent(group: UsageGroup) -> dict[str, Any]:
     return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
 
-def _table(
-    console: Console, told: UsageReport, groups: list[UsageGroup], others: UsageGroup | None, left_out: int
-) -> Table:
-    from rich.table import Table
-
-    from helmsman.base.shown_text import one_line
-    from helmsman.cli.short_paths import end_of
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(told.group_by.upper(), style="cyan", no_wrap=True)
-    for name in ("SESSIONS", "TURNS", "INPUT", "CACHED", "OUTPUT", "COST"):
-        table.add_column(name, no_wrap=True, justify="right")
-    for group in groups:
-        name = _name(one_line(group.key or _UNKNOWN), told.group_by)
-        table.add_row(end_of(name, console.width - _OTHER_COLUMNS), *_counts(group))
-    if others is not None:
-        table.add_row(f"{left_out} others", *_counts(others), style="dim")
-    table.add_row("total", *_counts(told.total), style="bold")
-    return table
+def _name(group: UsageGroup, group_by: GroupBy) -> str:
+    key = one_line(group.key or _UNKNOWN)
+    return short_id(key) if group_by == "session" and group.key else key
 
 
-def _name(key: str, group_by: GroupBy) -> str:
-    from helmsman.cli.session_ids import short_id
+def _cells(name: str, group: UsageGroup, style: str = "") -> list[Text]:
+    from rich.text import Text
 
-    return short_id(key) if group_by == "session" and key != _UNKNOWN else key
-
-
-def _counts(group: UsageGroup) -> tuple[str, ...]:
     usage = group.usage
     cost = "?" if group.cost_usd is None else f"${group.cost_usd:,.2f}{'+' if group.unpriced_tokens else ''}"
-    numbers = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens)
-    return str(group.sessions), str(group.turns), *map(_short, numbers), cost
+    numbers = map(_short, (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens))
+    return [Text(cell, style) for cell in (name, str(group.sessions), str(group.turns), *numbers, cost)]
 
 
 def _short(count: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from helmsman.cli.app import json_option, reports_errors
-from helmsman.cli.on_session import runs_elsewhere, session_argument
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.on_session import runs_elsewhere, session_argument, with_helmsman
+from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimedOut
 
 if TYPE_CHECKING:
@@ -26,18 +26,8 @@ _LOOK_SECONDS: Final = 0.5
 _LEFT: Final = "You left before the turn had ended. `helmsman status` shows how it goes on."
 
 
-@click.command(
-    "watch",
-    short_help="Follow a session live.",
-    epilog="""\b
-Examples:
-  helmsman watch 3b2d5c8e
-  helmsman watch 3b2d5c8e --json | jq .type
-""",
-)
+@cli_command("watch", "Follow a session live.", "helmsman watch 3b2d5c8e", "helmsman watch 3b2d5c8e --json | jq .type")
 @session_argument
-@json_option
-@reports_errors
 def command(session: str, as_json: bool) -> int:
     """Follow a session live until its turn ends, whoever began it, and answer its questions on the terminal.
 
@@ -46,8 +36,6 @@ def command(session: str, as_json: bool) -> int:
     """
 
     async def find_and_follow(helm: Helmsman, display: Display) -> int:
-        from helmsman.cli.session_ids import full_session_id
-
         return await follow_session(helm, await helm.session(await full_session_id(helm, session)), display)
 
     return with_display(find_and_follow, as_json=as_json)
@@ -58,37 +46,19 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
 
     Without a terminal they are left to others: unlike `run`, this process is not the only one that can answer.
     """
-    import anyio
+    from helmsman.cli.displays import new_display
+    from helmsman.terminal import has_terminal
 
-    from helmsman.cli.consoles import configure_logs
-    from helmsman.settings import load_settings
-
-    settings = load_settings()
-    configure_logs(settings)
-
-    async def run() -> int:
-        from helmsman.cli.consoles import logs_wanted
-        from helmsman.cli.displays import HumanDisplay, JsonDisplay
-        from helmsman.service import Helmsman
-        from helmsman.terminal import has_terminal
-
-        answer = None if has_terminal() else _leave_to_others
-        display = (
-            JsonDisplay(answer=answer)
-            if as_json
-            else HumanDisplay(answer=None if answer is None else (answer, ""), live=not logs_wanted(settings))
-        )
-        async with Helmsman(settings, on_question=display.on_question) as helm:
-            return await do(helm, display)
-
-    return anyio.run(run)
+    settings = settings_of_command()
+    display = new_display(settings, as_json=as_json, answer=None if has_terminal() else _leave_to_others)
+    return with_helmsman(lambda helm: do(helm, display), settings=settings, on_question=display.on_question)
 
 
 async def follow_session(helm: Helmsman, session: Session, display: Display) -> int:
     """Show the running (or last) turn of a session until it ends; the exit code is that of the turn."""
     from helmsman.cli.follow import follow
 
-    async def see(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
+    async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
         import anyio
 
         from helmsman.base.concurrency import background_tasks
@@ -100,7 +70,7 @@ async def follow_session(helm: Helmsman, session: Session, display: Display) -> 
                     on_event(session, event)
         return ended(session)
 
-    return int((await follow(see, display, session=session, left=_LEFT)).exit_code)
+    return (await follow(show, display, session=session, left=_LEFT)).exit_code
 
 
 async def _look_again(helm: Helmsman, session: Session, scope: CancelScope) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from helmsman.base.shown_text import one_line
+from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -32,8 +34,6 @@ async def local_session(helm: Helmsman, reference: str) -> str:
         SessionNotFound: There is none.
         TaskNotFound: There is no such task.
     """
-    from helmsman.cli.session_ids import full_session_id
-
     if not reference.startswith("T-"):
         return await full_session_id(helm, reference)
     task = await helm.tasks.find(reference)
@@ -43,10 +43,13 @@ async def local_session(helm: Helmsman, reference: str) -> str:
     return task.session_id
 
 
+async def cloud_patch(helm: Helmsman, task: Task, attempt: int = 1) -> bytes:
+    """What a cloud task changed, as a diff."""
+    return ((await helm.tasks.cloud.results(task, attempt=attempt)).diff or "").encode("utf-8", "surrogateescape")
+
+
 def file_line(file: FileStat) -> str:
     """A changed file in a line."""
-    from helmsman.base.shown_text import one_line
-
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
     lines = "binary" if file.binary else f"+{file.added} -{file.removed}"
     return f"{file.kind:<8}  {path}  {lines}"

@@ -1,0 +1,121 @@
+"""How a command is declared: its name and help, its examples, `--json`, and what its errors become.
+
+`cli_command` is a command, or part of a group; `cli_group` is a list with further commands beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from helmsman.cli.exit_codes import ExitCode, exit_code_of
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Body = Callable[..., int | None]
+
+CommandT = TypeVar("CommandT", bound=click.Command)
+
+
+def cli_command(
+    name: str,
+    short_help: str,
+    *examples: str,
+    group: click.Group | None = None,
+    has_json: bool = True,
+    notes: str = "",
+    **more: Any,
+) -> Callable[[Body], click.Command]:
+    """Make a command of a function that may raise Helmsman's errors and returns an exit code, or None when all went well.
+
+    Args:
+        examples: Command lines that the help shows at its end.
+        group: What it is a part of, if it is no command by itself.
+        has_json: Whether it takes `--json`, as `as_json`.
+        notes: What the help says before the examples.
+        more: As for `click.command`.
+    """
+
+    def declare(body: Body) -> click.Command:
+        make = click.command if group is None else group.command
+        epilog = notes + _epilog(examples)
+        command = make(name, short_help=short_help, epilog=epilog, **more)(reports_errors(body))
+        return _with_json(command) if has_json else command
+
+    return declare
+
+
+def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], click.Group]:
+    """Make a group of a function that lists, which is called where none of the group's commands is named.
+
+    What is given to the group is given to the command, where that has the same option: `helmsman tasks --json show …`.
+    """
+
+    def declare(body: Body) -> click.Group:
+        run = reports_errors(body)
+
+        @functools.wraps(body)
+        def list_or_pass_on(**options: Any) -> int | None:
+            context = click.get_current_context()
+            if context.invoked_subcommand is None:
+                return run(**options)
+            _pass_on(context, group)
+            return None
+
+        declared = click.group(name, invoke_without_command=True, short_help=short_help, epilog=_epilog(examples))
+        group = declared(list_or_pass_on)
+        return _with_json(group)
+
+    return declare
+
+
+def reports_errors(body: Body) -> Callable[..., int]:
+    """Let a command raise Helmsman's errors: they are shown, as JSON where `--json` was given, and become exit codes."""
+
+    @functools.wraps(body)
+    def command(*args: Any, **kwargs: Any) -> int:
+        try:
+            return body(*args, **kwargs) or ExitCode.OK
+        except HelmsmanError as error:
+            code = exit_code_of(error)
+            if kwargs.get("as_json"):
+                from helmsman.cli.output import print_json
+
+                print_json({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code})
+            else:
+                from helmsman.base.shown_text import visible
+
+                click.echo(f"Error: {visible(error.message)}", err=True)
+            return code
+
+    return command
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    heading = "Example:" if len(examples) == 1 else "Examples:"
+    return "\n".join(["\b", heading, *(f"  {example}" for example in examples)])
+
+
+def _with_json(command: CommandT) -> CommandT:
+    command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Write JSON to stdout, for programs."))
+    return command
+
+
+def _pass_on(context: click.Context, group: click.Group) -> None:
+    """Make what was given to the group the default of the command that is called."""
+    called = group.commands[context.invoked_subcommand or ""]
+    taken = [parameter.opts for parameter in called.params]
+    given = [
+        parameter
+        for parameter in group.params
+        if context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
+    ]
+    for parameter in given:
+        if parameter.opts not in taken:
+            raise click.UsageError(f"{parameter.opts[0]} is for the list. Put it behind `helmsman {group.name} list`.")
+    context.default_map = {called.name or "": {one.name: context.params[one.name or ""] for one in given}}

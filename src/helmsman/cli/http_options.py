@@ -1,0 +1,63 @@
+"""Where a server listens: the options that `serve` and `dashboard` have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.httpd.server import HttpOptions
+
+
+def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options for `http_options`, where `callers` call the server; `before` stands before what the help says of each."""
+
+    def text(words: str) -> str:
+        return before + words if before else words[0].upper() + words[1:]
+
+    options = (
+        click.option("--host", default="127.0.0.1", show_default=True, help=text("the interface to listen on.")),
+        click.option(
+            "--allow-host", metavar="NAME", multiple=True, help=text(f"another name that {callers} may call it by.")
+        ),
+        click.option(
+            "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on other interfaces than loopback.")
+        ),
+        click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
+        click.option(
+            "--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS all the same.")
+        ),
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def http_options(
+    port: int,
+    *,
+    host: str,
+    allow_host: tuple[str, ...],
+    tls_cert: str | None,
+    tls_key: str | None,
+    allow_plain_http: bool,
+) -> HttpOptions:
+    """What was given, for the server."""
+    from helmsman.httpd.server import HttpOptions
+
+    return HttpOptions(
+        host=host,
+        port=port,
+        other_names=frozenset(allow_host),
+        tls_certificate=Path(tls_cert) if tls_cert is not None else None,
+        tls_key=Path(tls_key) if tls_key is not None else None,
+        allow_plain_http=allow_plain_http,
+    )

@@ -1,0 +1,147 @@
+"""`helmsman list`: the sessions Codex has on disk, whoever made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from helmsman.base.shown_text import one_line
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.output import limit_option, pager_option, print_list
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.tables import Column, ago
+from helmsman.model.options import DEFAULT_AGENT
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.service import Helmsman
+
+_WIDE: Final = 120
+"""From this width on there is room for whole ids."""
+_COLUMNS: Final = (
+    Column("ID", "cyan"),
+    Column("WHEN", left_out=2),
+    Column("AGENT", left_out=4, usual=DEFAULT_AGENT),
+    Column("DIRECTORY", left_out=3),
+    Column("WHAT", gives_way="at its end"),
+    Column("SOURCE", "dim", left_out=1),
+)
+
+
+@cli_command(
+    "list",
+    "List the sessions Codex has on disk.",
+    "helmsman list --directory . --query parser",
+    "helmsman list --all --limit 100 --json",
+)
+@click.option("--directory", metavar="DIR", help="Only sessions that were started in this directory.")
+@click.option(
+    "--query", metavar="WORDS", help="Only sessions with these words in their name, first prompt or directory."
+)
+@limit_option
+@click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
+@pager_option
+def command(
+    directory: str | None, query: str | None, limit: int, include_archived: bool, no_pager: bool, as_json: bool
+) -> None:
+    """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
+
+    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary.
+    """
+    import anyio
+
+    from helmsman.service import Helmsman
+    from helmsman.shapes.rendering import session_info_as_dict
+
+    settings = settings_of_command()
+    place = None if directory is None else Path(directory).expanduser().resolve()
+
+    async def find() -> tuple[list[SessionInfo], str | None, dict[str, tuple[str, ...]]]:
+        helm = Helmsman(settings)
+        try:
+            found, cursor = await helm.list(
+                directory=place, query=query, limit=limit, include_archived=include_archived
+            )
+            return found, cursor, await _timed_out(helm, found)
+        finally:
+            await helm.ledger.close()
+
+    sessions, cursor, timed_out = anyio.run(find)
+    shown = [session_info_as_dict(info) | _flag(timed_out, info) for info in sessions]
+    nothing = (
+        f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
+    )
+    if directory is not None or query is not None:
+        nothing = "No session matches. Leave out --directory or --query to see all."
+    print_list(
+        {"sessions": shown} | ({} if cursor is None else {"nextCursor": cursor}),
+        [_row(info) for info in sessions],
+        _COLUMNS,
+        lambda width: [_cells(info, width, asked=info.session_id in timed_out) for info in sessions],
+        nothing=nothing,
+        as_json=as_json,
+        no_pager=no_pager,
+        note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
+    )
+
+
+async def _timed_out(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, tuple[str, ...]]:
+    """Which of the sessions had a question in their last turn that nobody answered: it is not plainly done."""
+    from helmsman.errors import RegistryUnavailable
+    from helmsman.tasks.registry import REGISTRY_NAME
+
+    if not (helm.settings.state_dir / REGISTRY_NAME).exists():
+        return {}  # looking at a list makes no files
+    try:
+        tasks = await helm.ledger.registry(
+            lambda registry: {info.session_id: registry.tasks_of_session(info.session_id) for info in sessions}
+        )
+    except RegistryUnavailable:
+        return {}
+    return {session_id: of_it[0].timed_out for session_id, of_it in tasks.items() if of_it and of_it[0].timed_out}
+
+
+def _flag(timed_out: dict[str, tuple[str, ...]], info: SessionInfo) -> dict[str, list[str]]:
+    return {"timedOut": list(timed_out[info.session_id])} if info.session_id in timed_out else {}
+
+
+def _row(info: SessionInfo) -> tuple[str | None, ...]:
+    time = info.updated_at.isoformat(timespec="seconds")
+    return info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt
+
+
+def _cells(info: SessionInfo, width: int, *, asked: bool) -> tuple[str | Text, ...]:
+    from rich.text import Text
+
+    session_id = one_line(info.session_id)
+    what = Text(one_line(info.name or info.first_prompt or "")[:500])
+    if info.archived:
+        what = Text("(archived) ", "dim").append_text(what)
+    if asked:
+        what = Text("(a question timed out) ", "yellow").append_text(what)
+    return (
+        session_id if width >= _WIDE else short_id(session_id),
+        ago(info.updated_at),
+        one_line(info.agent),
+        _short_path(one_line(info.directory or ""), width // 4),
+        what,
+        one_line(_made_by(info)),
+    )
+
+
+def _made_by(info: SessionInfo) -> str:
+    """Codex calls the source of every app-server session `vscode`; who it really was, the originator says."""
+    return info.originator or info.source or ""
+
+
+def _short_path(path: str, most: int) -> str:
+    """The end of a path says more than its beginning."""
+    home = str(Path.home())
+    if path == home or path.startswith(home + "/"):
+        path = "~" + path[len(home) :]
+    return path if len(path) <= most else "…" + path[len(path) - most + 1 :]

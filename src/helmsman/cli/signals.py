@@ -1,0 +1,36 @@
+"""Signals that ask the program to end, and its end where something hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import anyio
+
+from helmsman.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskStatus
+
+
+async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: TaskStatus[None]) -> None:
+    """Call `on_signal` with the exit code that a signal stands for, each time one comes."""
+    if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
+        task_status.started()
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            on_signal(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+
+
+def exit_after(seconds: float, code: int) -> None:
+    """End the process after so long, whatever it still waits for."""
+    timer = threading.Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
