@@ -211,7 +211,16 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
     assert getattr(place.load(), key) == Path("/")
 
 
-ONLY_YOURS = {"codex_path", "codex_home", "state_dir", "allowed_roots", "log_level", "engine", "shell_snapshots"}
+ONLY_YOURS = {
+    "codex_path",
+    "codex_remote",
+    "codex_home",
+    "state_dir",
+    "allowed_roots",
+    "log_level",
+    "engine",
+    "shell_snapshots",
+}
 
 NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]]]] = {
     # What the user has; what a project makes of it; and what it asks for in vain, with what holds then.

@@ -373,9 +373,10 @@ class AppServer:
         """Codex's effective configuration for a directory, and where it comes from."""
         answer = await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd))
         config, layers = answer.get("config"), answer.get("layers")
+        elsewhere = self._binary.remote is not None  # and so are its files: what has changed there is not seen here
         return ConfigurationAnswer(
             config=config if isinstance(config, dict) else {},
-            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) else None,
+            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) and not elsewhere else None,
         )
 
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
