@@ -234,19 +234,23 @@ def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
     return said if said in ("inside", "inside-then-outside") else "outside"
 
 
+def named_paths(question: Question) -> list[Any]:
+    """All that a patch names: in a list, or in the legacy form, which says apart where a file is moved to."""
+    paths, files = question.details.get("paths"), question.details.get("files")
+    named = list(paths) if isinstance(paths, list | tuple) else []
+    for path, change in files.items() if isinstance(files, dict) else ():
+        update = change.get("update") if isinstance(change, dict) else None
+        moved = update.get("move_path") if isinstance(update, dict) else None
+        named += [path, moved] if moved else [path]
+    return named
+
+
 def changed_paths(question: Question) -> tuple[str, ...] | None:
     """The files that a patch changes, links resolved; None when the question does not tell all of them."""
-    paths = question.details.get("paths")
-    if isinstance(files := question.details.get("files"), dict):  # the legacy form
-        paths = list(files)
-        for change in files.values():
-            update = change.get("update") if isinstance(change, dict) else None
-            moved = update.get("move_path") if isinstance(update, dict) else None
-            paths += [moved] if moved else []
-    if question.type != "patch_approval" or not isinstance(paths, list | tuple) or not paths:
+    known = [_absolute(path) for path in named_paths(question)]
+    if question.type != "patch_approval" or not known or None in known:
         return None
-    known = [_absolute(path) for path in paths]
-    return tuple(_resolved(path) for path in known if path is not None) if None not in known else None
+    return tuple(_resolved(path) for path in known if path is not None)
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

@@ -22,14 +22,8 @@ _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "rename
 _STAT_WIDTH: Final = 100
 
 _PLAINLY: Final = (
-    "-r",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--full-index",
-    "--ignore-submodules=none",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
+    *("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 """Whatever the repository's configuration and attributes ask for: no program of theirs is run."""
 

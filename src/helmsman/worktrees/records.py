@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -81,21 +81,9 @@ def write_record(tree: Worktree) -> None:
     Raises:
         WorktreeError: It cannot be written.
     """
-    content = {
-        "repository": str(tree.repository),
-        "repository_git_dir": str(tree.repository_git_dir),
-        "path": str(tree.path),
-        "directory": str(tree.directory),
-        "git_dir": str(tree.git_dir),
-        "branch": tree.branch,
-        "base": tree.base,
-        "session_id": tree.session_id,
-        "owner_pid": tree.owner_pid,
-        "created_at": tree.created_at.isoformat(),
-    }
     try:
         records_directory(tree.state_dir)
-        replace_file(_record_of(tree), json.dumps(content, indent=2))
+        replace_file(_record_of(tree), json.dumps(asdict(tree), indent=2, default=str))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."

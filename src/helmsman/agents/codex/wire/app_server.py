@@ -18,6 +18,7 @@ from helmsman._version import __version__
 from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.wire.jsonrpc import REQUEST_TIMEOUT
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.agents.protocol import Account, Goal, Model
 from helmsman.errors import (
@@ -145,14 +146,10 @@ class AppServer:
         self.hangs = False
         """Codex runs, but answered nothing any more, and was given up."""
 
-    async def _call(self, method: str, *, timeout: float | None = None, **params: Any) -> dict[str, Any]:
+    async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
         sent = {key: value for key, value in params.items() if value is not None}
         try:
-            answer = (
-                await self._peer.request(method, sent)
-                if timeout is None
-                else await self._peer.request(method, sent, timeout=timeout)
-            )
+            answer = await self._peer.request(method, sent, timeout=timeout)
         except EngineRefused as refused:
             raise _explain(refused, params.get("threadId")) from refused
         except EngineTimeout:
@@ -211,12 +208,12 @@ class AppServer:
         answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
         return _opened_thread("thread/start", answer)
 
-    async def resume_thread(self, thread_id: str, settings: ThreadSettings, *, with_turns: bool = False) -> Thread:
+    async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
         answer = await self._call(
             "thread/resume",
             timeout=OPEN_TIMEOUT,
             threadId=thread_id,
-            excludeTurns=None if with_turns else True,
+            excludeTurns=True,
             **settings.as_params(),
         )
         return _opened_thread("thread/resume", answer)
