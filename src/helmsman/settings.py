@@ -317,21 +317,27 @@ def _exists(path: Path) -> bool:
 
 
 def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:
-    if not _exists(path):
-        return None
+    return ConfigFile(path, read_toml(path), trusted) if _exists(path) else None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A file of ours.
+
+    Raises:
+        InvalidSetting: It cannot be read, or is not TOML.
+    """
     try:
         if not path.is_file():
             raise InvalidSetting(f"{path} is not a file. Remove it, or put your settings there.")
         with path.open("rb") as file:
             data = file.read(_CONFIG_LIMIT + 1)
         if len(data) > _CONFIG_LIMIT:
-            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not configuration.")
-        content = tomllib.loads(data.decode("utf-8"))
+            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not needed.")
+        return tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
-    return ConfigFile(path, content, trusted)
 
 
 def _home(env: Mapping[str, str]) -> Path:

@@ -61,10 +61,8 @@ def _places(question: Question) -> Iterator[str]:
 
 def _permitted(permissions: Any) -> Iterator[str]:
     wanted = _given(permissions)
-    if wanted is None or wanted.keys() - {"network", "fileSystem"}:
-        yield _UNREADABLE
-        return
-    files = _given(wanted.get("fileSystem", {}))
+    is_read = wanted is not None and wanted.keys() <= {"network", "fileSystem"}
+    files = _given((wanted or {}).get("fileSystem", {})) if is_read else None
     if files is None:
         yield _UNREADABLE
         return

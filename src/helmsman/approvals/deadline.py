@@ -219,7 +219,7 @@ class Deadline:
             with self._locked():
                 self._sweep()
                 self._take_over()
-                replace_file(self._path, json.dumps(_as_json(self._time)))
+                self._write(_as_json(self._time))
         except (OSError, HelmsmanError) as error:
             log.info("the time of a question is not shared with other processes: %s", error)
 
@@ -246,7 +246,7 @@ class Deadline:
                 return False
             if known:
                 closed = {key: redact(text) for key, text in asdict(closing).items() if text}
-                replace_file(self._path, json.dumps({**known, "closed": closed}))
+                self._write({**known, "closed": closed})
         return True
 
     async def reopen(self) -> None:
@@ -257,7 +257,7 @@ class Deadline:
         with suppress(OSError), self._locked():
             known = _read(self._path)
             if known.pop("closed", None) is not None:
-                replace_file(self._path, json.dumps(known))
+                self._write(known)
 
     def leave(self) -> None:
         """This process keeps the clock no more."""
@@ -291,7 +291,7 @@ class Deadline:
                 known = _read(self._path)
                 self._time = change(_time(known) or self._time)
                 if known and "closed" not in known:  # never a file for a question that is gone
-                    replace_file(self._path, json.dumps(_as_json(self._time)))
+                    self._write(_as_json(self._time))
         except OSError:
             self._time = change(self._time)
 
@@ -303,6 +303,9 @@ class Deadline:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        replace_file(self._path, json.dumps(content), durable=False)  # after a restart of the machine it means nothing
 
     def _locked(self) -> Any:
         return file_lock(self._path.parent / "lock", timeout=_LOCK_SECONDS)

@@ -300,11 +300,11 @@ def _put_back(root: Path, copies: Mapping[Path, Path]) -> None:
     """Make all files what they were. One that cannot be put back is said, and the others still are."""
     changed = {place: copy for place, copy in copies.items() if not same_file(place, copy)}
     for place in changed:
-        with _said(place):
+        with _failure_logged(place):
             _remove(root, place)
     for place, copy in changed.items():
         if is_file(copy):
-            with _said(place):
+            with _failure_logged(place):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(copy, place, follow_symlinks=False)
 
@@ -323,7 +323,7 @@ def _remove(root: Path, place: Path) -> None:
 
 
 @contextmanager
-def _said(place: Path) -> Iterator[None]:
+def _failure_logged(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError:

@@ -21,7 +21,7 @@ from helmsman.agents.protocol import Begun
 from helmsman.agents.registry import Agents, find_agent
 from helmsman.approvals.audit import AuditLog
 from helmsman.approvals.rule_book import RuleBook
-from helmsman.base.concurrency import OnceEach, background_tasks, see_through
+from helmsman.base.concurrency import OnceEach, background_tasks, run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.events import (
@@ -279,7 +279,7 @@ class Steering(ABC):
         """
         if self._tasks is None:
             raise _NOT_OPEN.again()
-        return await see_through(self._tasks, begin, self._abandon)
+        return await run_to_completion(self._tasks, begin, self._abandon)
 
     async def _abandon(self, session: Session) -> None:
         try:

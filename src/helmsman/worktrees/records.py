@@ -153,7 +153,7 @@ def claim(tree: Worktree) -> bool:
         return True
 
 
-def take_up(state_dir: Path, session_id: str) -> Worktree | None:
+def adopt(state_dir: Path, session_id: str) -> Worktree | None:
     """The worktree of a session that an earlier process began: this process's from now on, if no other has it."""
     tree = worktree_of(state_dir, session_id)
     if tree is not None:

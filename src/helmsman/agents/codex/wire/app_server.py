@@ -210,11 +210,7 @@ class AppServer:
 
     async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
         answer = await self._call(
-            "thread/resume",
-            timeout=OPEN_TIMEOUT,
-            threadId=thread_id,
-            excludeTurns=True,
-            **settings.as_params(),
+            "thread/resume", timeout=OPEN_TIMEOUT, threadId=thread_id, excludeTurns=True, **settings.as_params()
         )
         return _opened_thread("thread/resume", answer)
 
