@@ -218,6 +218,7 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
 ONLY_YOURS = {
     "default_agent",
     "codex_path",
+    "codex_remote",
     "codex_home",
     "state_dir",
     "allowed_roots",

@@ -17,9 +17,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -29,6 +31,7 @@ from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from urllib.parse import SplitResult
 
 EngineChoice = Literal["auto", "app-server", "exec"]
 SnapshotChoice = Literal["auto", "on", "off"]
@@ -42,6 +45,8 @@ OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
+REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
+"""The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -83,6 +88,8 @@ class Settings:
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
+    codex_remote: str | None = None
+    codex_remote_token: str | None = field(default=None, repr=False)
     files: tuple[ConfigFile, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -128,7 +135,8 @@ def load_settings(
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)
     seconds = {name: values.pop(f"{name}_ms") / 1000 for name in _SECONDS}
-    return Settings(**seconds, files=files, ignored=tuple(ignored), **values)
+    token = env.get(REMOTE_TOKEN) or None
+    return Settings(**seconds, files=files, ignored=tuple(ignored), codex_remote_token=token, **values)
 
 
 def _narrow(values: dict[str, Any], given: _Given) -> Iterable[str]:
@@ -171,6 +179,40 @@ def ensure_state_dir(path: Path) -> Path:
     if os.name == "posix" and (status.st_mode & 0o022 or status.st_uid != os.geteuid()):
         raise InvalidSetting(f"Other users can write to the state directory {path}. {advice}")
     return path
+
+
+def engine_address(url: str) -> SplitResult:
+    """The address of a remote engine: encrypted, or on this machine.
+
+    Raises:
+        InvalidSetting: It is not one to connect to.
+    """
+    advice = "Use ws://127.0.0.1:PORT for an engine on this machine, or wss://HOST:PORT."
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidSetting(
+            f"The address of an engine is shown and written down, so it may hold no secret. Set {REMOTE_TOKEN} instead."
+        )
+    if parts.scheme not in ("ws", "wss") or not host:
+        raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}")
+    if parts.scheme == "ws" and not is_loopback(host):
+        raise InvalidSetting(
+            f"All that is said to {host} would travel unencrypted. {advice} An SSH tunnel is one, too."
+        )
+    return parts
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,21 +299,27 @@ def _exists(path: Path) -> bool:
 
 
 def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:
-    if not _exists(path):
-        return None
+    return ConfigFile(path, read_toml(path), trusted) if _exists(path) else None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A file of ours.
+
+    Raises:
+        InvalidSetting: It cannot be read, or is not TOML.
+    """
     try:
         if not path.is_file():
             raise InvalidSetting(f"{path} is not a file. Remove it, or put your settings there.")
         with path.open("rb") as file:
             data = file.read(_CONFIG_LIMIT + 1)
         if len(data) > _CONFIG_LIMIT:
-            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not configuration.")
-        content = tomllib.loads(data.decode("utf-8"))
+            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not needed.")
+        return tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error
-    return ConfigFile(path, content, trusted)
 
 
 def _home(env: Mapping[str, str]) -> Path:
@@ -358,6 +406,12 @@ def _program(given: _Given) -> Path:
     return path if has_directory else Path(path.name)
 
 
+def _address(given: _Given) -> str:
+    if not isinstance(given.value, str):
+        raise given.refuse("the address of an engine")
+    return engine_address(given.value.strip()).geturl()
+
+
 def _existing_directory(given: _Given) -> Path:
     path = _path(given)
     if not _exists(path) or not path.is_dir():
@@ -425,6 +479,14 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "HELMSMAN_DEFAULT_AGENT", "codex", "who runs a session that names no agent", _agent, only_yours
     ),
     "codex_path": _Setting("CODEX_CLI_PATH", None, "the Codex binary", _program, only_yours),
+    "codex_remote": _Setting(
+        "HELMSMAN_CODEX_REMOTE",
+        None,
+        "a `codex app-server` to connect to instead of starting one: ws://127.0.0.1:PORT or wss://HOST:PORT; its token is "
+        f"in {REMOTE_TOKEN}",
+        _address,
+        only_yours,
+    ),
     "codex_home": _Setting("CODEX_HOME", None, "Codex's home", _existing_directory, only_yours),
     "approval_timeout_ms": _Setting(
         "APPROVAL_TIMEOUT_MS",

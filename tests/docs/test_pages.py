@@ -23,12 +23,13 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 OTHER_VARIABLES = {
     "HELMSMAN_CLIENTS_CACHE",
     "HELMSMAN_CODEX_CACHE",
+    "HELMSMAN_CODEX_REMOTE_TOKEN",
     "HELMSMAN_E2E",
     "HELMSMAN_TEST_CHROMIUM",
     "HELMSMAN_TEST_CODEX",
     "HELMSMAN_TOKEN",
 }
-"""Variables that are no settings: of the tests, and one that an example makes up."""
+"""Variables that are no settings: of the tests, one that only the environment has, and one that an example makes up."""
 
 
 @every_page

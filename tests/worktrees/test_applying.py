@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import worktrees
-from helmsman.errors import ApplyConflict, DiffChanged, DirtyTree, WorktreeError
+from helmsman.errors import ApplyConflict, DiffChanged, WorktreeError
 from helmsman.testing.repository import git, make_repository
 from tests.worktrees.contents import content, everything
 
@@ -154,14 +153,6 @@ def test_what_the_main_tree_has_already_is_not_brought_again(tree: Worktree, mai
     assert [file.path for file in worktrees.apply(tree).files] == ["more"]
 
 
-def test_a_half_done_apply_is_completed_by_the_next(tree: Worktree, main: Path) -> None:
-    edit(tree.path, 3, "third")
-    (tree.path / "new").write_text("n", encoding="utf-8")
-    edit(main, 3, "third")
-    worktrees.apply(tree)
-    assert (main / "new").read_text(encoding="utf-8") == "n"
-
-
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 
@@ -221,112 +212,11 @@ def test_a_file_where_the_main_tree_made_a_directory_is_a_conflict(tree: Worktre
     assert everything(main) == before
 
 
-@pytest.mark.parametrize("in_the_way", ["file", "link", "directory", "file for a directory"])
-def test_untracked_things_in_the_way_are_conflicts(tree: Worktree, main: Path, tmp_path: Path, in_the_way: str) -> None:
-    (tree.path / "new").mkdir()
-    (tree.path / "new" / "file").write_text("mine", encoding="utf-8")
-    match in_the_way:
-        case "file":
-            (main / "new").mkdir()
-            (main / "new" / "file").write_text("yours", encoding="utf-8")
-        case "link":
-            (tmp_path / "elsewhere").mkdir()
-            (main / "new").symlink_to(tmp_path / "elsewhere")
-        case "directory":
-            (main / "new" / "file").mkdir(parents=True)
-            (main / "new" / "file" / "precious").write_text("yours", encoding="utf-8")
-        case _:
-            (main / "new").write_text("yours", encoding="utf-8")
-    before = everything(main)
-    for allow_dirty in (False, True):
-        with pytest.raises(ApplyConflict) as caught:
-            worktrees.apply(tree, allow_dirty=allow_dirty)
-        assert caught.value.details["conflicts"] == ["new/file"]
-    assert everything(main) == before
-    assert not (tmp_path / "elsewhere" / "file").exists()
-
-
-def test_an_ignored_file_in_the_way_is_a_conflict_too(tree: Worktree, main: Path) -> None:
-    (tree.path / ".gitignore").write_text("", encoding="utf-8")
-    (tree.path / "a.log").write_text("mine", encoding="utf-8")
-    (main / "a.log").write_text("yours", encoding="utf-8")
-    with pytest.raises(ApplyConflict, match=r"a\.log"):
-        worktrees.apply(tree)
-    assert (main / "a.log").read_text(encoding="utf-8") == "yours"
-
-
-# --- a dirty main tree -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_dirty_main_tree_is_refused_unless_allowed(tree: Worktree, main: Path, *, staged: bool) -> None:
-    edit(tree.path, 3, "third")
-    (main / "README.md").write_text("mine\n", encoding="utf-8")
-    if staged:
-        git(main, "add", "README.md")
-    before = everything(main)
-    with pytest.raises(DirtyTree) as caught:
-        worktrees.apply(tree)
-    assert caught.value.details["files"] == ["README.md"]
-    assert everything(main) == before
-    worktrees.apply(tree, allow_dirty=True)
-    assert (main / "README.md").read_text(encoding="utf-8") == "mine\n"
-    assert "third" in (main / "poem.txt").read_text(encoding="utf-8")
-    assert git(main, "diff", "--cached", "--name-only") == ("README.md\n" if staged else "")
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_dirty_file_that_the_changes_touch_is_a_conflict(tree: Worktree, main: Path, *, staged: bool) -> None:
-    edit(tree.path, 3, "of the worktree")
-    edit(main, 18, "not committed")
-    if staged:
-        git(main, "add", "poem.txt")
-        git(main, "show", "HEAD:poem.txt")
-        (main / "poem.txt").write_text(git(main, "show", "HEAD:poem.txt"), encoding="utf-8")
-    before = everything(main)
-    with pytest.raises(ApplyConflict) as caught:
-        worktrees.apply(tree, allow_dirty=True)
-    assert caught.value.details["reasons"] == {"poem.txt": "uncommitted changes in it"}
-    assert everything(main) == before
-
-
 def test_untracked_files_elsewhere_do_not_matter(tree: Worktree, main: Path) -> None:
     (main / "notes").write_text("mine", encoding="utf-8")
     edit(tree.path, 3, "third")
     worktrees.apply(tree)
     assert (main / "notes").read_text(encoding="utf-8") == "mine"
-
-
-# --- when writing fails ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="Needs permissions that count.")
-def test_a_file_that_cannot_be_written_puts_all_back(tree: Worktree, main: Path) -> None:
-    edit(tree.path, 3, "third")
-    (tree.path / "README.md").unlink()
-    (tree.path / "pack" / "inner.txt").write_text("changed", encoding="utf-8")
-    (tree.path / "new").write_text("n", encoding="utf-8")
-    before = everything(main)
-    (main / "pack").chmod(0o500)
-    try:
-        with pytest.raises(WorktreeError):
-            worktrees.apply(tree)
-    finally:
-        (main / "pack").chmod(0o700)
-    assert everything(main) == before
-    worktrees.apply(tree)
-    assert content(main) == content(tree.path)
-
-
-def test_a_failing_filter_puts_all_back(tree: Worktree, main: Path, own_filter: Callable[..., None]) -> None:
-    (tree.path / "README.md").unlink()
-    (tree.path / ".gitattributes").write_text("*.odd filter=odd\n", encoding="utf-8")
-    (tree.path / "a.odd").write_text("x", encoding="utf-8")
-    own_filter("odd", clean="cat", smudge="false", required="true")
-    before = everything(main)
-    with pytest.raises(WorktreeError):
-        worktrees.apply(tree)
-    assert everything(main) == before
 
 
 # --- what else can be asked of it ------------------------------------------------------------------------------------
@@ -339,22 +229,6 @@ def test_a_repository_made_inside_is_refused_rather_than_lost(tree: Worktree, ma
     with pytest.raises(WorktreeError, match="lib: git repositories of their own"):
         worktrees.apply(tree)
     assert everything(main) == before
-
-
-def test_several_worktrees_are_applied_at_once_without_mixing(main: Path, state_dir: Path) -> None:
-    trees = [worktrees.create(main, state_dir) for _ in range(4)]
-    for number, tree in enumerate(trees):
-        (tree.path / f"file {number}").write_text(str(number), encoding="utf-8")
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(worktrees.apply, trees))
-    assert sorted(git(main, "status", "--porcelain").splitlines()) == [f'?? "file {number}"' for number in range(4)]
-
-
-def test_line_endings_follow_the_attributes_that_come_along(tree: Worktree, main: Path) -> None:
-    (tree.path / ".gitattributes").write_text("*.bat text eol=crlf\n", encoding="utf-8")
-    (tree.path / "a.bat").write_bytes(b"one\r\ntwo\r\n")
-    worktrees.apply(tree)
-    assert (main / "a.bat").read_bytes() == b"one\r\ntwo\r\n"
 
 
 def test_a_main_tree_without_a_commit_is_refused(tree: Worktree, main: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_session_that_still_runs_in_an_engine_is_no_leftover(owner: subprocess
 def test_a_worktree_taken_up_by_another_process_is_no_leftover(owner: subprocess.Popen[str], state_dir: Path) -> None:
     die(owner)
     (found,) = worktrees.leftovers(state_dir)
-    taken = worktrees.take_up(state_dir, "of-the-dead")
+    taken = worktrees.adopt(state_dir, "of-the-dead")
     assert taken == found.worktree
     assert worktrees.leftovers(state_dir) == ()
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.file_lock import file_lock
 from helmsman.base.redaction import redact_value
+from helmsman.base.shortening import shortened
 from helmsman.errors import HelmsmanError
 from helmsman.settings import ensure_state_dir
 
@@ -41,8 +42,6 @@ _MAX_BYTES: Final = 10 * 1024 * 1024
 _FILES_KEPT: Final = 5
 _MAX_TEXT: Final = 4000
 """How much of one text is kept; a command can be a megabyte long."""
-_MAX_ENTRIES: Final = 100
-"""How many entries of one list are kept."""
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 _SUBJECTS: Final[dict[QuestionType, tuple[str, ...]]] = {
@@ -90,9 +89,10 @@ class AuditLog:
                 "door": by.through,
                 "reason": reason,
             }
-            shown = {key: _shortened(redact_value(value)) for key, value in entry.items() if value is not None}
+            said = {key: value for key, value in entry.items() if value is not None}
+            shown, _ = shortened(redact_value(said), _MAX_TEXT)
             # Plain ASCII: what a hostile command holds cannot rearrange a terminal that shows the log.
-            self._append((json.dumps(shown) + "\n").encode("ascii"))
+            self._append((json.dumps(shown, default=str) + "\n").encode("ascii"))
         except (OSError, HelmsmanError) as error:
             log.warning("the audit log %s cannot be written: %s", self.path, error)
         except Exception:
@@ -139,16 +139,6 @@ def _what(question: Question) -> dict[str, Any]:
     details = question.details
     what = {key: details[key] for key in _SUBJECTS[question.type] if details.get(key) is not None}
     return what or {"questions": [prompt.text for prompt in question.prompts]}
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= _MAX_TEXT else value[:_MAX_TEXT] + "…"
-    if isinstance(value, dict):
-        return {str(key): _shortened(item) for key, item in list(value.items())[:_MAX_ENTRIES]}
-    if isinstance(value, list | tuple):
-        return [_shortened(item) for item in value[:_MAX_ENTRIES]]
-    return value if isinstance(value, bool | int | float) else str(value)
 
 
 def _ends_in_mid_line(descriptor: int) -> bool:

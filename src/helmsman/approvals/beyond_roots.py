@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.approvals.policy import named_paths
 from helmsman.base.allowed_roots import is_inside
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def _places(question: Question) -> Iterator[str]:
     details = question.details
     match question.type:
         case "patch_approval":
-            files = details.get("files")
-            named = [*(details.get("paths") or ()), *_legacy_paths(files if isinstance(files, dict) else {})]
-            yield from map(str, named) if named else (_UNREADABLE,)
+            yield from map(str, named_paths(question)) if named_paths(question) else (_UNREADABLE,)
             if details.get("grantRoot") is not None:
                 yield str(details["grantRoot"])
         case "permission_approval":
@@ -60,20 +59,10 @@ def _places(question: Question) -> Iterator[str]:
             pass
 
 
-def _legacy_paths(files: dict[str, Any]) -> Iterator[str]:
-    for path, change in files.items():
-        yield path
-        update = change.get("update") if isinstance(change, dict) else None
-        if isinstance(update, dict) and update.get("move_path"):
-            yield str(update["move_path"])
-
-
 def _permitted(permissions: Any) -> Iterator[str]:
     wanted = _given(permissions)
-    if wanted is None or wanted.keys() - {"network", "fileSystem"}:
-        yield _UNREADABLE
-        return
-    files = _given(wanted.get("fileSystem", {}))
+    is_read = wanted is not None and wanted.keys() <= {"network", "fileSystem"}
+    files = _given((wanted or {}).get("fileSystem", {})) if is_read else None
     if files is None:
         yield _UNREADABLE
         return

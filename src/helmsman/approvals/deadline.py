@@ -20,7 +20,7 @@ import os
 import secrets
 import time
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -28,6 +28,7 @@ import anyio.to_thread
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.file_lock import file_lock
+from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact
 from helmsman.errors import HelmsmanError
 from helmsman.settings import ensure_state_dir
@@ -209,7 +210,7 @@ class Deadline:
     async def open(self) -> None:
         """Take over the clock of another process, or start it."""
         await anyio.to_thread.run_sync(self._open)
-        self._tell()
+        self._notify()
 
     def _open(self) -> None:
         try:
@@ -218,13 +219,13 @@ class Deadline:
             with self._locked():
                 self._sweep()
                 self._take_over()
-                _write(self._path, _as_json(self._time))
+                self._write(_as_json(self._time))
         except (OSError, HelmsmanError) as error:
             log.info("the time of a question is not shared with other processes: %s", error)
 
     def _take_over(self) -> None:
         known = _read(self._path)
-        shared = _time(known) if known is not None and "closed" not in known else None
+        shared = _time(known) if "closed" not in known else None
         if shared is None or shared.at > self.clock() + 1:  # none, or of before the last boot
             return
         with suppress(OSError):
@@ -239,13 +240,13 @@ class Deadline:
         return await anyio.to_thread.run_sync(self._close, closing)
 
     def _close(self, closing: Closing) -> bool:
-        told = {"answer": closing.answer, "by": closing.by, "door": closing.door, "reason": closing.reason}
         with suppress(OSError), self._locked():
             known = _read(self._path)
-            if known is not None and "closed" in known:
+            if "closed" in known:
                 return False
-            if known is not None:
-                _write(self._path, {**known, "closed": {key: redact(text) for key, text in told.items() if text}})
+            if known:
+                closed = {key: redact(text) for key, text in asdict(closing).items() if text}
+                self._write({**known, "closed": closed})
         return True
 
     async def reopen(self) -> None:
@@ -255,8 +256,8 @@ class Deadline:
     def _reopen(self) -> None:
         with suppress(OSError), self._locked():
             known = _read(self._path)
-            if known is not None and known.pop("closed", None) is not None:
-                _write(self._path, known)
+            if known.pop("closed", None) is not None:
+                self._write(known)
 
     def leave(self) -> None:
         """This process keeps the clock no more."""
@@ -270,41 +271,41 @@ class Deadline:
 
     def _forget(self) -> None:
         with suppress(OSError), self._locked():
-            if "closed" not in (_read(self._path) or {}):
+            if "closed" not in _read(self._path):
                 self._path.unlink(missing_ok=True)
 
     def closing(self) -> Closing | None:
         """How it was closed, as the process that did it says. Blocks for no longer than it takes to read a line."""
-        known = _read(self._path)
-        told = known.get("closed") if known is not None else None
+        told = _read(self._path).get("closed")
         if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("answer", "by")):
             return None
         return Closing(told["answer"], told["by"], told.get("door"), told.get("reason"))
 
     async def _change(self, change: Callable[[TimeLeft], TimeLeft]) -> None:
         await anyio.to_thread.run_sync(self._change_file, change)
-        self._tell()
+        self._notify()
 
     def _change_file(self, change: Callable[[TimeLeft], TimeLeft]) -> None:
         try:
             with self._locked():
                 known = _read(self._path)
-                shared = _time(known) if known is not None else None
-                self._time = change(shared or self._time)
-                if known is not None and "closed" not in known:  # never a file for a question that is gone
-                    _write(self._path, _as_json(self._time))
+                self._time = change(_time(known) or self._time)
+                if known and "closed" not in known:  # never a file for a question that is gone
+                    self._write(_as_json(self._time))
         except OSError:
             self._time = change(self._time)
 
     def _read_again(self) -> None:
         with suppress(OSError):
             os.utime(self._path)  # somebody keeps this clock
-        known = _read(self._path)
-        self._time = (_time(known) if known is not None else None) or self._time
+        self._time = _time(_read(self._path)) or self._time
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        replace_file(self._path, json.dumps(content), durable=False)  # after a restart of the machine it means nothing
 
     def _locked(self) -> Any:
         return file_lock(self._path.parent / "lock", timeout=_LOCK_SECONDS)
@@ -315,9 +316,7 @@ class Deadline:
         for path in self._path.parent.glob("*.json"):
             with suppress(OSError):
                 age = now - path.stat().st_mtime
-                if age > LONGEST_SECONDS + _CLOSED_KEPT_SECONDS or (
-                    age > _CLOSED_KEPT_SECONDS and "closed" in (_read(path) or {})
-                ):
+                if age > (_CLOSED_KEPT_SECONDS if "closed" in _read(path) else LONGEST_SECONDS + _CLOSED_KEPT_SECONDS):
                     path.unlink()
 
 
@@ -340,8 +339,7 @@ def in_words(seconds: float) -> str:
 
 
 def _as_json(known: TimeLeft) -> dict[str, Any]:
-    shared = {"left": known.left, "at": known.at, "end": known.end, "leases": dict(known.leases)}
-    return shared if known.timeout is None else {**shared, "timeout": known.timeout}
+    return {key: value for key, value in asdict(known).items() if value is not None}
 
 
 def _time(known: Mapping[str, Any]) -> TimeLeft | None:
@@ -354,17 +352,10 @@ def _time(known: Mapping[str, Any]) -> TimeLeft | None:
         return None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any]:
+    """What the file says; nothing where there is none that can be read."""
     try:
         known = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) else None
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-    fresh.replace(path)
+        return {}
+    return known if isinstance(known, dict) else {}

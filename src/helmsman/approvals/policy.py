@@ -235,19 +235,23 @@ def sandbox_of(question: Question, workspace: Workspace) -> Sandbox:
     return said if said in ("inside", "inside-then-outside") else "outside"
 
 
+def named_paths(question: Question) -> list[Any]:
+    """All that a patch names: in a list, or in the legacy form, which says apart where a file is moved to."""
+    paths, files = question.details.get("paths"), question.details.get("files")
+    named = list(paths) if isinstance(paths, list | tuple) else []
+    for path, change in files.items() if isinstance(files, dict) else ():
+        update = change.get("update") if isinstance(change, dict) else None
+        moved = update.get("move_path") if isinstance(update, dict) else None
+        named += [path, moved] if moved else [path]
+    return named
+
+
 def changed_paths(question: Question) -> tuple[str, ...] | None:
     """The files that a patch changes, links resolved; None when the question does not tell all of them."""
-    paths = question.details.get("paths")
-    if isinstance(files := question.details.get("files"), dict):  # the legacy form
-        paths = list(files)
-        for change in files.values():
-            update = change.get("update") if isinstance(change, dict) else None
-            moved = update.get("move_path") if isinstance(update, dict) else None
-            paths += [moved] if moved else []
-    if question.type != "patch_approval" or not isinstance(paths, list | tuple) or not paths:
+    known = [_absolute(path) for path in named_paths(question)]
+    if question.type != "patch_approval" or not known or None in known:
         return None
-    known = [_absolute(path) for path in paths]
-    return tuple(_resolved(path) for path in known if path is not None) if None not in known else None
+    return tuple(_resolved(path) for path in known if path is not None)
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -260,11 +264,9 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
         return Ruling("ask", None, "It asks for more than to run these words here, which no rule covers.")
     start = directories_after(subject.directory, ())
     whole = [rule for rule in rules if rule.text in subject.texts and _holds_in(rule, start)]
-    for rule in whole:
-        if subject.stays_inside or rule.outside:
-            return _allowed_by(rule)
-    if subject.commands is None and whole:
-        return _only_inside(whole[0])
+    ruling = _by_first(whole, inside=subject.stays_inside)
+    if ruling is not None and (ruling.effect == "allow" or subject.commands is None):
+        return ruling
     if subject.commands is None:
         return Ruling("ask", None, "The command is not fully understood, so no rule can allow it.")
     used: list[Rule] = []
@@ -296,8 +298,12 @@ def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
     )
 
 
-def _allowed_by(rule: Rule) -> Ruling:
-    return Ruling("allow", rule, f"A rule allows it: {rule.describe()}.")
+def _by_first(covering: Sequence[Rule], *, inside: bool) -> Ruling | None:
+    """What rules that cover a thing say of it: yes by the first that may answer it, else why none of them may."""
+    for rule in covering:
+        if inside or rule.outside:
+            return Ruling("allow", rule, f"A rule allows it: {rule.describe()}.")
+    return _only_inside(covering[0]) if covering else None
 
 
 def _only_inside(rule: Rule) -> Ruling:
@@ -338,18 +344,11 @@ def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> l
 def _decide_patch(subject: _Subject, rules: Sequence[Rule], *, switch: bool) -> Ruling:
     if subject.paths is None or subject.grants_root:
         return Ruling("ask", None, "The question does not say which files would change, so no rule can allow it.")
-    only_inside: Rule | None = None
-    for rule in rules:
-        if not _covers_files(rule, subject.paths):
-            continue
-        if subject.stays_inside or rule.outside:
-            return _allowed_by(rule)
-        only_inside = only_inside or rule
-    if switch and subject.stays_inside:
+    covering = [rule for rule in rules if _covers_files(rule, subject.paths)]
+    ruling = _by_first(covering, inside=subject.stays_inside)
+    if ruling is None and switch and subject.stays_inside:
         return Ruling("allow", None, "allow_workspace_patches is on, and all files are where Codex may write.")
-    if only_inside is not None:
-        return _only_inside(only_inside)
-    return Ruling("ask", None, "No rule allows changes to all of these files.")
+    return ruling or Ruling("ask", None, "No rule allows changes to all of these files.")
 
 
 def _covers_files(rule: Rule, paths: Sequence[str]) -> bool:
@@ -374,16 +373,11 @@ def _is_ordinary_file(path: Path, root: Path) -> bool:
 def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
     if not subject.is_tool_call or subject.server is None:
         return Ruling("ask", None, "An MCP server asks for input, which only a person can give.")
-    only_inside: Rule | None = None
-    for rule in rules:
-        if rule.mcp is None or rule.mcp[0] != subject.server or rule.mcp[1] not in (None, subject.tool):
-            continue
-        if not _holds_in(rule, directories_after(subject.directory, ())):
-            continue
-        if rule.outside:  # an MCP server runs in no sandbox of Codex's
-            return _allowed_by(rule)
-        only_inside = only_inside or rule
-    return Ruling("ask", None, "No rule allows this tool.") if only_inside is None else _only_inside(only_inside)
+    tools = ((subject.server, None), (subject.server, subject.tool))
+    here = directories_after(subject.directory, ())
+    covering = [rule for rule in rules if rule.mcp in tools and _holds_in(rule, here)]
+    # An MCP server runs in no sandbox of Codex's.
+    return _by_first(covering, inside=False) or Ruling("ask", None, "No rule allows this tool.")
 
 
 # --- places ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import os
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, lines_to_restore, without_rule
 from helmsman.approvals.policy import RuleSet, Workspace, decide
@@ -26,17 +26,16 @@ from helmsman.base.files import replace_file
 from helmsman.base.repositories import repository_root
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
-from helmsman.settings import CONFIG_NAME, ensure_state_dir
+from helmsman.settings import CONFIG_NAME, ensure_state_dir, read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from helmsman.approvals.policy import Rule, Ruling
     from helmsman.settings import ConfigFile
 
 log = logging.getLogger(__name__)
 
-_FILE_LIMIT: Final = 1024 * 1024
 _FILES_REMEMBERED: Final = 256
 _LOCK_SECONDS: Final = 10.0
 _UNTRUSTED: Final = "It allows something, and this project is not among your trusted_projects."
@@ -145,9 +144,7 @@ class RuleBook:
             if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                 return text
             text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
-            rules = read_rules(
-                tomllib.loads(text), path
-            ).rules  # what could not be read again would be worse than no rule
+            rules = read_rules(tomllib.loads(text), path).rules  # what cannot be read again is worse than no rule
             new.append(ListedRule(rule=rules[-1], path=path, number=len(rules), line=None))
             return text
 
@@ -241,7 +238,7 @@ class RuleBook:
         remembered = self._read.get(path)
         if remembered is not None and remembered[0] == stamp:
             return remembered[1]
-        content = read_rules(_load_toml(path), path, project=project)
+        content = read_rules(read_toml(path), path, project=project)
         if path == self.permanent_path:  # answers make rules for one directory, with all links followed
             rules = tuple(replace(rule, resolved=not rule.below) for rule in content.rules)
             content = replace(content, rules=rules)
@@ -277,18 +274,3 @@ def _text(path: Path) -> str:
 
 def _narrowing_part(content: RulesContent) -> RulesContent:
     return RulesContent(rules=tuple(rule for rule in content.rules if rule.effect != "allow"))
-
-
-def _load_toml(path: Path) -> Mapping[str, Any]:
-    try:
-        if not path.is_file():
-            raise InvalidSetting(f"{path} is not a file. Remove it, or put your rules there.")
-        with path.open("rb") as file:
-            data = file.read(_FILE_LIMIT + 1)
-        if len(data) > _FILE_LIMIT:
-            raise InvalidSetting(f"{path} is larger than {_FILE_LIMIT} bytes. Remove rules that are not needed.")
-        return tomllib.loads(data.decode("utf-8"))
-    except OSError as error:
-        raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidSetting(f"{path} is not valid TOML: {error}. Correct or remove it.") from error

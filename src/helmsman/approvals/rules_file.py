@@ -287,28 +287,23 @@ def _choose(key: str, choices: tuple[str, ...]) -> str:
 
 def rule_as_toml(rule: Rule) -> str:
     """The rule as a `[[rules]]` table. What it was made of can be anything."""
-    lines = ["[[rules]]", f"effect = {_toml(rule.effect)}"]
-    if rule.command is not None:
-        lines.append(f"command = [{', '.join(map(_toml, rule.command))}]")
-    if rule.text is not None:
-        lines.append(f"text = {_toml(rule.text)}")
-    if rule.mcp is not None:
-        server, tool = rule.mcp
-        lines.append(f"mcp = {{ server = {_toml(server)}{f', tool = {_toml(tool)}' if tool is not None else ''} }}")
-    if rule.directory is not None:
-        lines.append(f"directory = {_toml(str(rule.directory))}")
-    if not rule.below:
-        lines.append("below = false")
-    if rule.type is not None:
-        lines.append(f"type = {_toml(rule.type)}")
-    if rule.env:
-        lines.append(f"env = [{', '.join(map(_toml, rule.env))}]")
-    if rule.effect == "allow":
-        lines.append(f"outside = {str(rule.outside).lower()}")
-    lines += [f"{key} = true" for key, said in (("prefix", rule.prefix), ("exact", rule.exact)) if said]
-    if rule.reason is not None:
-        lines.append(f"reason = {_toml(rule.reason)}")
-    return "\n".join(lines) + "\n\n"
+    server, tool = rule.mcp or (None, None)
+    tool_named = "" if tool is None else f", tool = {_toml(tool)}"
+    lines = {
+        "effect": _toml(rule.effect),
+        "command": None if rule.command is None else f"[{', '.join(map(_toml, rule.command))}]",
+        "text": None if rule.text is None else _toml(rule.text),
+        "mcp": None if server is None else f"{{ server = {_toml(server)}{tool_named} }}",
+        "directory": None if rule.directory is None else _toml(str(rule.directory)),
+        "below": None if rule.below else "false",
+        "type": None if rule.type is None else _toml(rule.type),
+        "env": f"[{', '.join(map(_toml, rule.env))}]" if rule.env else None,
+        "outside": str(rule.outside).lower() if rule.effect == "allow" else None,
+        "prefix": "true" if rule.prefix else None,
+        "exact": "true" if rule.exact else None,
+        "reason": None if rule.reason is None else _toml(rule.reason),
+    }
+    return "".join(["[[rules]]\n", *(f"{key} = {value}\n" for key, value in lines.items() if value is not None), "\n"])
 
 
 def _toml(text: str) -> str:

@@ -45,13 +45,7 @@ def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
         if text is None or directory is None:
             return None
         return Rule(
-            effect="allow",
-            text=text,
-            directory=directory,
-            below=False,
-            resolved=True,
-            outside=outside,
-            origin=origin,
+            effect="allow", text=text, directory=directory, below=False, resolved=True, outside=outside, origin=origin
         )
     paths = changed_paths(question)
     if paths is None or question.details.get("grantRoot"):

@@ -55,7 +55,7 @@ class OnceEach(Generic[ValueT]):
         self._made.pop(key, None)
 
 
-async def see_through(
+async def run_to_completion(
     tasks: TaskGroup, make: Callable[[], Awaitable[ValueT]], abandon: Callable[[ValueT], Awaitable[None]]
 ) -> ValueT:
     """Make something to the end even if the caller is cancelled meanwhile; what nobody waits for any more is abandoned."""

@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 
 def replace_file(
-    path: Path, content: str | bytes, *, mode: int | None = 0o600, last_look: Callable[[], None] | None = None
+    path: Path,
+    content: str | bytes,
+    *,
+    mode: int | None = 0o600,
+    last_look: Callable[[], None] | None = None,
+    durable: bool = True,
 ) -> None:
     """Put `content` where `path` is, for this user alone unless `mode` says otherwise; nothing is left of a failure.
 
     A `mode` of None is that of any new file. `last_look` is called just before the new file takes the place of the old
-    one; what it raises keeps the old one.
+    one; what it raises keeps the old one. What need not survive a crash of the machine is not `durable`, and quicker.
 
     Raises:
         OSError: It cannot be written.
@@ -29,8 +34,9 @@ def replace_file(
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         if mode is not None:
             temporary.chmod(mode)
         if last_look is not None:

@@ -132,6 +132,10 @@ class Git:
         """The one value that git answers with."""
         return one_value(self.run(*arguments).output)
 
+    def names(self, *arguments: str) -> list[str]:
+        """What git lists with a NUL after each: paths, and what stands before them."""
+        return [os.fsdecode(name) for name in self.run(*arguments).output.split(b"\0") if name]
+
     def has(self, revision: str) -> bool:
         return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0
 
@@ -155,6 +159,13 @@ class Git:
 
     def with_settings(self, settings: Mapping[str, str]) -> Git:
         return replace(self, settings=(*self.settings, *settings.items()))
+
+    def without_merge_programs(self) -> Git:
+        """The same with those that attributes may choose not run: a file that needs one is then a conflict."""
+        configured = self.run(
+            "config", "-z", "--name-only", "--get-regexp", r"^merge\..*\.driver$", accept=(0, 1)
+        ).output
+        return self.with_settings({os.fsdecode(name): "false" for name in configured.split(b"\0") if name})
 
     def _variables(self, view: View) -> dict[str, str]:
         variables = {"GIT_DIR": str(view.directory), "GIT_WORK_TREE": str(self.work_tree)}
@@ -241,11 +252,6 @@ def _check_filters(answer: GitAnswer, view: View) -> None:
 def one_value(output: bytes) -> str:
     """What git printed, without the end of its line: a path may itself end with a newline."""
     return os.fsdecode(output.removesuffix(b"\n"))
-
-
-def shown(path: bytes) -> str:
-    """A path as text that can be sent anywhere."""
-    return path.decode("utf-8", "replace")
 
 
 def _run(

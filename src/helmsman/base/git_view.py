@@ -26,33 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _DATA: Final = frozenset(
-    f"core.{name}"
-    for name in (
-        "repositoryformatversion",
-        "filemode",
-        "symlinks",
-        "ignorecase",
-        "precomposeunicode",
-        "protecthfs",
-        "protectntfs",
-        "longpaths",
-        "autocrlf",
-        "eol",
-        "safecrlf",
-        "checkroundtripencoding",
-        "sparsecheckout",
-        "sparsecheckoutcone",
-        "trustctime",
-        "checkstat",
-        "attributesfile",
-        "excludesfile",
-        "sharedrepository",
-        "logallrefupdates",
-        "bigfilethreshold",
-        "multipackindex",
-        "commitgraph",
-    )
-) | {"index.sparse", "index.skiphash", "diff.renamelimit", "merge.renamelimit", "merge.renames", "merge.renormalize"}
+    [
+        *("core.repositoryformatversion", "core.filemode", "core.symlinks", "core.ignorecase"),
+        *("core.precomposeunicode", "core.protecthfs", "core.protectntfs", "core.longpaths", "core.autocrlf"),
+        *("core.eol", "core.safecrlf", "core.checkroundtripencoding", "core.sparsecheckout"),
+        *("core.sparsecheckoutcone", "core.trustctime", "core.checkstat", "core.attributesfile"),
+        *("core.excludesfile", "core.sharedrepository", "core.logallrefupdates", "core.bigfilethreshold"),
+        *("core.multipackindex", "core.commitgraph", "index.sparse", "index.skiphash", "diff.renamelimit"),
+        *("merge.renamelimit", "merge.renames", "merge.renormalize"),
+    ]
+)
 
 _DATA_WITH_NAMES: Final = re.compile(
     r"""(

@@ -1,36 +1,48 @@
-"""A unified diff onto a repository's working tree: all of it, or nothing.
+"""A change onto a repository's working tree: all of it, or nothing. Whoever applies one, applies it here.
 
-The diff is first put into an index of its own, beside HEAD: plainly, else merged three-way with the version that it was
-made from. What comes out fits HEAD exactly, names every file it touches, and only then is written to the working tree,
-where nothing uncommitted may be in its way. A conflict is therefore found before anything is touched, and a failure to
-write (a full disk, a file one may not replace) puts back what was there.
+What the tree is to hold is worked out beside it, among git's objects: by the caller (`apply_tree`), or from a unified diff
+(`apply_patch`), which is put into an index of its own, plainly, else merged three-way with the version it was made from.
+So a conflict is found before anything is touched. Then what stands in the way is looked for, and only then files are
+written; a failure to write puts back what was there. What the working tree has already is not brought again: a call that is
+repeated, or that a crash cut short, does no harm.
 
-The change is left in the working tree unstaged, as if a person had typed it. No program of the repository is run.
+The tree's own index is never touched, so the change is left unstaged and its new files untracked, as if a person had typed
+them. No program of the repository is run, and none that merges.
 """
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
+import logging
 import os
 import re
+import shutil
 import stat
-import tempfile
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.file_lock import file_lock
 from helmsman.base.git import find_git
-from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput
+from helmsman.base.snapshot import index_files, nul_separated, scratch
+from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from helmsman.base.git import Git
 
-_ANY: Final = range(256)
+log = logging.getLogger(__name__)
+
+_LOCK_SECONDS: Final = 150
+"""More than the longest that one git may take."""
 _NAMED_FILES: Final = 10
 """So many files are named in a message; `details` has all of them."""
-
+_SUBMODULE_MODE: Final = "160000"
+_ANY: Final = range(256)
 _COMPLAINT: Final = re.compile(
     r"^error: (?:patch failed: (?P<hunk>.+):\d+|(?P<file>.+): (?:patch does not apply|does not .+|already exists .+))$",
     re.MULTILINE,
@@ -46,9 +58,49 @@ class AppliedPatch:
     three_way: bool
 
 
+@dataclass(slots=True)
+class Conflicts:
+    """Files that cannot be brought over, with the reason and, where lines clash, the lines."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    hunks: dict[str, list[str]] = field(default_factory=dict)
+
+    def error(self, root: Path) -> ApplyConflict:
+        described = [f"{path} ({reason})" for path, reason in sorted(self.reasons.items())]
+        return ApplyConflict(
+            f"The change does not fit {root}: {named(described)}. Nothing was touched. Commit or move away what is in the "
+            "way, or merge it by hand.",
+            conflicts=[shown(path) for path in sorted(self.reasons)],
+            reasons={shown(path): reason for path, reason in self.reasons.items()},
+            hunks={shown(path): hunks for path, hunks in self.hunks.items()},
+        )
+
+
 def diff_digest(patch: bytes) -> str:
     """What a diff is called, so that the one that is applied can be told from the one that was shown: its SHA-256."""
     return hashlib.sha256(patch).hexdigest()
+
+
+@contextmanager
+def one_at_a_time(git: Git) -> Iterator[None]:
+    """Keep others from changing the same repository for the length of the block.
+
+    Git itself fails when it comes upon a worktree that another git is just making.
+
+    Raises:
+        WorktreeError: Another process is at it for too long.
+    """
+    which = hashlib.sha256(os.fsencode(git.common_dir)).hexdigest()[:16]
+    try:
+        with file_lock(ensure_state_dir(git.place) / f"repository-{which}.lock", timeout=_LOCK_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise WorktreeError(
+            f"Another process has been busy with {git.work_tree} for {_LOCK_SECONDS} s. Wait for it, then try again."
+        ) from error
+
+
+# --- a diff ----------------------------------------------------------------------------------------------------------
 
 
 def apply_patch(
@@ -64,155 +116,248 @@ def apply_patch(
 
     Raises:
         InvalidInput: There is no repository, or no commit in it.
-        WorktreeError: Git cannot be run, or refuses.
         DirtyTree: There are uncommitted changes (or untracked files), and `allow_dirty` is not set.
         ApplyConflict: The diff does not fit. Nothing was touched.
+        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
     """
     found = find_git(directory.absolute(), state_dir)
     if found is None:
         raise InvalidInput(f"{directory} is not in a git repository. Name a directory of the repository.")
-    with found.viewed() as git:
-        return _apply(git, diff, allow_dirty=allow_dirty)
+    with one_at_a_time(found), scratch(found) as git:
+        if not git.has("HEAD^{commit}"):
+            raise InvalidInput(
+                f"The repository {git.work_tree} has no commit yet, so nothing can be applied. Commit first."
+            )
+        three_way = _apply_to_index(git.without_merge_programs(), diff)
+        files = apply_tree(git, git.text("write-tree"), allow_dirty=allow_dirty, refuse_untracked=True)
+        return AppliedPatch(repository=git.work_tree, files=tuple(map(shown, files)), three_way=three_way)
 
 
-def _apply(git: Git, diff: str, *, allow_dirty: bool) -> AppliedPatch:
-    root = git.work_tree
-    if not git.has("HEAD^{commit}"):
-        raise InvalidInput(f"The repository {root} has no commit yet, so nothing can be applied. Commit first.")
-    dirty = _uncommitted_files(git)
-    if dirty and not allow_dirty:
-        raise DirtyTree(
-            f"The working tree {root} has uncommitted changes: {_named(dirty)}. Commit or stash them, or allow a dirty "
-            "tree; nothing was touched.",
-            files=_shown(dirty),
-        )
+def _apply_to_index(git: Git, diff: str) -> bool:
+    """Put the diff on top of HEAD in an index of its own; whether it had to be merged."""
     # A person's editor may have removed the last newline of a diff, and git takes such a diff for a damaged one.
-    patch = diff if diff.endswith("\n") else diff + "\n"
-    with tempfile.TemporaryDirectory(prefix="helmsman-apply-", dir=git.place) as scratch:
-        fitted = _fitted_to_head(replace(git, index=Path(scratch) / "index"), patch)
-    overlapping = [file for file in fitted.files if file in set(dirty)]
-    if overlapping:
+    content = (diff if diff.endswith("\n") else diff + "\n").encode("utf-8", "surrogateescape")
+    apply = ("apply", "--cached", "--whitespace=nowarn")
+    git.run("read-tree", "HEAD")
+    plain = git.run(*apply, stdin=content, accept=_ANY)
+    if not plain.code:
+        return False
+    git.run("read-tree", "HEAD")
+    if not git.run(*apply, "--3way", stdin=content, accept=_ANY).code:
+        return True
+    unmerged = [entry.partition("\t")[2] for entry in git.names("ls-files", "-u", "-z")]
+    said = plain.complaint.decode("utf-8", "replace").strip()
+    git.run("read-tree", "HEAD")
+    if git.run(*apply, "--check", "--reverse", stdin=content, accept=_ANY).code == 0:
         raise ApplyConflict(
-            f"The change touches files with uncommitted changes: {_named(overlapping)}. Commit or stash them first; "
-            "nothing was touched.",
-            conflicts=_shown(overlapping),
-        )
-    if fitted.files:
-        _write(git, root, fitted)
-    return AppliedPatch(repository=root, files=tuple(_shown(fitted.files)), three_way=fitted.three_way)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitted:
-    """The change as it is from HEAD to what is wanted."""
-
-    patch: bytes
-    files: tuple[str, ...]
-    three_way: bool
-
-
-def _fitted_to_head(git: Git, patch: str) -> _Fitted:
-    """Work out the change in an index of its own."""
-    git.run("read-tree", "HEAD")
-    content = patch.encode("utf-8", "surrogateescape")
-    plain = git.run("apply", "--cached", "--whitespace=nowarn", stdin=content, accept=_ANY)
-    if plain.code:
-        git.run("read-tree", "HEAD")
-        merged = git.run("apply", "--cached", "--3way", "--whitespace=nowarn", stdin=content, accept=_ANY)
-        if merged.code:
-            raise _conflict(git, plain.complaint, content)
-    tree = git.text("write-tree")
-    changes = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "HEAD", tree)
-    names = git.run(*changes[:2], "--name-only", "-z", *changes[2:]).output
-    return _Fitted(
-        patch=git.run(*changes[:2], "-p", "--binary", "--full-index", *changes[2:]).output,
-        files=tuple(os.fsdecode(name) for name in names.split(b"\0") if name),
-        three_way=plain.code != 0,
-    )
-
-
-def _conflict(git: Git, complaint: bytes, content: bytes) -> ApplyConflict:
-    """Why it does not fit: files that merged with conflicts, else those git complains about."""
-    said = complaint.decode("utf-8", "replace").strip()
-    unmerged = [
-        os.fsdecode(line.partition(b"\t")[2]) for line in git.run("ls-files", "-u", "-z").output.split(b"\0") if line
-    ]
-    git.run("read-tree", "HEAD")
-    if git.run("apply", "--cached", "--check", "--reverse", stdin=content, accept=_ANY).code == 0:
-        return ApplyConflict(
             "The change is in this tree already; nothing was touched. There is nothing to do.", said=said
         )
     refused = [found["hunk"] or found["file"] for found in _COMPLAINT.finditer(said)]
     conflicts = list(dict.fromkeys(unmerged or refused))
-    where = _named(conflicts) or said.partition("\n")[0] or "git does not say where"
-    return ApplyConflict(
+    where = named(conflicts) or said.partition("\n")[0] or "git does not say where"
+    raise ApplyConflict(
         f"The change does not fit this tree: {where}. Nothing was touched. Check out the commit it was made from, or "
         "take the diff and merge it by hand.",
-        conflicts=_shown(conflicts),
+        conflicts=[shown(path) for path in conflicts],
         said=said,
     )
 
 
-def _write(git: Git, root: Path, fitted: _Fitted) -> None:
-    """Write the change to the working tree; if that fails half-way, put back what was there."""
-    before = [_Kept.of(root / file) for file in fitted.files]
-    done = git.run("apply", "--whitespace=nowarn", stdin=fitted.patch, accept=_ANY)
-    if done.code:
-        for kept in before:
-            kept.restore()
-        said = done.complaint.decode("utf-8", "replace").strip()
-        refused = list(dict.fromkeys(found["hunk"] or found["file"] for found in _COMPLAINT.finditer(said)))
-        raise ApplyConflict(
-            f"The change could not be written to {root}: {_named(refused) or said}. The tree is as it was. Move those "
-            "files away, or make them writable, and apply again.",
-            conflicts=refused,
-            said=said,
-        )
+# --- a tree ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A path of the working tree as it was: a file's content, a link's target, or None for nothing (or a directory)."""
+class _Change:
+    """One path on which two trees differ; a rename is a deletion and an addition."""
 
-    path: Path
-    content: bytes | str | None
-    mode: int = 0
+    path: str
+    is_deletion: bool
+    is_submodule: bool
 
-    @classmethod
-    def of(cls, path: Path) -> _Kept:
-        try:
-            mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode):
-                return cls(path, os.readlink(path))  # noqa: PTH115 - as it stands there, whatever it is
-            return cls(path, path.read_bytes(), stat.S_IMODE(mode)) if stat.S_ISREG(mode) else cls(path, None)
-        except OSError:
-            return cls(path, None)
 
-    def restore(self) -> None:
-        if _Kept.of(self.path) == self:
+def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bool = False) -> list[str]:
+    """Make the working tree what the tree `wanted` has, where that is not what HEAD has; the paths this is about.
+
+    `git` is from `scratch`. With `refuse_untracked` an untracked file makes a tree dirty wherever it is, else only where it
+    is in the way.
+
+    Raises:
+        DirtyTree: There are uncommitted changes, and they are not allowed.
+        ApplyConflict: Something is in the way. Nothing was touched.
+        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+    """
+    head = git.text("rev-parse", "--verify", "HEAD^{tree}")
+    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", head, wanted)
+    changes = [_change(about, path) for about, path in zip(raw[::2], raw[1::2], strict=True)]
+    refuse_repositories(change.path for change in changes if change.is_submodule)
+    missing = _not_there_yet(git, head, wanted, changes, allow_dirty=allow_dirty, refuse_untracked=refuse_untracked)
+    if missing:
+        _write(git, wanted, missing)
+    return [change.path for change in changes]
+
+
+def _change(about: str, path: str) -> _Change:
+    old_mode, new_mode, *_ = about.removeprefix(":").split(" ")
+    return _Change(path, new_mode.strip("0") == "", _SUBMODULE_MODE in (old_mode, new_mode))
+
+
+def refuse_repositories(paths: Iterable[str]) -> None:
+    """Submodules and other repositories are more than files: their commits would have to come along."""
+    if repositories := named(paths):
+        raise WorktreeError(
+            f"{repositories}: git repositories of their own, whose changes cannot be brought over with these files. Nothing "
+            "was touched. Bring them over by hand, and put them back as they were."
+        )
+
+
+def _not_there_yet(
+    git: Git, head: str, wanted: str, changes: Sequence[_Change], *, allow_dirty: bool, refuse_untracked: bool
+) -> list[_Change]:
+    """The changes that the working tree does not have, once it is sure that nothing uncommitted is in their way."""
+    conflicts = _obstacles(git.work_tree, changes)
+    paths = [change.path for change in changes if change.path not in conflicts.reasons]
+    own = replace(git, index=None, objects=None)
+    git.run("read-tree", head)
+    index_files(git, {*paths} - _left_out_by_sparse_checkout(own))
+    changed_here = _differing(git, head)
+    still_to_do = _differing(git, wanted) | conflicts.reasons.keys()
+    # What happens inside a submodule is the submodule's.
+    status = own.names("status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames")
+    tracked = {entry[3:] for entry in status}
+    untracked = {*own.names("ls-files", "-z", "--others", "--exclude-standard")} if refuse_untracked else set()
+    unexpected = sorted((tracked | untracked) - ({change.path for change in changes} - still_to_do))
+    if unexpected and not allow_dirty:
+        raise DirtyTree(
+            f"The working tree {git.work_tree} has uncommitted changes: {named(unexpected)}. Nothing was touched. Commit or "
+            "stash them, or allow a dirty tree.",
+            files=[shown(path) for path in unexpected],
+        )
+    for path in still_to_do.intersection(paths) & (changed_here | tracked):
+        conflicts.reasons[path] = (
+            "uncommitted changes in it" if path in tracked else "an untracked file is in its place"
+        )
+    if conflicts.reasons:
+        raise conflicts.error(git.work_tree)
+    return [change for change in changes if change.path in still_to_do]
+
+
+def _obstacles(root: Path, changes: Sequence[_Change]) -> Conflicts:
+    """What no file can be written over: a file where a directory must be, or a directory with files of its own."""
+    going = {change.path for change in changes if change.is_deletion}
+    conflicts = Conflicts()
+    for path in (change.path for change in changes if not change.is_deletion):
+        for folder in list(PurePosixPath(path).parents)[:-1]:
+            if str(folder) not in going and os.path.lexists(root / folder) and not _is_folder(root / folder):
+                conflicts.reasons[path] = f"{shown(str(folder))} is not a directory"
+        others = (inside for inside in (root / path).rglob("*") if not _is_folder(inside))
+        if _is_folder(root / path) and any(inside.relative_to(root).as_posix() not in going for inside in others):
+            conflicts.reasons[path] = "a directory with other files is in its place"
+    return conflicts
+
+
+def _left_out_by_sparse_checkout(git: Git) -> set[str]:
+    """Files that are not in the working tree on purpose: they are as HEAD has them."""
+    if git.ask("config", "--bool", "core.sparseCheckout") != "true":
+        return set()
+    return {entry[2:] for entry in git.names("ls-files", "-t", "-z") if entry.startswith("S ")}
+
+
+def _differing(git: Git, tree: str) -> set[str]:
+    return {*git.names("diff-index", "--cached", "--no-renames", "--name-only", "-z", "--ignore-submodules=none", tree)}
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
+    """Make the files in question what the tree `wanted` has. Nothing is in the way."""
+    assert git.index is not None
+    kept = git.index.with_name("kept")
+    kept.mkdir()
+    copies = {git.work_tree / change.path: kept / str(number) for number, change in enumerate(changes)}
+    written = [change.path for change in changes if not change.is_deletion]
+    try:
+        for place, copy in copies.items():
+            if is_file(place):
+                shutil.copy2(place, copy, follow_symlinks=False)
+        for change in changes:
+            if change.is_deletion:
+                _remove(git.work_tree, git.work_tree / change.path)
+        git.run("read-tree", wanted)
+        for attributes in (True, False):  # which come first: they say how the other files are written
+            part = [path for path in written if path.endswith(".gitattributes") is attributes]
+            git.run("checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(part))
+    except BaseException as error:
+        _put_back(git.work_tree, copies)
+        if isinstance(error, OSError):
+            raise WorktreeError(
+                f"{git.work_tree} cannot be written: {error}. All is as it was. Make it writable, or make room."
+            ) from error
+        raise
+
+
+def _put_back(root: Path, copies: Mapping[Path, Path]) -> None:
+    """Make all files what they were. One that cannot be put back is said, and the others still are."""
+    changed = {place: copy for place, copy in copies.items() if not same_file(place, copy)}
+    for place in changed:
+        with _failure_logged(place):
+            _remove(root, place)
+    for place, copy in changed.items():
+        if is_file(copy):
+            with _failure_logged(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(copy, place, follow_symlinks=False)
+
+
+def _remove(root: Path, place: Path) -> None:
+    """Remove a file, and the directories that are empty without it."""
+    if is_file(place):
+        place.unlink()
+    for folder in place.parents:
+        if folder == root:
             return
-        self.path.unlink(missing_ok=True)
-        if self.content is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.content, str):
-            self.path.symlink_to(self.content)
-        elif self.content is not None:
-            self.path.write_bytes(self.content)
-            self.path.chmod(self.mode)
+        try:
+            folder.rmdir()
+        except OSError:
+            return
 
 
-def _uncommitted_files(git: Git) -> list[str]:
-    """What is changed, staged or untracked; a renamed file with both its names."""
-    shown = git.run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames").output
-    return [os.fsdecode(entry[3:]) for entry in shown.split(b"\0") if entry]
+@contextmanager
+def _failure_logged(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        log.exception("%s could not be put back as it was", shown(str(place)))
 
 
-def _shown(files: Iterable[str]) -> list[str]:
-    """Names as text that can be printed: a file's name need not be valid UTF-8."""
-    return [os.fsencode(name).decode("utf-8", "replace") for name in files]
+def is_file(path: Path) -> bool:
+    """A file or a link, be it a broken one."""
+    return path.is_symlink() or path.is_file()
 
 
-def _named(files: Iterable[str]) -> str:
-    names = _shown(files)
-    more = len(names) - _NAMED_FILES
-    return ", ".join(names[:_NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def same_file(one: Path, other: Path, *, mode: int = ~0) -> bool:
+    """Whether both are the same link, or files of the same content and these bits of the mode; or neither is there."""
+    if not (is_file(one) and is_file(other)):
+        return is_file(one) == is_file(other)
+    modes = one.lstat().st_mode ^ other.lstat().st_mode
+    if stat.S_IFMT(modes) or modes & mode:
+        return False
+    return one.readlink() == other.readlink() if one.is_symlink() else filecmp.cmp(one, other, shallow=False)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def shown(path: str) -> str:
+    """A path as text that can be sent anywhere: a file's name need not be valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def named(paths: Iterable[str]) -> str:
+    names = [shown(path) for path in paths]
+    more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+    return ", ".join(names[:_NAMED_FILES]) + more

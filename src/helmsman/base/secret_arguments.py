@@ -35,43 +35,39 @@ def _program(*separate: str, attached: Sequence[str] = (), part: Part = "all", a
     return _Program(frozenset(separate), tuple(attached), part, after)
 
 
-_MYSQL: Final = _program(attached=["-p"])
+_PASSWORD: Final = _program("-p", attached=["-p"])
+_CAPITAL: Final = _program("-P", attached=["-P"])
 _LOGIN: Final = _program("-p", attached=["-p"], after="login")
-_MONGO: Final = _program("-p", attached=["-p"])
-_LDAP: Final = _program("-w", attached=["-w"])
-_SMB: Final = _program("-U", "--user", attached=["-U"], part="after %")
 _PROGRAMS: Final[dict[str, tuple[_Program, ...]]] = {
-    "curl": (
-        _program("-u", "--user", "-U", "--proxy-user", attached=["-u", "-U"], part="after :"),
-        _program("-b", "--cookie", attached=["-b"], part="after ="),
-        _program("--oauth2-bearer", "--pass", "--proxy-pass", "--tlspassword"),
-    ),
-    "http": (_program("-a", "--auth", attached=["-a"], part="after :"),),
-    "https": (_program("-a", "--auth", attached=["-a"], part="after :"),),
-    "lftp": (_program("-u", attached=["-u"], part="after ,"),),
-    **dict.fromkeys(["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlshow", "mycli"], (_MYSQL,)),
-    **dict.fromkeys(["mariadb", "mariadb-dump", "mariadb-admin"], (_MYSQL,)),
-    **dict.fromkeys(["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"], (_MONGO,)),
-    "sshpass": (_program("-p", attached=["-p"]),),
-    **dict.fromkeys(["docker", "podman", "nerdctl", "buildah", "helm", "oras", "crane", "az"], (_LOGIN,)),
-    "skopeo": (_LOGIN, _program("--creds", "--src-creds", "--dest-creds", part="after :")),
-    "redis-cli": (_program("-a", "--pass", attached=["-a"]),),
-    "openssl": (_program("-k", "-K", "-passin", "-passout", "-pass"),),
-    **dict.fromkeys(["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami"], (_LDAP,)),
-    **dict.fromkeys(["smbclient", "rpcclient", "smbget"], (_SMB,)),
-    **dict.fromkeys(["plink", "pscp", "psftp", "putty"], (_program("-pw"),)),
-    **dict.fromkeys(["twine", "cqlsh", "useradd", "usermod"], (_program("-p"),)),
-    **dict.fromkeys(["mosquitto_pub", "mosquitto_sub"], (_program("-P"),)),
-    "cf": (_LOGIN,),
-    "sqlcmd": (_program("-P", attached=["-P"]),),
-    "bcp": (_program("-P", attached=["-P"]),),
-    "ipmitool": (_program("-P", attached=["-P"]),),
-    "zip": (_program("-P", attached=["-P"]),),
-    "unzip": (_program("-P", attached=["-P"]),),
-    **dict.fromkeys(["7z", "7za", "7zz", "rar", "unrar"], (_program(attached=["-p"]),)),
-    "ssh-keygen": (_program("-N", "-P"),),
-    "nmcli": (_program("password", "psk"),),
-    "kubectl": (_program("--from-literal", part="after ="),),
+    name: tuple(programs)
+    for names, *programs in (
+        (
+            "curl",
+            _program("-u", "--user", "-U", "--proxy-user", attached=["-u", "-U"], part="after :"),
+            _program("-b", "--cookie", attached=["-b"], part="after ="),
+            _program("--oauth2-bearer", "--pass", "--proxy-pass", "--tlspassword"),
+        ),
+        ("http https", _program("-a", "--auth", attached=["-a"], part="after :")),
+        ("lftp", _program("-u", attached=["-u"], part="after ,")),
+        ("mysql mysqldump mysqladmin mysqlimport mysqlshow mycli", _program(attached=["-p"])),
+        ("mariadb mariadb-dump mariadb-admin", _program(attached=["-p"])),
+        ("mongo mongosh mongodump mongorestore mongoexport mongoimport sshpass", _PASSWORD),
+        ("docker podman nerdctl buildah helm oras crane az cf", _LOGIN),
+        ("skopeo", _LOGIN, _program("--creds", "--src-creds", "--dest-creds", part="after :")),
+        ("redis-cli", _program("-a", "--pass", attached=["-a"])),
+        ("openssl", _program("-k", "-K", "-passin", "-passout", "-pass")),
+        ("ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami", _program("-w", attached=["-w"])),
+        ("smbclient rpcclient smbget", _program("-U", "--user", attached=["-U"], part="after %")),
+        ("plink pscp psftp putty", _program("-pw")),
+        ("twine cqlsh useradd usermod", _program("-p")),
+        ("mosquitto_pub mosquitto_sub", _program("-P")),
+        ("sqlcmd bcp ipmitool zip unzip", _CAPITAL),
+        ("7z 7za 7zz rar unrar", _program(attached=["-p"])),
+        ("ssh-keygen", _program("-N", "-P")),
+        ("nmcli", _program("password", "psk")),
+        ("kubectl", _program("--from-literal", part="after =")),
+    )
+    for name in names.split()
 }
 _READ_FROM: Final = ("env:", "file:", "fd:", "stdin")
 _LITERALLY: Final = "pass:"

@@ -100,22 +100,26 @@ class Desk:
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
             rest = partial(self._refuse, session, asked.question, TROUBLE)
-        return partial(self._to_the_end, session, asked.question, rest)
+        return partial(self._finish, session, asked.question, rest)
 
     def _decided(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
         beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
         if beyond is not None:
-            return partial(self._keep_inside, session, asked, beyond)
+            # Nobody is asked about what would write outside the allowed roots, and Codex is told why.
+            return partial(self._answer_unasked, session, asked, (Choice(DENY, beyond),), DENY, _ROOTS, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         asked = replace(asked, question=question)
         ruling = self._decide(session, question)
         if ruling.effect != "ask":
-            return partial(self._answer_by_rule, session, asked, ruling)
+            yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
+            choices, answer = ((Choice(yes),), yes) if ruling.effect == "allow" else (None, DENY)
+            by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
+            return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         deadline = session.deadlines[question.id] = Deadline(self._audit.state_dir, question, self._timeout)
         session.apply(asked)
         return partial(self._wait, session, question, deadline)
 
-    async def _to_the_end(
+    async def _finish(
         self, session: Session, question: Question, rest: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         try:
@@ -187,17 +191,6 @@ class Desk:
             )
         await self._close(session, question, choices, by)
 
-    async def _keep_inside(self, session: Session, asked: QuestionAsked, why: str) -> None:
-        """Say no to what would write outside the allowed roots, and tell Codex so. Nobody is asked."""
-        question = asked.question
-        try:
-            await session.answer(question, (Choice(DENY, why),))
-        except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
-            log.debug("question %s could not be refused: %s", question.id, error)
-            return
-        session.apply(asked)
-        await self._closed(session, question, DENY, _ROOTS, why)
-
     # --- rules -------------------------------------------------------------------------------------------------------
 
     def _decide(self, session: Session, question: Question) -> Ruling:
@@ -205,19 +198,23 @@ class Desk:
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
 
-    async def _answer_by_rule(self, session: Session, asked: QuestionAsked, decision: Ruling) -> None:
-        question = asked.question
-        allowed = decision.effect == "allow"
-        yes = ACCEPT if question.type == "mcp_elicitation" else APPROVE
-        choices = (Choice(yes),) if allowed else None
-        by = AnsweredBy("rule", decision.rule.describe() if decision.rule is not None else decision.reason)
+    async def _answer_unasked(
+        self,
+        session: Session,
+        asked: QuestionAsked,
+        choices: tuple[Choice, ...] | None,
+        answer: str,
+        by: AnsweredBy,
+        reason: str,
+    ) -> None:
+        """Answer without anybody being asked."""
         try:
-            await session.answer(question, choices)
+            await session.answer(asked.question, choices)
         except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
-            log.debug("question %s could not be answered by rule: %s", question.id, error)
+            log.debug("question %s could not be answered by %s: %s", asked.question.id, by, error)
             return
         session.apply(asked)
-        await self._closed(session, question, yes if allowed else "deny", by, decision.reason)
+        await self._closed(session, asked.question, answer, by, reason)
 
     # --- people ------------------------------------------------------------------------------------------------------
 

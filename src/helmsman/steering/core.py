@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import find_agent, usable
-from helmsman.base.concurrency import see_through
+from helmsman.base.concurrency import run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
@@ -145,7 +145,7 @@ class Steering(Turns):
         """
         if self._tasks is None:
             raise NOT_OPEN.again()
-        return await see_through(self._tasks, begin, self._abandon)
+        return await run_to_completion(self._tasks, begin, self._abandon)
 
     async def _abandon(self, session: Session) -> None:
         try:

@@ -7,7 +7,7 @@ All of it is plain functions on git that block; call them in threads.
 from helmsman.worktrees.applying import Applied, apply
 from helmsman.worktrees.changes import FileStat, TreeDiff, diff, diff_of_directory
 from helmsman.worktrees.lifecycle import Discarded, Leftover, assign, create, discard, leftovers, prune
-from helmsman.worktrees.records import Worktree, take_up, worktree_of
+from helmsman.worktrees.records import Worktree, adopt, worktree_of
 from helmsman.worktrees.unsaved import Unsaved, unsaved
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TreeDiff",
     "Unsaved",
     "Worktree",
+    "adopt",
     "apply",
     "assign",
     "create",
@@ -26,7 +27,6 @@ __all__ = [
     "discard",
     "leftovers",
     "prune",
-    "take_up",
     "unsaved",
     "worktree_of",
 ]

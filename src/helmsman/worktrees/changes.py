@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git import find_git, shown
-from helmsman.base.patches import diff_digest
+from helmsman.base.git import find_git
+from helmsman.base.patches import diff_digest, shown
+from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
-from helmsman.worktrees.snapshot import scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from helmsman.worktrees.records import Worktree
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
-_SUBMODULE_MODE: Final = "160000"
 _STAT_WIDTH: Final = 100
 
 _PLAINLY: Final = (
-    "-r",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--full-index",
-    "--ignore-submodules=none",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
+    *("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 """Whatever the repository's configuration and attributes ask for: no program of theirs is run."""
 
@@ -76,26 +69,6 @@ class TreeDiff:
         return self.patch.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class RawChange:
-    """One path on which two trees differ; an empty mode says that it is not there."""
-
-    path: bytes
-    old_path: bytes | None
-    status: str
-    old_mode: str
-    new_mode: str
-    same_content: bool
-
-    @property
-    def is_submodule(self) -> bool:
-        return _SUBMODULE_MODE in (self.old_mode, self.new_mode)
-
-    @property
-    def is_deletion(self) -> bool:
-        return self.new_mode == ""
-
-
 def diff(tree: Worktree) -> TreeDiff:
     """All that was changed in a worktree since it was made, committed or not. Blocks; call it in a thread.
 
@@ -126,7 +99,7 @@ def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: P
         return compare(git, _since(git, since), snapshot.tree, nested=snapshot.nested)
 
 
-def compare(git: Git, before: str, after: str, *, nested: tuple[bytes, ...] = ()) -> TreeDiff:
+def compare(git: Git, before: str, after: str, *, nested: tuple[str, ...] = ()) -> TreeDiff:
     """The difference of two trees, with renames found."""
 
     def diff_tree(*options: str) -> bytes:
@@ -135,14 +108,9 @@ def compare(git: Git, before: str, after: str, *, nested: tuple[bytes, ...] = ()
     return TreeDiff(
         patch=diff_tree("--patch", "--binary"),
         files=tuple(_file_stats(diff_tree("--raw", "-z"), diff_tree("--numstat", "-z"))),
-        stat=shown(diff_tree(f"--stat={_STAT_WIDTH}")),
+        stat=diff_tree(f"--stat={_STAT_WIDTH}").decode("utf-8", "replace"),
         nested=tuple(map(shown, nested)),
     )
-
-
-def changed_paths(git: Git, before: str, after: str) -> list[RawChange]:
-    """The paths on which two trees differ; a rename is a deletion and an addition."""
-    return list(_raw_changes(git.run("diff-tree", *_PLAINLY, "--no-renames", "--raw", "-z", before, after).output))
 
 
 def check_present(tree: Worktree) -> None:
@@ -162,44 +130,32 @@ def _since(git: Git, since: str | None) -> str:
 
 
 def _file_stats(raw: bytes, numstat: bytes) -> Iterator[FileStat]:
+    """`:old-mode new-mode old-id new-id status`, path, and for renames and copies a second path."""
     counts = dict(_line_counts(numstat))
-    for change in _raw_changes(raw):
-        added, removed = counts.get(change.path, (None, None))
-        kind = _KINDS.get(change.status, "modified")
-        if kind == "modified" and change.same_content and change.old_mode != change.new_mode:
+    fields = iter(raw.decode("utf-8", "surrogateescape").split("\0")[:-1])
+    for about in fields:
+        old_mode, new_mode, old_id, new_id, status = about.removeprefix(":").split(" ")
+        old_path = next(fields)
+        path = next(fields) if status[0] in "RC" else old_path
+        kind = _KINDS.get(status[0], "modified")
+        if kind == "modified" and old_id == new_id and old_mode != new_mode:
             kind = "mode"
+        added, removed = counts.get(path, (None, None))
         yield FileStat(
-            path=shown(change.path),
+            path=shown(path),
             kind=kind,
-            old_path=None if change.old_path is None else shown(change.old_path),
+            old_path=shown(old_path) if status[0] in "RC" else None,
             added=added,
             removed=removed,
         )
 
 
-def _raw_changes(output: bytes) -> Iterator[RawChange]:
-    """`:old-mode new-mode old-id new-id status`, path, and for renames and copies a second path."""
-    fields = iter(output.split(b"\0")[:-1])
-    for head in fields:
-        old_mode, new_mode, old_id, new_id, status = head.removeprefix(b":").decode().split(" ")
-        first = next(fields)
-        moved = status[0] in "RC"
-        yield RawChange(
-            path=next(fields) if moved else first,
-            old_path=first if moved else None,
-            status=status[0],
-            old_mode=old_mode.strip("0") and old_mode,
-            new_mode=new_mode.strip("0") and new_mode,
-            same_content=old_id == new_id,
-        )
-
-
-def _line_counts(output: bytes) -> Iterator[tuple[bytes, tuple[int | None, int | None]]]:
+def _line_counts(output: bytes) -> Iterator[tuple[str, tuple[int | None, int | None]]]:
     """`added TAB removed TAB path`, or with an empty path the old and the new one after it; `-` for a binary file."""
-    fields = iter(output.split(b"\0")[:-1])
+    fields = iter(output.decode("utf-8", "surrogateescape").split("\0")[:-1])
     for entry in fields:
-        added, removed, path = entry.split(b"\t", 2)
+        added, removed, path = entry.split("\t", 2)
         if not path:
             next(fields)
             path = next(fields)
-        yield path, (None if added == b"-" else int(added), None if removed == b"-" else int(removed))
+        yield path, (None if added == "-" else int(added), None if removed == "-" else int(removed))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.git import Git, find_git, is_bare
+from helmsman.base.patches import one_at_a_time
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
 from helmsman.worktrees.records import (
@@ -22,7 +23,6 @@ from helmsman.worktrees.records import (
     Worktree,
     claim,
     is_owned,
-    one_at_a_time,
     read_records,
     records_directory,
     remove_record,
@@ -99,7 +99,7 @@ def create(directory: Path, state_dir: Path) -> Worktree:
     claim(tree)
     try:
         write_record(tree)
-        with one_at_a_time(tree):
+        with one_at_a_time(tree.main_git):
             main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "-b", tree.branch, str(path), base)
         tree.own_git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")  # writes the files
         tree = replace(tree, directory=_made_inside(tree.directory, path))
@@ -166,7 +166,7 @@ def discard(tree: Worktree) -> Discarded:
     """
     commits, files = lost_commits(tree), changed_files(tree) or ()
     _remove_folder(tree.path)
-    with one_at_a_time(tree):
+    with one_at_a_time(tree.main_git):
         _remove_folder(tree.git_dir)
         with suppress(OSError):
             tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last

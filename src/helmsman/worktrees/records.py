@@ -7,17 +7,15 @@ made a worktree holds a lock beside its record; the system gives it back when th
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.file_lock import file_lock, release_lock, take_lock
+from helmsman.base.file_lock import release_lock, take_lock
 from helmsman.base.files import replace_file
 from helmsman.base.git import Git
 from helmsman.errors import WorktreeError
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"
-
-_LOCK_SECONDS: Final = 150
-"""More than the longest that one git may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +81,9 @@ def write_record(tree: Worktree) -> None:
     Raises:
         WorktreeError: It cannot be written.
     """
-    content = {
-        "repository": str(tree.repository),
-        "repository_git_dir": str(tree.repository_git_dir),
-        "path": str(tree.path),
-        "directory": str(tree.directory),
-        "git_dir": str(tree.git_dir),
-        "branch": tree.branch,
-        "base": tree.base,
-        "session_id": tree.session_id,
-        "owner_pid": tree.owner_pid,
-        "created_at": tree.created_at.isoformat(),
-    }
     try:
         records_directory(tree.state_dir)
-        replace_file(_record_of(tree), json.dumps(content, indent=2))
+        replace_file(_record_of(tree), json.dumps(asdict(tree), indent=2, default=str))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."
@@ -170,31 +153,12 @@ def claim(tree: Worktree) -> bool:
         return True
 
 
-def take_up(state_dir: Path, session_id: str) -> Worktree | None:
+def adopt(state_dir: Path, session_id: str) -> Worktree | None:
     """The worktree of a session that an earlier process began: this process's from now on, if no other has it."""
     tree = worktree_of(state_dir, session_id)
     if tree is not None:
         claim(tree)
     return tree
-
-
-@contextmanager
-def one_at_a_time(tree: Worktree) -> Iterator[None]:
-    """Keep others from changing the same repository for the length of the block.
-
-    Git itself fails when it comes upon a worktree that another git is just making.
-
-    Raises:
-        WorktreeError: Another process is at it for too long.
-    """
-    which = hashlib.sha256(os.fsencode(tree.main_git.common_dir)).hexdigest()[:16]
-    try:
-        with file_lock(records_directory(tree.state_dir) / f"repository-{which}.lock", timeout=_LOCK_SECONDS):
-            yield
-    except TimeoutError as error:
-        raise WorktreeError(
-            f"Another process has been busy with {tree.repository} for {_LOCK_SECONDS} s. Wait for it, then try again."
-        ) from error
 
 
 def release(tree: Worktree) -> None:

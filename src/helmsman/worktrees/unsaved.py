@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import filecmp
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from helmsman.base.patches import is_file, same_file
 from helmsman.errors import WorktreeError
 from helmsman.worktrees.changes import diff
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from helmsman.worktrees.changes import FileStat
     from helmsman.worktrees.records import Worktree
 
@@ -67,26 +66,13 @@ def changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
 
 
 def _is_in_main_tree(tree: Worktree, file: FileStat) -> bool:
-    gone = [file.old_path] if file.kind == "renamed" and file.old_path is not None else []
-    if file.kind == "deleted":
-        return not _exists(tree.repository / file.path)
-    return _same(tree.path / file.path, tree.repository / file.path) and not any(
-        _exists(tree.repository / path) for path in gone
-    )
-
-
-def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether both are the same link or file. What cannot be read is not the same: nothing is then lost unasked."""
+    """What cannot be read is not there: nothing is then lost unasked."""
+    here = tree.repository / file.path
     try:
-        if one.is_symlink() or other.is_symlink():
-            return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
-        if not (one.is_file() and other.is_file()):
+        if file.kind == "deleted":
+            return not os.path.lexists(here)
+        if file.kind == "renamed" and file.old_path is not None and os.path.lexists(tree.repository / file.old_path):
             return False
-        modes = one.stat().st_mode ^ other.stat().st_mode
-        return not modes & _EXECUTABLE and filecmp.cmp(one, other, shallow=False)
+        return is_file(here) and same_file(tree.path / file.path, here, mode=_EXECUTABLE)
     except OSError:
         return False

@@ -296,15 +296,16 @@ async def test_a_change_is_applied_unstaged(client: CloudClient, cloud: Scripted
 async def test_a_change_that_cannot_be_applied_leaves_the_tree_alone(
     client: CloudClient, cloud: ScriptedCloud, git_repo: Path
 ) -> None:
-    task = cloud.add_task("Fix it", environment="env_1")
+    task = cloud.add_task("Fix it", environment="env_1", attempts=2)
     with pytest.raises(CloudNoDiff):
         await client.apply(task.id, git_repo)
     task.complete(DIFF.replace("# A repository", "# Something else"))
+    task.complete(DIFF, attempt=2)
     with pytest.raises(ApplyConflict):
         await client.apply(task.id, git_repo)
     (git_repo / "new.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(DirtyTree):
-        await client.apply(task.id, git_repo)
+        await client.apply(task.id, git_repo, attempt=2)
 
     assert git(git_repo, "status", "--porcelain") == "?? new.txt\n"
 

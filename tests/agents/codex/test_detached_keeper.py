@@ -11,7 +11,7 @@ import pytest
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import keeper as engine_keeper
-from helmsman.agents.codex.detached.activity import look
+from helmsman.agents.codex.detached.activity import read_activity
 from helmsman.agents.codex.detached.engines import can_detach, drain_engine, open_detached
 from helmsman.agents.codex.detached.keeper import LOG_BYTES, Idleness, Log
 from helmsman.agents.codex.detached.records import (
@@ -51,7 +51,7 @@ async def with_a_question(
         opened = await start_turn(engine, options, TurnInput(text="touch"))
         (record,) = read_records(detached_engines)
         with anyio.fail_after(30):
-            while (await anyio.to_thread.run_sync(look, record.socket)).waiting != (opened.session_id,):
+            while (await anyio.to_thread.run_sync(read_activity, record.socket)).waiting != (opened.session_id,):
                 await anyio.sleep(0.02)
     return record
 
@@ -120,7 +120,7 @@ def test_an_engine_within_its_idle_time_is_not_asked_unless_it_is_drained(tmp_pa
 
 def test_nobody_listening_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(EngineLost, match="No Codex engine answers"):
-        look(tmp_path / "none.sock")
+        read_activity(tmp_path / "none.sock")
 
 
 def test_the_log_keeps_the_end_and_no_secrets(tmp_path: Path) -> None:

@@ -54,6 +54,10 @@ class CodexAgent(Agent):
         return CODEX
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
+        if settings.codex_remote is not None:
+            from helmsman.agents.codex.remote import find_remote
+
+            return app_server_capabilities(await find_remote(settings), detached=True)
         binary = await find_agent(settings, env)
         if _uses_exec(settings, binary):
             return exec_capabilities()
@@ -62,6 +66,12 @@ class CodexAgent(Agent):
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         """`auto` prefers the app-server. With `settings.detach`, where this Codex can, it goes on after the block."""
+        if settings.codex_remote is not None:
+            from helmsman.agents.codex.remote import open_remote_engine
+
+            async with open_remote_engine(settings) as remote:
+                yield remote
+            return
         binary = await find_agent(settings, env)
         if _uses_exec(settings, binary):
             from helmsman.agents.codex.exec.engine import open_exec_engine
@@ -78,7 +88,12 @@ class CodexAgent(Agent):
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
         from helmsman.agents.codex.detached.engines import open_recorded
+        from helmsman.agents.codex.remote import open_remote_engine, remote_id
 
+        if engine_id == remote_id(settings):
+            async with open_remote_engine(settings) as remote:
+                yield remote
+            return
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
@@ -86,7 +101,9 @@ class CodexAgent(Agent):
             yield engine
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
-        return _record(settings, engine_id) is not None
+        from helmsman.agents.codex.remote import remote_id
+
+        return engine_id == remote_id(settings) or _record(settings, engine_id) is not None
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)

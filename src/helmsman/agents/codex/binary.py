@@ -24,7 +24,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -55,6 +55,7 @@ class CodexBinary:
 
     `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
     resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH.
+    `remote` is one that others started, who may want a token of whoever connects; its files may be on another machine.
     """
 
     path: Path
@@ -66,6 +67,25 @@ class CodexBinary:
     has_cloud: bool
     has_mcp_server: bool
     path_dir: Path | None
+    remote: Literal["with token", "open"] | None = None
+
+    @classmethod
+    def connected(
+        cls, path: Path, version: Version, *, remote: Literal["with token", "open"] | None = None
+    ) -> CodexBinary:
+        """A Codex as far as a connection to its app-server needs it; the file itself may be gone, or elsewhere."""
+        return cls(
+            path=path,
+            version=version,
+            exec_flags=frozenset(),
+            resume_flags=frozenset(),
+            has_app_server=True,
+            can_listen_unix=True,
+            has_cloud=False,
+            has_mcp_server=False,
+            path_dir=None,
+            remote=remote,
+        )
 
     def can(self, feature: Feature) -> bool:
         """Whether this Codex has the feature: what it says itself, else what is known of its version."""
@@ -76,6 +96,8 @@ class CodexBinary:
             Feature.EXEC_RESUME_SCHEMA: "--output-schema" in self.resume_flags,
             Feature.EXEC_FULL_AUTO: "--full-auto" in self.exec_flags,
         }
+        if self.remote is not None:
+            said[Feature.GUARDED_SOCKET] = self.remote == "with token"  # which its commands do not have
         return said.get(feature, feature.is_in(self.version))
 
     def require(self, feature: Feature, *, doing: str | None = None) -> None:

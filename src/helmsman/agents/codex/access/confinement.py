@@ -34,30 +34,14 @@ _KNOWN_PROFILES: Final = frozenset({":read-only", ":workspace"})
 _NARROWING: Final = frozenset({"prompt", "forbidden"})
 
 HARMLESS_CONFIG: Final = frozenset(
-    {
-        "approval_policy",
-        "compact_prompt",
-        "default_permissions",
-        "hide_agent_reasoning",
-        "model",
-        "model_auto_compact_token_limit",
-        "model_context_window",
-        "model_max_output_tokens",
-        "model_reasoning_effort",
-        "model_reasoning_summary",
-        "model_supports_reasoning_summaries",
-        "model_verbosity",
-        "personality",
-        "plan_mode_reasoning_effort",
-        "project_doc_max_bytes",
-        "review_model",
-        "sandbox_mode",
-        "sandbox_workspace_write",
-        "service_tier",
-        "show_raw_agent_reasoning",
-        "tool_output_token_limit",
-        "web_search",
-    }
+    [
+        *("approval_policy", "compact_prompt", "default_permissions", "hide_agent_reasoning", "model"),
+        *("model_auto_compact_token_limit", "model_context_window", "model_max_output_tokens"),
+        *("model_reasoning_effort", "model_reasoning_summary", "model_supports_reasoning_summaries"),
+        *("model_verbosity", "personality", "plan_mode_reasoning_effort", "project_doc_max_bytes"),
+        *("review_model", "sandbox_mode", "sandbox_workspace_write", "service_tier"),
+        *("show_raw_agent_reasoning", "tool_output_token_limit", "web_search"),
+    ]
 )
 """Keys of Codex's configuration that name no program, no file and no permission, or a policy that is compared later."""
 

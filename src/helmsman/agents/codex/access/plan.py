@@ -174,7 +174,8 @@ def _refuse_network(mode: SandboxMode, workspace: Mapping[str, Any]) -> None:
     if mode == "workspace-write" and workspace.get("network_access") is True:
         raise InvalidInput(
             "With network access a sandboxed command could reach the socket of this Codex's engine and leave its sandbox. "
-            "Leave network access out, upgrade Codex, or set HELMSMAN_DETACH=0 so that there is no socket."
+            "Leave network access out, upgrade Codex, or set HELMSMAN_DETACH=0 so that there is no socket (a remote engine: "
+            "give it a token)."
         )
 
 

@@ -10,8 +10,10 @@ and another tomorrow. `check_config` refuses such a map, and `merge_config` puts
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.features import Feature
@@ -27,6 +29,8 @@ _PROFILE_LIMIT: Final = 1024 * 1024
 _MAX_DEPTH: Final = 50
 _NOT_IN_KEYS: Final = "=#\"'"
 """On a command line a key ends at the first `=`, and what follows would be its value."""
+_HALF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+"""What cannot be sent at all: half of a surrogate pair."""
 _INTEGERS: Final = range(-(2**63), 2**63)
 """What TOML can hold; Codex turns a larger number into something else without a word."""
 
@@ -102,11 +106,7 @@ def _merge_into(target: dict[str, Any], source: Mapping[str, Any]) -> None:
         if isinstance(existing, dict) and isinstance(value, dict):
             _merge_into(existing, value)
         else:
-            target[key] = _copy(value)
-
-
-def _copy(value: Any) -> Any:
-    return {key: _copy(item) for key, item in value.items()} if isinstance(value, dict) else value
+            target[key] = deepcopy(value)
 
 
 def _key(key: object, where: str) -> str:
@@ -128,7 +128,7 @@ def _value(value: Any, where: str, depth: int) -> Any:
         return {_name(key, where): _value(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_value(item, where, depth + 1) for item in value]
-    if isinstance(value, bool) or (isinstance(value, str) and _is_unicode(value)):
+    if isinstance(value, bool) or (isinstance(value, str) and not _HALF_A_PAIR.search(value)):
         return value
     if isinstance(value, int) and value in _INTEGERS:
         return int(value)
@@ -140,15 +140,6 @@ def _value(value: Any, where: str, depth: int) -> Any:
         f"{where} is {value!r:.100}, which is no configuration value. Use a text, a 64-bit number, true or false, "
         "or a list or table of these."
     )
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it can be sent at all: half of a surrogate pair cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _name(key: object, where: str) -> str:

@@ -48,23 +48,12 @@ _RUNS: Final = 3
 
 _CACHE_NAME: Final = "shell-profile.json"
 _SYSTEM_FILES: Final = (
-    "/etc/profile",
-    "/etc/bash.bashrc",
-    "/etc/zshenv",
-    "/etc/zprofile",
-    "/etc/zshrc",
+    *("/etc/profile", "/etc/bash.bashrc", "/etc/zshenv", "/etc/zprofile", "/etc/zshrc"),
     "/etc/zsh/zshenv",
 )
 _SYSTEM_FOLDERS: Final = ("/etc/profile.d",)
 _HOME_FILES: Final = (
-    ".profile",
-    ".bash_profile",
-    ".bash_login",
-    ".bashrc",
-    ".zshenv",
-    ".zprofile",
-    ".zshrc",
-    ".zlogin",
+    *(".profile", ".bash_profile", ".bash_login", ".bashrc", ".zshenv", ".zprofile", ".zshrc", ".zlogin"),
     ".config/fish/config.fish",
 )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LOOK_TIMEOUT: Final = 5.0
+READ_TIMEOUT: Final = 5.0
 INTERRUPT_TIMEOUT: Final = 5.0
 _POLL: Final = 0.05
 
@@ -31,30 +31,30 @@ class Activity:
     waiting: tuple[str, ...] = ()
 
 
-def look(socket: Path, *, timeout: float = LOOK_TIMEOUT) -> Activity:
+def read_activity(socket: Path) -> Activity:
     """What runs in the engine.
 
     Raises:
         EngineError: It does not answer.
     """
-    with _asking(socket, timeout) as asking:
-        return _look(asking)
+    with _asking(socket, READ_TIMEOUT) as asking:
+        return _read_activity(asking)
 
 
-def interrupt_turns(socket: Path, *, timeout: float = INTERRUPT_TIMEOUT) -> None:
+def interrupt_turns(socket: Path) -> None:
     """Stop all turns, with the commands they left running, so that each is recorded as interrupted.
 
     Raises:
         EngineError: The engine does not answer, or does not stop them in time.
     """
-    with _asking(socket, timeout) as asking:
+    with _asking(socket, INTERRUPT_TIMEOUT) as asking:
         for thread_id in _texts(asking.request("thread/loaded/list").get("data")):
             _interrupt(asking, thread_id)
-        while (now := _look(asking)).working or now.waiting:
+        while (now := _read_activity(asking)).working or now.waiting:
             time.sleep(_POLL)
 
 
-def _look(asking: _Asking) -> Activity:
+def _read_activity(asking: _Asking) -> Activity:
     working: list[str] = []
     waiting: list[str] = []
     for thread_id in _texts(asking.request("thread/loaded/list").get("data")):

@@ -132,7 +132,7 @@ async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()
     """
     async with _attached(record):
         engine = open_app_server(
-            _binary_of(record),
+            CodexBinary.connected(Path(record.binary.path), Version.parse(record.binary.version)),
             codex_home=Path(record.codex_home),
             connect=lambda _tasks: open_unix(record.socket),
             engine_id=record.id,
@@ -341,21 +341,6 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
 
 def _did_not_start(reason: str, exit_code: object = None, stderr: object = None) -> EngineLost:
     return EngineLost(f"{reason}. Run `helmsman doctor` to find out why.", exit_code=exit_code, stderr=stderr)
-
-
-def _binary_of(record: EngineRecord) -> CodexBinary:
-    """The Codex of an engine as far as its connection needs it; the file itself may have been replaced."""
-    return CodexBinary(
-        path=Path(record.binary.path),
-        version=Version.parse(record.binary.version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=False,
-        has_mcp_server=False,
-        path_dir=None,
-    )
 
 
 # --- processes that are not our children -----------------------------------------------------------------------------

@@ -142,11 +142,11 @@ class Idleness:
 
     def _activity(self) -> tuple[bool, bool]:
         """Whether anything is at work, and whether anything waits for an answer (an engine that gives us none, too)."""
-        from helmsman.agents.codex.detached.activity import look
+        from helmsman.agents.codex.detached.activity import read_activity
         from helmsman.errors import EngineError
 
         try:
-            found = look(self._socket)
+            found = read_activity(self._socket)
         except EngineError as error:
             self._log.write(f"keeper: {error}\n".encode())
             return False, True
@@ -173,13 +173,13 @@ class Keeper:
         try:
             codex = self._start()
         except (OSError, ValueError) as error:
-            _say(report, {"ready": False, "stderr": f"Error: {error}"})
+            _report(report, {"ready": False, "stderr": f"Error: {error}"})
             forget(self._directory, self._socket)
             return
         try:
             self._write_record(codex)
             came_up = self._wait_until_it_listens(codex)
-            _say(report, {"ready": came_up, "exit_code": codex.poll(), "stderr": "" if came_up else self._log.tail})
+            _report(report, {"ready": came_up, "exit_code": codex.poll(), "stderr": "" if came_up else self._log.tail})
             if came_up:
                 _import_the_rest()
                 self._keep(codex)
@@ -325,7 +325,7 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _say(report: int, message: Mapping[str, Any]) -> None:
+def _report(report: int, message: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):  # whoever wanted to know is gone; the engine will be found by its record
         os.write(report, json.dumps(message).encode())
     os.close(report)

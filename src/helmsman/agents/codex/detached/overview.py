@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.codex.detached.activity import look
+from helmsman.agents.codex.detached.activity import read_activity
 from helmsman.agents.codex.detached.records import is_attached, read_records
 from helmsman.errors import EngineError
 
@@ -22,7 +22,7 @@ def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
 
 def _overview(record: EngineRecord) -> dict[str, Any]:
     try:
-        activity = look(record.socket)
+        activity = read_activity(record.socket)
     except EngineError:
         activity = None
     if not record.is_kept:

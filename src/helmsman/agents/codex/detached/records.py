@@ -17,9 +17,9 @@ import os
 import shutil
 import stat
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import replace_file
 from helmsman.base.processes import Process
@@ -85,19 +85,6 @@ class EngineRecord:
     def is_draining(self) -> bool:
         return (self.directory / _DRAINING).exists()
 
-    def as_dict(self) -> dict[str, Any]:
-        """The record as it is written down."""
-        return {
-            "socket": str(self.socket),
-            "keeper": list(self.keeper),
-            "codex": list(self.codex),
-            "binary": {name: getattr(self.binary, name) for name in ("path", "size", "changed_ns", "version")},
-            "codex_home": self.codex_home,
-            "env_digest": self.env_digest,
-            "idle": self.idle,
-            "started_at": self.started_at,
-        }
-
 
 # --- the records -----------------------------------------------------------------------------------------------------
 
@@ -154,7 +141,7 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
 
 
 def write_record(record: EngineRecord) -> None:
-    replace_file(record.directory / _RECORD, json.dumps(record.as_dict()))
+    replace_file(record.directory / _RECORD, json.dumps(asdict(record), default=str))
 
 
 def mark_draining(record: EngineRecord) -> None:

@@ -18,6 +18,7 @@ from helmsman._version import __version__
 from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.wire.jsonrpc import REQUEST_TIMEOUT
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.agents.protocol import Account, Goal, Model
 from helmsman.errors import (
@@ -156,14 +157,10 @@ class AppServer:
         self.hangs = False
         """Codex runs, but answered nothing any more, and was given up."""
 
-    async def _call(self, method: str, *, timeout: float | None = None, **params: Any) -> dict[str, Any]:
+    async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
         sent = {key: value for key, value in params.items() if value is not None}
         try:
-            answer = (
-                await self._peer.request(method, sent)
-                if timeout is None
-                else await self._peer.request(method, sent, timeout=timeout)
-            )
+            answer = await self._peer.request(method, sent, timeout=timeout)
         except EngineRefused as refused:
             raise _explain(refused, params.get("threadId")) from refused
         except EngineTimeout:
@@ -222,13 +219,9 @@ class AppServer:
         answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
         return _opened_thread("thread/start", answer)
 
-    async def resume_thread(self, thread_id: str, settings: ThreadSettings, *, with_turns: bool = False) -> Thread:
+    async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
         answer = await self._call(
-            "thread/resume",
-            timeout=OPEN_TIMEOUT,
-            threadId=thread_id,
-            excludeTurns=None if with_turns else True,
-            **settings.as_params(),
+            "thread/resume", timeout=OPEN_TIMEOUT, threadId=thread_id, excludeTurns=True, **settings.as_params()
         )
         return _opened_thread("thread/resume", answer)
 
@@ -384,9 +377,10 @@ class AppServer:
         """Codex's effective configuration for a directory, and where it comes from."""
         answer = await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd))
         config, layers = answer.get("config"), answer.get("layers")
+        elsewhere = self._binary.remote is not None  # and so are its files: what has changed there is not seen here
         return ConfigurationAnswer(
             config=config if isinstance(config, dict) else {},
-            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) else None,
+            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) and not elsewhere else None,
         )
 
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:

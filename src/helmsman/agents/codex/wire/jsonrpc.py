@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from helmsman.errors import (
-    EngineLost,
-    EngineProtocolError,
-    EngineRefused,
-    EngineTimeout,
-    HelmsmanError,
-    InvalidInput,
-)
+from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -219,7 +212,7 @@ class Peer:
                 self._receive(one)
         else:
             for message in self._join(together):
-                self._take(message)
+                self._dispatch(message)
 
     def _receive(self, raw: bytes | str) -> None:
         try:
@@ -230,9 +223,9 @@ class Peer:
         if not isinstance(message, dict):
             log.warning("skipped a message from Codex that is not an object: %.200r", raw)
             return
-        self._take(message)
+        self._dispatch(message)
 
-    def _take(self, message: Message) -> None:
+    def _dispatch(self, message: Message) -> None:
         method = message.get("method")
         request_id = message.get("id")
         if isinstance(method, str):

@@ -6,15 +6,14 @@ closed the connection. Only the first one owns a process, and ends it.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import ssl
 import struct
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -22,6 +21,7 @@ import anyio.to_thread
 from helmsman.agents.codex.wire.framing import MAX_LINE_BYTES, LineFramer
 from helmsman.agents.codex.wire.process import Child, open_child
 from helmsman.errors import EngineLost, EngineProtocolError, InvalidSetting
+from helmsman.settings import REMOTE_TOKEN, engine_address, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -165,23 +165,22 @@ async def open_remote(url: str, *, token: str | None = None) -> AsyncIterator[We
     """Connect to an engine on another host, or on a port of this one.
 
     Raises:
-        InvalidSetting: The address is not one we connect to; a token never travels unencrypted to another host.
+        InvalidSetting: The address is not one we connect to, or needs a token.
         EngineLost: Nobody answers there, or the token is refused.
     """
     from websockets.asyncio.client import connect
 
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname:
-        raise InvalidSetting(f"{url!r} is not the address of an engine. Use ws://HOST:PORT or wss://HOST:PORT.")
-    if parts.scheme == "ws" and token is not None and not _is_loopback(parts.hostname):
-        raise InvalidSetting(f"A token would travel unencrypted to {parts.hostname}. Use wss:// for another host.")
+    parts = engine_address(url)
+    host, port = parts.hostname or "", parts.port or 80
+    if token is None and not is_loopback(host):
+        raise InvalidSetting(f"An engine on another machine is only used with a token. Set {REMOTE_TOKEN}.")
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    where = f"at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    where = f"at {url}"
     options = dict(_OPTIONS)
     if parts.scheme == "ws" and token is not None:
         # Connected first: whoever takes the port from here on is not who gets the token.
-        options["sock"] = await _connected_socket(parts.hostname, parts.port or 80, where)
-        if any(uid not in (0, os.geteuid()) for uid in listeners_uids(parts.port or 80)):
+        options["sock"] = await _connected_socket(host, port, where)
+        if any(uid not in (0, os.geteuid()) for uid in listeners_uids(port)):
             options["sock"].close()
             raise EngineLost(
                 f"The port of the engine {where} belongs to another user, so the token was not sent. Use another port."
@@ -215,7 +214,14 @@ def listeners_uids(port: int) -> set[int]:
     return uids
 
 
-_OPTIONS: Final[Mapping[str, Any]] = {"compression": None, "max_size": MAX_LINE_BYTES, "open_timeout": CONNECT_TIMEOUT}
+_quiet = logging.getLogger(f"{__name__}.websocket")
+_quiet.setLevel(logging.INFO)  # below that every header is logged, the token among them
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "compression": None,
+    "max_size": MAX_LINE_BYTES,
+    "open_timeout": CONNECT_TIMEOUT,
+    "logger": _quiet,
+}
 
 
 @asynccontextmanager
@@ -237,12 +243,3 @@ async def _connected(connecting: Any, where: str) -> AsyncIterator[ClientConnect
     finally:
         with anyio.CancelScope(shield=True):
             await connection.close()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -26,14 +26,15 @@ class Snapshot:
     """`nested` are repositories that lie in the tree without being part of it; git cannot look into them."""
 
     tree: str
-    nested: tuple[bytes, ...]
+    nested: tuple[str, ...]
 
 
 @contextmanager
-def scratch(git: Git) -> Iterator[Git]:
+def scratch(git: Git, objects: Path | None = None) -> Iterator[Git]:
     """The same working tree with an index and an object store beside the repository's, both gone after the block.
 
-    They are in the state directory, where nothing that runs in Codex's sandbox can change them.
+    They are in the state directory, where nothing that runs in Codex's sandbox can change them. With `objects`, that store
+    is used: two working trees of a repository can then share what they make.
     """
     with (
         git.viewed() as seen,
@@ -41,7 +42,7 @@ def scratch(git: Git) -> Iterator[Git]:
     ):
         folder = Path(name)
         (folder / "objects").mkdir()
-        yield replace(seen, index=folder / "index", objects=folder / "objects")
+        yield replace(seen, index=folder / "index", objects=objects or folder / "objects")
 
 
 def take_snapshot(git: Git) -> Snapshot:
@@ -54,30 +55,31 @@ def take_snapshot(git: Git) -> Snapshot:
     with suppress(FileNotFoundError):  # nothing was ever added
         # With its time: by that git knows which files may have changed since without showing it.
         shutil.copy2(git.git_dir / "index", git.index)
-    listed = git.run("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard").output
-    paths = dict.fromkeys(path for path in listed.split(b"\0") if path)
-    root = os.fsencode(git.work_tree)
+    listed = git.names("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+    nested = [path for path in dict.fromkeys(listed) if path.endswith("/")]
+    index_files(git, {*listed} - {*nested})
+    return Snapshot(tree=git.text("write-tree"), nested=tuple(path.rstrip("/") for path in nested))
+
+
+def index_files(git: Git, paths: Iterable[str]) -> None:
+    """Bring an index of our own up to date with what the working tree has at these paths."""
+    root = os.fspath(git.work_tree)
 
     @cache
-    def leads_elsewhere(folder: bytes) -> bool:
-        return folder != b"" and (
-            os.path.islink(os.path.join(root, folder)) or leads_elsewhere(os.path.dirname(folder))  # noqa: PTH114, PTH118, PTH120
-        )
+    def leads_elsewhere(folder: str) -> bool:
+        return folder != "" and (os.path.islink(f"{root}/{folder}") or leads_elsewhere(os.path.dirname(folder)))  # noqa: PTH114, PTH120
 
-    def is_gone(path: bytes) -> bool:
+    def is_gone(path: str) -> bool:
         """Files may still be seen behind a directory that became a link, and directories where a file was."""
-        here = os.path.join(root, path)  # noqa: PTH118
+        here = f"{root}/{path}"
         is_folder = os.path.isdir(here) and not os.path.islink(here)  # noqa: PTH112, PTH114
-        became_folder = is_folder and not os.path.lexists(os.path.join(here, b".git"))  # noqa: PTH118
+        became_folder = is_folder and not os.path.lexists(f"{here}/.git")
         return became_folder or leads_elsewhere(os.path.dirname(path))  # noqa: PTH120
 
     gone = {path for path in paths if is_gone(path)}
-    nested = [path for path in paths if path.endswith(b"/")]
-    here = paths.keys() - gone - {*nested}
     git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(gone))
-    git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=nul_separated(here))
-    return Snapshot(tree=git.text("write-tree"), nested=tuple(path.rstrip(b"/") for path in nested))
+    git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=nul_separated({*paths} - gone))
 
 
-def nul_separated(paths: Iterable[bytes]) -> bytes:
-    return b"".join(path + b"\0" for path in paths)
+def nul_separated(paths: Iterable[str]) -> bytes:
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
