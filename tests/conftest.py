@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +15,10 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from helmsman import Helmsman, load_settings
+from tests import warm
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
@@ -27,6 +30,9 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("unhurried")
 
+_MAY_RUN_COMMANDS = {"codex_home_templates", "bare_cli"}
+"""Tests with neither of these fixtures start no command that is worth it."""
+
 _QUICK_PROGRAMS = Path(__file__).parent / "quick_programs"
 
 
@@ -36,6 +42,12 @@ def pytest_configure() -> None:
     One that says nothing makes it read /etc/os-release instead, and saves a sixth of the time of all tests.
     """
     os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def pytest_collection_finish() -> None:
+    """Some hundred thousand objects live as long as the run: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
@@ -51,6 +63,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where tests run `helmsman` commands, these find everything imported."""
+    starts_commands = any(_MAY_RUN_COMMANDS & set(getattr(item, "fixturenames", ())) for item in request.session.items)
+    if starts_commands and sys.platform != "win32":
+        yield from warm.running(tmp_path_factory.mktemp("warm") / "socket")
+    else:
+        yield
 
 
 @pytest.fixture(autouse=True)

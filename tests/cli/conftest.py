@@ -1,11 +1,10 @@
-"""The real command, `python -m helmsman`, as a process of its own: piped, or on a pseudo-terminal."""
+"""The real command, `helmsman`, as a process of its own: piped, or on a pseudo-terminal."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
@@ -18,11 +17,11 @@ import pytest
 from helmsman import Helmsman
 from helmsman.testing import Gate, run, say
 from helmsman.testing.leaks import MARKER_VARIABLE
-from tests.cli import warm
+from tests import warm
 from tests.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from helmsman.settings import Settings
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 SECONDS = 60
 _PIPE = 64 * 1024
 """What a pipe takes before anybody reads."""
-
-ON_ITS_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
-"""A new session gets the terminal as its own, so that Ctrl-C becomes a signal."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +66,21 @@ class OnTerminal:
 class Cli:
     """Runs the command in a directory, with an environment that has nothing of the person's own Codex."""
 
-    def __init__(self, env: Mapping[str, str], directory: Path, warm: Path | None = None) -> None:
+    def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         passed_on = {
             name: value for name, value in os.environ.items() if name.startswith("COV") or name == MARKER_VARIABLE
         }
         self.env: dict[str, str] = {**env, **passed_on, "TERM": "xterm"}
         self.directory = directory
-        self.warm = warm if not any(name.startswith("COV") for name in passed_on) else None
-        """Where `warm` takes commands. What is measured, or has an environment of its own, starts as people start it."""
 
     async def run(self, *arguments: str, stdin: bytes = b"", **env: str) -> Done:
         """Run it to its end, with no stream on a terminal."""
-        if self.warm is not None and not env and len(stdin) < _PIPE:
-            return await anyio.to_thread.run_sync(self._run_warm, self.warm, arguments, stdin)
+        server = warm.server()
+        if server is not None and len(stdin) < _PIPE:
+            return await anyio.to_thread.run_sync(self._run_warm, server, arguments, stdin, self.env | env)
         with anyio.fail_after(SECONDS):
             done = await anyio.run_process(
-                [sys.executable, "-m", "helmsman", *arguments],
+                warm.command(*arguments),
                 input=stdin,
                 env=self.env | env,
                 cwd=self.directory,
@@ -96,14 +89,14 @@ class Cli:
             )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def _run_warm(self, server: Path, arguments: tuple[str, ...], stdin: bytes) -> Done:
+    def _run_warm(self, server: Path, arguments: tuple[str, ...], stdin: bytes, env: Mapping[str, str]) -> Done:
         with TemporaryFile() as stdout, TemporaryFile() as stderr:
             reading, writing = os.pipe()
             os.write(writing, stdin)
             os.close(writing)
             streams = [reading, stdout.fileno(), stderr.fileno()]
             try:
-                code = warm.run(server, arguments, self.env, self.directory, streams, seconds=SECONDS)
+                code = warm.run(server, arguments, env, self.directory, streams, seconds=SECONDS)
             finally:
                 os.close(reading)
             for stream in (stdout, stderr):
@@ -114,7 +107,7 @@ class Cli:
     async def started(self, *arguments: str, stdout: int = subprocess.PIPE) -> AsyncIterator[anyio.abc.Process]:
         """Start it; the block ends it."""
         process = await anyio.open_process(
-            [sys.executable, "-m", "helmsman", *arguments],
+            warm.command(*arguments),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             env=self.env,
@@ -132,7 +125,7 @@ class Cli:
         terminal = PseudoTerminal(columns=columns)
         try:
             process = await anyio.open_process(
-                [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", *arguments],
+                warm.command(*arguments, on_terminal=True),
                 stdin=terminal.program_side,
                 stdout=terminal.program_side if stdout is None else stdout,
                 stderr=terminal.program_side,
@@ -146,35 +139,19 @@ class Cli:
             terminal.close()
 
 
-@pytest.fixture(scope="session")
-def warm_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
-    """A process that has everything imported, and forks a command when it is told to."""
-    if sys.platform == "win32":
-        yield None
-        return
-    path = tmp_path_factory.mktemp("warm") / "socket"
-    with subprocess.Popen(
-        [sys.executable, warm.__file__, path], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
-        yield path
-        server.kill()
-
-
 @pytest.fixture
-def cli(codex_home: CodexHome, codex_binary: Path, git_repo: Path, warm_commands: Path | None) -> Cli:
+def cli(codex_home: CodexHome, codex_binary: Path, git_repo: Path) -> Cli:
     """The command with a real Codex and a scripted model, in a fresh repository."""
-    return Cli(codex_home.env | {"CODEX_CLI_PATH": str(codex_binary)}, git_repo, warm_commands)
+    return Cli(codex_home.env | {"CODEX_CLI_PATH": str(codex_binary)}, git_repo)
 
 
 @pytest.fixture
-def bare_cli(tmp_path: Path, warm_commands: Path | None) -> Cli:
+def bare_cli(tmp_path: Path) -> Cli:
     """The command without any Codex: what it does before it needs one."""
     home = tmp_path / "home"
     (home / ".codex").mkdir(parents=True)
     env = {"HOME": str(home), "PATH": os.defpath, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
-    return Cli(env | {"CODEX_CLI_PATH": str(tmp_path / "no-codex-here")}, tmp_path, warm_commands)
+    return Cli(env | {"CODEX_CLI_PATH": str(tmp_path / "no-codex-here")}, tmp_path)
 
 
 # --- sessions of other processes -------------------------------------------------------------------------------------

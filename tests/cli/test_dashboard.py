@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from helmsman.cli import browser, dashboard
+from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class ServingDashboard(Serving):
     """As `helmsman serve`, but the dashboard."""
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "helmsman", "dashboard", *arguments]
+        return warm.command("dashboard", *arguments)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.testing import run, say
-from tests.cli.conftest import ON_ITS_TERMINAL, SECONDS
+from tests import warm
+from tests.cli.conftest import SECONDS
 from tests.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def test_a_process_in_the_background_shows_nothing(bare_cli: Cli) -> None:
     terminal = PseudoTerminal()
     try:
         process = await anyio.open_process(
-            [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-c", IN_BACKGROUND],
+            [sys.executable, "-c", warm.ON_ITS_TERMINAL, sys.executable, "-c", IN_BACKGROUND],
             stdin=terminal.program_side,
             stdout=terminal.program_side,
             stderr=terminal.program_side,
@@ -95,7 +96,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
     shell = ["/bin/bash", "--norc", "--noprofile", "-i"]
     try:
         process = await anyio.open_process(
-            [sys.executable, "-c", ON_ITS_TERMINAL, *shell],
+            [sys.executable, "-c", warm.ON_ITS_TERMINAL, *shell],
             stdin=terminal.program_side,
             stdout=terminal.program_side,
             stderr=terminal.program_side,

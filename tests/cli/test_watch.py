@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,7 +12,7 @@ import pytest
 
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import Gate, response_failed, say
-from tests.cli.conftest import ON_ITS_TERMINAL
+from tests import warm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +53,7 @@ async def test_a_terminal_that_is_closed_over_a_question_answers_nothing(cli: Cl
     session_id = await left_behind.asking()
     person, program_side = pty.openpty()
     process = await anyio.open_process(
-        [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "helmsman", "watch", session_id],
+        warm.command("watch", session_id, on_terminal=True),
         stdin=program_side,
         stdout=program_side,
         stderr=program_side,

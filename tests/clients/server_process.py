@@ -19,6 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from helmsman.base.concurrency import background_tasks
+from tests import warm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -37,6 +38,8 @@ class Serving:
 
     env: Mapping[str, str]
     directory: Path
+    warm: bool = True
+    """Whether the process that is started may be a door to the one that serves."""
 
     @classmethod
     def on(cls, home: CodexHome, binary: Path, directory: Path, **env: str) -> Self:
@@ -49,7 +52,9 @@ class Serving:
         return Path(self.env["HELMSMAN_STATE_DIR"])
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "helmsman", "serve", *arguments]
+        return (
+            warm.command("serve", *arguments) if self.warm else [sys.executable, "-m", "helmsman", "serve", *arguments]
+        )
 
     def on_stdio(self, *arguments: str) -> StdioServerParameters:
         """For the Python client, which starts the server itself."""

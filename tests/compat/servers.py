@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,6 +18,7 @@ import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.base.concurrency import background_tasks
+from tests import warm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -52,7 +52,7 @@ class Server:
     @classmethod
     def helmsman(cls, binary: Path, home: CodexHome, directory: Path, **env: str) -> Server:
         measured = {name: value for name, value in os.environ.items() if name.startswith("COV")}
-        command = (sys.executable, "-m", "helmsman", "serve", "--tools", "compat")
+        command = tuple(warm.command("serve", "--tools", "compat"))
         bound = {"CODEX_CLI_PATH": str(binary), "HELMSMAN_DETACH": "0"}  # as with the original, nothing stays behind
         return cls("helmsman", command, {**home.env, **measured, **bound, **env}, directory)
 

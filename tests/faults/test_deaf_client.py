@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class DeafClient:
 async def test_a_client_that_does_not_read_is_waited_for_and_loses_nothing(scene: Scene, serving: Serving) -> None:
     gate = scene.model.gate()
     scene.model.on("work", say("All ", gate, "done."))
-    async with serving.started() as server, anyio.create_task_group() as tasks:
+    cold = replace(serving, warm=False)  # its memory is looked at
+    async with cold.started() as server, anyio.create_task_group() as tasks:
         client = DeafClient(server)
         await client.pipe.initialize()
         await client.pipe.ask("tools/list", {})

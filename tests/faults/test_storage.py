@@ -51,7 +51,7 @@ class ServingOn(Serving):
 
     def command(self, *arguments: str) -> list[str]:
         mount = ["sh", "-c", MOUNT, "sh", self.env["MOUNT_OPTIONS"], str(self.state_dir)]
-        return [*NAMESPACE, *mount, *super().command(*arguments)]
+        return [*NAMESPACE, *mount, sys.executable, "-m", "helmsman", "serve", *arguments]
 
 
 @pytest.fixture

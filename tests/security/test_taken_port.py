@@ -14,6 +14,7 @@ import pytest
 from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.server import http_token
 from helmsman.web.proof import Challenges, client_proof, place, server_proof
+from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def listening(thief: Thief) -> AsyncIterator[str]:
 
 class AskingForCode(Serving):
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "helmsman", "dashboard", "--no-open", *arguments]
+        return warm.command("dashboard", "--no-open", *arguments)
 
 
 @pytest.fixture

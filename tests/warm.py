@@ -1,0 +1,263 @@
+"""Runs `helmsman` commands in forks of a process that has imported everything: up to a second less for each of them.
+
+`command` is the command line that a test, or a client it runs, starts instead of `python -m helmsman`: a small program, the
+door. It hands its streams, its environment and its directory to a fork, passes on the signals it gets, and ends as the fork
+ends; a door that is killed takes its fork along. `run` does the same without a process in between.
+
+A fork differs from `python -m helmsman` in where its modules come from and in its process id. It is a process and a session
+of its own, and measured where the command would be.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_MOST = 1024 * 1024
+_CODE = struct.Struct("i")
+_SERVE = "--serve"
+_ON_TERMINAL = "--on-its-terminal"
+_PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGWINCH")
+
+_server: Path | None = None
+"""Where commands are taken, while there is a server."""
+
+
+def command(*arguments: str, on_terminal: bool = False) -> list[str]:
+    """The command line of a `helmsman` command. On a terminal, that becomes its own, so that Ctrl-C is a signal."""
+    if _server is not None:
+        door = [sys.executable, "-P", "-S", "-E", __file__, str(_server)]
+        return [*door, *([_ON_TERMINAL] if on_terminal else []), *arguments]
+    cold = [sys.executable, "-m", "helmsman", *arguments]
+    return [sys.executable, "-c", ON_ITS_TERMINAL, *cold] if on_terminal else cold
+
+
+ON_ITS_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""A new session gets the terminal as its own: a program that becomes another one."""
+
+
+def server() -> Path | None:
+    """Where `run` finds the server, if there is one."""
+    return _server
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+def running(path: Path) -> Iterator[None]:
+    """A server for as long as the iteration lasts. What is asked of it at once waits until it has imported everything."""
+    import subprocess
+
+    global _server
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(64)
+        started = subprocess.Popen(
+            [sys.executable, "-P", __file__, _SERVE, str(listener.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+    with started:
+        _server = path
+        yield
+        _server = None
+        started.kill()
+
+
+def _serve(listener: socket.socket) -> None:
+    """Take commands until this process is ended."""
+    _import_everything()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork that waits for a command has ended
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            if os.fork() == 0:
+                listener.close()
+                _run_and_tell(connection)
+
+
+def _import_everything() -> None:
+    import gc
+    import importlib
+    import pkgutil
+
+    import helmsman
+
+    for module in pkgutil.walk_packages(helmsman.__path__, "helmsman."):
+        if not module.name.startswith(("helmsman.testing", "helmsman.__main__")):
+            importlib.import_module(module.name)
+    if _is_measured():
+        import coverage
+
+        if (measuring := coverage.Coverage.current()) is not None:  # what modules do when imported is done here
+            measuring.stop()
+            measuring.save()
+    gc.freeze()
+
+
+def _is_measured() -> bool:
+    return any(name.startswith("COVERAGE_PROCESS") for name in os.environ)
+
+
+def _run_and_tell(connection: socket.socket) -> None:
+    import threading
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    streams = array.array("i")
+    streams.frombytes(ancillary[0][2])
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _be(json.loads(data), streams)
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(_CODE.pack(pid))
+
+    def pass_signals_on() -> None:
+        while number := connection.recv(1):
+            os.kill(pid, number[0])
+        os.kill(pid, signal.SIGKILL)  # whoever asked is gone
+
+    threading.Thread(target=pass_signals_on, daemon=True).start()
+    _, status = os.waitpid(pid, 0)
+    connection.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
+
+
+def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
+    """Become the command."""
+    import runpy
+
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if command["on_terminal"]:
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.chdir(command["directory"])
+    os.environ.clear()
+    os.environ.update(command["env"])
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        for number, mode, errors in (
+            (0, "r", "surrogateescape"),
+            (1, "w", "surrogateescape"),
+            (2, "w", "backslashreplace"),
+        )
+    )
+    sys.argv = ["helmsman", *command["arguments"]]
+    if _is_measured():
+        import coverage
+
+        coverage.process_startup(force=True)
+    try:
+        runpy.run_module("helmsman", run_name="__main__", alter_sys=True)
+        code: object = None
+    except SystemExit as ended:
+        code = ended.code
+    if isinstance(code, int | None):
+        _end(code or 0)
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def _end(code: int) -> None:
+    """End as Python does, but for its last step: taking apart what was imported costs more than most commands."""
+    import atexit
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+# --- who asks --------------------------------------------------------------------------------------------------------
+
+
+def run(
+    server: Path,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    directory: Path,
+    streams: Sequence[int],
+    *,
+    seconds: float,
+) -> int:
+    """Run a command with these streams to its end; its exit code. Blocks, and ends it when its time is up."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(seconds)
+        _ask(connection, str(server), arguments, env, str(directory), streams)
+        (code,) = _CODE.unpack(connection.recv(_CODE.size))
+        return int(code)
+
+
+def _ask(
+    connection: socket.socket,
+    server: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    directory: str,
+    streams: Sequence[int],
+    *,
+    on_terminal: bool = False,
+) -> int:
+    """Have a command begun; its process id."""
+    connection.connect(server)
+    asked = {"arguments": list(arguments), "env": dict(env), "directory": directory, "on_terminal": on_terminal}
+    passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))
+    connection.sendmsg([json.dumps(asked).encode()], [passed])
+    (pid,) = _CODE.unpack(connection.recv(_CODE.size))
+    return int(pid)
+
+
+def _door(server: str, arguments: Sequence[str]) -> None:
+    on_terminal = arguments[:1] == [_ON_TERMINAL]
+    with socket.socket(socket.AF_UNIX) as connection:
+        numbers = [getattr(signal, name) for name in _PASSED_ON]
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # until there is somebody to pass them on to
+        _ask(
+            connection,
+            server,
+            arguments[on_terminal:],
+            os.environ,
+            os.getcwd(),  # noqa: PTH109 -- importing pathlib costs as much as all the rest
+            (0, 1, 2),
+            on_terminal=on_terminal,
+        )
+        for number in numbers:
+            signal.signal(number, lambda number, _frame: connection.sendall(bytes([number])))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # the fork alone holds them open
+            os.dup2(nothing, stream)
+        (code,) = _CODE.unpack(connection.recv(_CODE.size))
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == _SERVE:
+        _serve(socket.socket(fileno=int(sys.argv[2])))
+    else:
+        _door(sys.argv[1], sys.argv[2:])
