@@ -24,7 +24,7 @@ async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_bina
     assert str(codex_binary) in "".join(done.stdout.split())
     assert "✓ Handshake    the app-server answers" in done.stdout
     assert "✓ Sandbox      a command ran in it and could not write" in done.stdout
-    assert "This Codex can\n  ✓ run as an app-server\n" in done.stdout
+    assert "This Codex can\n  ✓ ask before it acts\n" in done.stdout
     assert done.stdout.endswith("All is well.\n")
 
 
@@ -33,7 +33,7 @@ async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, 
     (report,) = done.json
     assert report["ok"] is True
     assert report["codex"]["version"] == ".".join(map(str, codex_version))
-    assert report["features"]["app_server"] is True
+    assert {"ask", "fork", "review", "sandbox"} <= set(report["capabilities"]["can"])
     # How long a login shell takes depends on how busy the machine is.
     assert {check["status"] for check in report["checks"] if check["name"] != "Login shell"} == {"ok"}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from helmsman import Helmsman
 from helmsman.base.processes import running_process
 from helmsman.mcp.server import build_server
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
@@ -16,12 +18,13 @@ from helmsman.tasks.model import TaskDraft
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
+from tests.played import PlayedAgent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman import Helmsman
-    from helmsman.testing import ScriptedModel
+    from helmsman import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -272,3 +275,18 @@ async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(git_repo), **inside)
     assert "Did you mean sandbox_mode?" in refused["message"]
     assert not helm.sessions
+
+
+async def test_tools_with_codex_in_their_name_start_codex_whatever_the_default_agent_is(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("hello", say("ok"))
+    chosen = replace(settings, default_agent="played")
+    async with (
+        Helmsman(chosen, env=codex_home.env, agents=[PlayedAgent()]) as helm,
+        Client(build_server(helm), mode="auto") as client,
+    ):
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+        assert (await codex.until_settled(started["sessionId"]))["agent"] == "codex"
+        assert (await helm.start("hello", cwd=git_repo)).options.agent == "played"

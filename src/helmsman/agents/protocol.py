@@ -34,7 +34,7 @@ class Capability(Enum):
 
     # --- turns ---
     ASK = "ask", "ask before it acts"
-    STEER = "steer", "take a message while it works"
+    STEER = "steer", "take a message in the middle of a turn"
     IMAGES = "images", "look at images"
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
     REVIEW = "review", "give its findings of a review"
@@ -80,10 +80,13 @@ class Capabilities:
     def __contains__(self, capability: Capability) -> bool:
         return capability not in self.lacking
 
-    @property
-    def words(self) -> list[str]:
-        """What it can do, a word each."""
-        return [capability.word for capability in Capability if capability in self]
+    def as_dict(self) -> dict[str, Any]:
+        """What doors show: what it `can` do, a word each, and of the rest who can."""
+        return {
+            "agent": self.agent,
+            "can": [capability.word for capability in Capability if capability in self],
+            "cannot": {capability.word: who_can for capability, who_can in self.lacking.items()},
+        }
 
     def require(self, *needed: Capability) -> None:
         """Go on only if the engine can do this.

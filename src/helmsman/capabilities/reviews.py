@@ -50,6 +50,7 @@ class Reviews:
         session_id: str | None = None,
         instructions: str | None = None,
         detached: bool = False,
+        agent: str | None = None,
         model: str | None = None,
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
@@ -62,6 +63,7 @@ class Reviews:
             session_id: Review in this session, where it works. Not together with `cwd` or `model`.
             instructions: What to heed besides, or, with a target of kind `custom`, all that is to be looked at.
             detached: With a session: review where it works, but in a session of its own.
+            agent: Who reviews in a session of its own, if not the default agent.
             model: A model other than the configured one.
             on_question: Answers what Codex asks.
             on_task: Told the id of the task as soon as it is registered.
@@ -93,6 +95,7 @@ class Reviews:
                 kind=resolved,
                 on_question=on_question,
                 on_task=on_task,
+                agent=agent if session is None else session.options.agent,
                 model=model if session is None else session.options.model,
                 sandbox="read-only",
                 approval_policy="never",

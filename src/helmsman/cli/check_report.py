@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from helmsman.agents.codex.features import Feature
 
 if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.protocol import Capabilities
 
 CheckStatus = Literal["ok", "warning", "failed"]
 
@@ -30,7 +29,7 @@ class Check:
 class Report:
     binary: CodexBinary | None
     checks: tuple[Check, ...]
-    features: dict[Feature, bool] = field(default_factory=dict[Feature, bool])
+    capabilities: Capabilities | None = None
 
     @property
     def ok(self) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.agents.codex.features import Feature
 from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
@@ -16,6 +15,7 @@ from helmsman.service import Helmsman
 
 if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.protocol import Capabilities
     from helmsman.settings import Settings
 
 
@@ -27,6 +27,7 @@ async def examine(settings: Settings) -> Report:
         place_checks.check_codex_home(settings),
     ]
     binary: CodexBinary | None = None
+    capabilities: Capabilities | None = None
     async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:
             binary = await helm.codex()
@@ -34,10 +35,10 @@ async def examine(settings: Settings) -> Report:
             checks.append(Check("Codex", "failed", error.message))
         else:
             checks += await check_codex(helm, binary, settings)
+            capabilities = await helm.capabilities("codex")
     # Nothing else is going on any more, so these may block.
     checks += place_checks.check_state(settings)
     if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)
     checks += [place_checks.check_git(), *place_checks.check_clients(settings)]
-    features = {} if binary is None else {feature: binary.can(feature) for feature in Feature}
-    return Report(binary=binary, checks=tuple(checks), features=features)
+    return Report(binary=binary, checks=tuple(checks), capabilities=capabilities)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from helmsman.agents.protocol import Capabilities
     from helmsman.cli.check_report import Check, Report
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
@@ -49,30 +50,35 @@ def _as_dict(report: Report) -> dict[str, Any]:
         "ok": report.ok,
         "codex": None if binary is None else {"path": str(binary.path), "version": str(binary.version)},
         "checks": checks,
-        "features": {feature.name.lower(): able for feature, able in report.features.items()},
+        "capabilities": None if (can := report.capabilities) is None else can.as_dict(),
     }
 
 
 def _print(console: Console, report: Report) -> None:
-    from rich.text import Text
-
-    from helmsman.terminal.layout import fold
-
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
         console.print(*_lines(console, check, width), sep="\n")
-    for able, title in ((True, "This Codex can"), (False, "It cannot")):
-        features = [feature for feature, has in report.features.items() if has is able]
-        if features:
-            console.print(f"\n{title}")
-            for feature in features:
-                versions = "" if able else f" ({feature.versions})"
-                mark = Text("  ✓ " if able else "  - ", "green" if able else "dim")
-                text = Text(feature.text, "" if able else "dim").append(versions, "dim")
-                console.print(*fold(console, text, lead=mark), sep="\n")
+    if report.capabilities is not None:
+        for able, title in ((True, "This Codex can"), (False, "It cannot")):
+            _print_capabilities(console, report.capabilities, title, able=able)
     failed = sum(check.status == "failed" for check in report.checks)
     verdict = "All is well." if report.ok else f"{failed} of {len(report.checks)} checks failed; see the lines with ✗."
     console.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
+
+
+def _print_capabilities(console: Console, capabilities: Capabilities, title: str, *, able: bool) -> None:
+    from rich.text import Text
+
+    from helmsman.agents.protocol import Capability
+    from helmsman.terminal.layout import fold
+
+    listed = [capability for capability in Capability if (capability in capabilities) is able]
+    if listed:
+        console.print(f"\n{title}")
+    for capability in listed:
+        mark = Text("  ✓ " if able else "  - ", "green" if able else "dim")
+        who_can = "" if able else f". {capabilities.lacking[capability]}"
+        console.print(*fold(console, Text(capability.text + who_can, "" if able else "dim"), lead=mark), sep="\n")
 
 
 def _lines(console: Console, check: Check, width: int) -> list[Text]:

@@ -127,6 +127,7 @@ def read_codex(arguments: Mapping[str, Any] | None) -> CodexArguments:
     if (compact := _text(arguments, "compact-prompt")) is not None:
         settings["compact_prompt"] = compact
     options: StartOptions = {
+        "agent": "codex",
         "model": _text(arguments, "model"),
         "approval_policy": _one_of(arguments, "approval-policy", get_args(ApprovalPolicy)),
         "sandbox": _one_of(arguments, "sandbox", get_args(SandboxMode)),

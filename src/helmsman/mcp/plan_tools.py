@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helmsman.mcp.session_tools import state_in_words
-from helmsman.mcp.toolset import ACTS, CallContext, tool
+from helmsman.mcp.toolset import ACTS, CODEX, CallContext, tool
 from helmsman.shapes.contract import StartInput, StartOutput
 from helmsman.shapes.session_status import started
 
@@ -18,4 +18,6 @@ async def codex_plan(call: CallContext, args: PlanInput) -> StartOutput:
     whatever sandbox is asked for. Returns at once with a sessionId; codex_wait brings the plan as pendingQuestion
     (details.plan). Answer with codex_respond: approve (it goes on to do it with the options given here; wait
     again), "revise: what is to be different" (it plans again), or stop. Where no plan is needed use codex_start."""
-    return started(await call.helm.extras.plans.start(args.prompt, on_question=call.on_question, **args.options()))
+    return started(
+        await call.helm.extras.plans.start(args.prompt, on_question=call.on_question, agent=CODEX, **args.options())
+    )

@@ -18,7 +18,7 @@ from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.task_answers import answer, results_answer
-from helmsman.mcp.toolset import ACTS, READS, STOPS, CallContext, Instead, tool, tools_in
+from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
 from helmsman.shapes import task_contract as contract
@@ -92,6 +92,7 @@ async def _codex_local_resume(call: CallContext, args: contract.LocalResumeInput
 async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
     return await call.helm.tasks.local.run(
         args.task,
+        agent=CODEX,
         cwd=args.working_dir,
         on_question=call.on_question,
         max_cost_usd=args.max_cost_usd,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import BEGINS, CallContext, tool
+from helmsman.mcp.toolset import BEGINS, CODEX, CallContext, tool
 from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.options import ReviewKind, ReviewTarget
 from helmsman.sessions.state import SessionStatus
@@ -149,6 +149,7 @@ async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
             session_id=args.session_id,
             instructions=args.instructions,
             detached=args.detached,
+            agent=CODEX,
             model=args.model,
             on_question=call.on_question,
         )

@@ -17,7 +17,7 @@ from helmsman.base.repositories import repository_root
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
-from helmsman.mcp.toolset import ACTS, CallContext, Instead, Tool
+from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
 from helmsman.model.inputs import directory
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
@@ -179,7 +179,7 @@ async def _run(call: CallContext, args: contract.CodexInput, planned: Route, pla
         )
     else:
         task_id = await tasks.local.run(
-            planned.instruction, cwd=place, on_question=call.on_question, max_cost_usd=limit
+            planned.instruction, agent=CODEX, cwd=place, on_question=call.on_question, max_cost_usd=limit
         )
     task = await tasks.find(task_id)
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
 from helmsman.mcp.doors import by_tool
-from helmsman.mcp.toolset import ACTS, READS, STOPS, CallContext, Instead, tool, tools_in
+from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
 from helmsman.shapes.session_status import in_words, known_status, session_status, started
@@ -34,7 +34,7 @@ def state_in_words(output: Any) -> str:
 async def codex_start(call: CallContext, args: contract.StartInput) -> contract.StartOutput:
     """Hand a coding task to Codex in a new session. Returns at once with a sessionId while Codex works on; follow it
     with codex_wait. To go on with an existing session use codex_say; to find one, codex_list."""
-    return started(await call.helm.start(args.prompt, on_question=call.on_question, **args.options()))
+    return started(await call.helm.start(args.prompt, on_question=call.on_question, agent=CODEX, **args.options()))
 
 
 @tool("Send Codex the next message", ACTS, state_in_words)

@@ -42,6 +42,9 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
     )
 
 
+CODEX: Final = "codex"
+"""Whom the tools that carry its name start, whatever the default agent is."""
+
 READS: Final = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ACTS: Final = _changes(destructive=True, idempotent=False, open_world=True)
 STOPS: Final = _changes(destructive=True, idempotent=True, open_world=False)

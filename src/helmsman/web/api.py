@@ -28,8 +28,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
 **Looking**
 
-    GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message}, defaultDirectory,
-        approvalTimeoutSec, maxSessions, running, awaitingApproval, questions, directories: [str]}
+    GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message},
+        capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
+        maxSessions, running, awaitingApproval, questions, directories: [str]}
         `running` counts turns under way (those that wait included), `directories` are those lately worked in.
 
     GET /api/sessions?query&directory&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
@@ -44,7 +45,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         {inputTokens, cachedInputTokens, outputTokens, reasoningOutputTokens}, turnCount, progress? {text, done?, total?,
         unit?, etaSeconds?}, note?, timedOut? [str] (questions of this turn that the deadline denied),
         cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
-        {name?, prompt?, sandbox?, approvalPolicy?, questions: [Question], queued, taskIds, createdAt, changedAt,
+        {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
+        questions: [Question], queued, taskIds, createdAt, changedAt,
         turnSeconds?, hasDiff}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.

@@ -61,9 +61,11 @@ class Reading:
         helm = self._helm
         codex: dict[str, Any] | None = None
         error: dict[str, Any] | None = None
+        capabilities: dict[str, Any] | None = None
         try:
             binary = await helm.codex()
             codex = {"version": str(binary.version), "path": str(binary.path)}
+            capabilities = (await helm.capabilities()).as_dict()
         except HelmsmanError as problem:
             error = problem.as_dict()
         running = await self._running()
@@ -74,6 +76,7 @@ class Reading:
                 "version": __version__,
                 "codex": codex,
                 "codexError": error,
+                "capabilities": capabilities,
                 "defaultDirectory": str(Path.cwd()),
                 "approvalTimeoutSec": helm.settings.approval_timeout,
                 "maxSessions": helm.settings.max_sessions,

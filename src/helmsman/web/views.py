@@ -93,6 +93,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "prompt": None if state.prompt is None else cut(state.prompt, TEXT_CHARS),
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
+        "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
         "queued": len(session.queue),
         "taskIds": list(session.task_ids),
         "createdAt": time(session.created_at),

@@ -4,7 +4,7 @@ import { post, sessionPath } from "/api.js";
 import { actionButton, freshId, h, toast } from "/dom.js";
 
 export class Composer {
-  #running = false;
+  #whenBusy = "error";
   #sending = false;
 
   constructor(sessionId) {
@@ -17,7 +17,7 @@ export class Composer {
     this.element = h("form", { class: "composer", dataset: { part: "composer" } }, this.label, this.field, h("div", { class: "buttons" }, this.queue, this.send));
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#say(this.#running ? "steer" : "error").catch((error) => toast(error.message, "error"));
+      this.#say(this.#whenBusy).catch((error) => toast(error.message, "error"));
     });
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -28,12 +28,15 @@ export class Composer {
     this.show({ status: "done" });
   }
 
-  show({ status }) {
-    this.#running = status === "active" || status === "awaiting_approval";
-    this.label.textContent = this.#running ? "Steer the turn that runs" : "Next message";
-    this.field.placeholder = this.#running ? "Steer: Codex reads this in the middle of its turn" : "What next?";
-    this.send.textContent = this.#running ? "Steer" : "Send";
-    this.queue.hidden = !this.#running;
+  // What the session's engine can do (`can`) is not known before it has one.
+  show({ status, can }) {
+    const running = status === "active" || status === "awaiting_approval";
+    const steers = running && (!can || can.includes("steer"));
+    this.#whenBusy = steers ? "steer" : running ? "queue" : "error";
+    this.label.textContent = steers ? "Steer the turn that runs" : "Next message";
+    this.field.placeholder = steers ? "Steer: Codex reads this in the middle of its turn" : running ? "For the next turn" : "What next?";
+    this.send.textContent = steers ? "Steer" : running ? "After this turn" : "Send";
+    this.queue.hidden = !steers;
   }
 
   async #say(whenBusy) {
