@@ -178,13 +178,13 @@ def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> 
     def engine(name: str, status: str) -> dict[str, Any]:
         return {"id": name, "status": status, "codexVersion": "0.163.0", "pid": 7}
 
-    lines = place_checks.engine_lines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
+    lines = place_checks.check_engines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
     assert [(line.status, line.fix) for line in lines] == [
         ("ok", ""),
         ("warning", "Run `helmsman engines stop b`."),
         ("warning", "Run `helmsman engines stop c`."),
     ]
-    assert [line.detail for line in place_checks.engine_lines([])] == ["none running"]
+    assert [line.detail for line in place_checks.check_engines([])] == ["none running"]
 
 
 @pytest.mark.parametrize(

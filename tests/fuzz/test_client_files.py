@@ -6,12 +6,12 @@ import json
 import tomllib
 from typing import Any
 
+import tomlkit
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from helmsman.clients.json_file import JsonFile, NotReadable
 from helmsman.clients.toml_file import TomlFile
-from helmsman.testing.toml_writer import to_toml
 from tests.fuzz.effort import fuzzed
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -120,7 +120,7 @@ def toml_files(draw: st.DrawFn) -> str:
     servers = draw(
         st.dictionaries(st.sampled_from(["other", "b c"]), st.dictionaries(TOML_NAMES, TOML_SCALARS, max_size=2))
     )
-    text = to_toml({**content, **({"mcp_servers": servers} if servers else {})})
+    text = tomlkit.dumps({**content, **({"mcp_servers": servers} if servers else {})})
     lines: list[str] = []
     for line in text.split("\n"):
         lines += draw(st.lists(st.sampled_from(["", "# [not.a.table]", "# a = 'b", "  "]), max_size=1))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+import tomlkit
 
 from helmsman.testing import hang, run, say
-from helmsman.testing.toml_writer import to_toml
 from tests.clients.server_process import SECONDS, Serving
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
     """The profile is measured when an engine is opened; clients kill a server that takes longer than two seconds to end."""
     config = codex_home.config
     config.pop("features", None)
-    codex_home.config_path.write_text(to_toml(config), encoding="utf-8")  # or nobody would measure it
+    codex_home.config_path.write_text(tomlkit.dumps(config), encoding="utf-8")  # or nobody would measure it
     begun, go = tmp_path / "begun", tmp_path / "go"
     profile = f"touch {begun}\nuntil [ -e {go} ]; do sleep 0.05; done\n"
     (codex_home.home / ".bash_profile").write_text(profile, encoding="utf-8")

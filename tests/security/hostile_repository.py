@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import tomlkit
+
 from helmsman.testing import git
-from helmsman.testing.toml_writer import to_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,7 @@ def make_hostile(repository: Path, traps: Path) -> HostileRepository:
     }
     events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
     files = {
-        ".codex/config.toml": to_toml(configuration),
+        ".codex/config.toml": tomlkit.dumps(configuration),
         ".codex/hooks.json": json.dumps({"hooks": {event: hook(f"hook-{event}") for event in events}}),
         ".codex/rules/default.rules": _EXEC_POLICY,
         ".mcp.json": json.dumps({"mcpServers": {"evil": {"command": command, "args": arguments}}}),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from helmsman.cli.consent import can_ask, confirmed
+from helmsman.cli.consoles import message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_diff
 from helmsman.errors import ConfirmationNeeded
@@ -27,8 +28,8 @@ def agreed_options(command: CommandT) -> CommandT:
     return _YES(_DIGEST(command))
 
 
-def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as_json: bool) -> str:
-    """The digest of the diff that may be applied.
+def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
+    """The digest of a diff that a person was shown and agreed to, or to which `--yes` was said beforehand.
 
     Raises:
         ConfirmationNeeded: Nobody can be asked here.
@@ -36,22 +37,14 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, digest: str | None, as
     """
     from helmsman.base.patches import diff_digest
 
-    if digest is not None:
-        return digest
-    if not yes and patch:
-        _ask(patch, about, as_json=as_json)
+    if patch and not yes:
+        if not can_ask(as_json=as_json):
+            raise ConfirmationNeeded(
+                "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give "
+                "--digest with the digest it shows, or --yes."
+            )
+        print_diff(patch, message_console())
+        if not confirmed(f"{about} Apply it?"):
+            click.echo("Nothing was touched.", err=True)
+            raise click.exceptions.Exit(ExitCode.FAILED)
     return diff_digest(patch)
-
-
-def _ask(patch: bytes, about: str, *, as_json: bool) -> None:
-    from helmsman.cli.consoles import message_console
-
-    if not can_ask(as_json=as_json):
-        raise ConfirmationNeeded(
-            "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give --digest "
-            "with the digest it shows, or --yes."
-        )
-    print_diff(patch, message_console())
-    if not confirmed(f"{about} Apply it?"):
-        click.echo("Nothing was touched.", err=True)
-        raise click.exceptions.Exit(ExitCode.FAILED)

@@ -12,7 +12,7 @@ from helmsman.cli.agreed_diff import agreed_digest, agreed_options
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
-from helmsman.cli.whose_changes import cloud_task, file_as_dict, local_session
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(
     """
     if digest is None:
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
-        digest = agreed_digest(patch, about, yes=yes, digest=None, as_json=as_json)
+        digest = agreed_digest(patch, about, yes=yes, as_json=as_json)
     agreed = digest
     place = None if directory is None else Path(directory).expanduser().resolve()
     applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
@@ -66,8 +66,7 @@ async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[by
     """The diff that would be applied, and what it is of."""
     task = await cloud_task(helm, reference)
     if task is not None:
-        diff = (await helm.tasks.cloud.results(task, attempt=attempt or 1)).diff or ""
-        return diff.encode("utf-8", "surrogateescape"), f"What cloud task {task.id} changed."
+        return await cloud_patch(helm, task, attempt or 1), f"What cloud task {task.id} changed."
     changed = await helm.extras.changes.diff(await local_session(helm, reference))
     if changed.scope != "worktree":
         return b"", changed.about  # there is nothing to apply, and applying it says so

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CheckStatus = Literal["ok", "warning", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """What was looked at, how it is, and (unless it is well) what to do.
 

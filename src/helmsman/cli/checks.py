@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.agents.codex.features import Feature
+from helmsman.cli import place_checks
 from helmsman.cli.check_report import Check, Report
 from helmsman.cli.codex_checks import check_codex
-from helmsman.cli.place_checks import (
-    check_clients,
-    check_codex_home,
-    check_git,
-    check_login_shell,
-    check_rules,
-    check_settings,
-    check_state,
-)
 from helmsman.errors import HelmsmanError
 from helmsman.service import Helmsman
 
@@ -29,19 +21,23 @@ if TYPE_CHECKING:
 
 async def examine(settings: Settings) -> Report:
     """Look at everything."""
-    checks = [*check_settings(settings), check_rules(settings, Path.cwd()), check_codex_home(settings)]
+    checks = [
+        *place_checks.check_settings(settings),
+        place_checks.check_rules(settings, Path.cwd()),
+        place_checks.check_codex_home(settings),
+    ]
     binary: CodexBinary | None = None
     async with Helmsman(replace(settings, engine="app-server", detach=False)) as helm:
         try:
             binary = await helm.codex()
         except HelmsmanError as error:
-            checks.append(Check(name="Codex", status="failed", detail=error.message))
+            checks.append(Check("Codex", "failed", error.message))
         else:
             checks += await check_codex(helm, binary, settings)
     # Nothing else is going on any more, so these may block.
-    checks += check_state(settings)
-    if (shell := check_login_shell(settings, binary, os.environ)) is not None:
+    checks += place_checks.check_state(settings)
+    if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)
-    checks += [check_git(), *check_clients(settings)]
+    checks += [place_checks.check_git(), *place_checks.check_clients(settings)]
     features = {} if binary is None else {feature: binary.can(feature) for feature in Feature}
     return Report(binary=binary, checks=tuple(checks), features=features)

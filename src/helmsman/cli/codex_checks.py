@@ -14,6 +14,7 @@ from helmsman.agents.codex.detached.engines import can_detach, why_bound
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.cli.check_report import Check
+from helmsman.cli.output import counted
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -51,13 +52,10 @@ async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -
 def check_version(binary: CodexBinary) -> Check:
     detail = f"{binary.version} at {binary.path}"
     if binary.version < _OLDEST:
-        return Check(
-            name="Codex",
-            status="warning",
-            detail=f"{detail}, older than any that Helmsman is tested with.",
-            fix=f"Update it to {_OLDEST} or newer.",
-        )
-    return Check(name="Codex", status="ok", detail=detail)
+        detail += ", older than any that Helmsman is tested with."
+        fix = f"Update it to {_OLDEST} or newer."
+        return Check("Codex", "warning", detail, fix)
+    return Check("Codex", "ok", detail)
 
 
 def to_type(binary: CodexBinary) -> str:
@@ -82,43 +80,35 @@ def no_handshake(error: HelmsmanError) -> Check:
     lines = str(error.details.get("stderr") or "").splitlines()
     said = next((line for line in lines if line.startswith("Error")), None)  # what follows it may be a backtrace
     if said is None:
-        return Check(name="Handshake", status="failed", detail=error.message)
-    return Check(
-        name="Handshake",
-        status="failed",
-        detail=f"the app-server does not start: {said.rstrip('.')}.",
-        fix="Mend that, then run `codex app-server` by hand to see that it stays up.",
-    )
+        return Check("Handshake", "failed", error.message)
+    detail = f"the app-server does not start: {said.rstrip('.')}."
+    fix = "Fix that, then run `codex app-server` by hand to see that it stays up."
+    return Check("Handshake", "failed", detail, fix)
 
 
 def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
     info = engine.info
     said = binary.version if info is None else info.version
     if said != binary.version:
-        return Check(
-            name="Handshake",
-            status="warning",
-            detail=f"the app-server says it is {said}, the binary {binary.version}.",
-            fix="Check that CODEX_CLI_PATH does not name a wrapper of another Codex.",
-        )
-    return Check(name="Handshake", status="ok", detail="the app-server answers")
+        detail = f"the app-server says it is {said}, the binary {binary.version}."
+        fix = "Check that CODEX_CLI_PATH does not name a wrapper of another Codex."
+        return Check("Handshake", "warning", detail, fix)
+    return Check("Handshake", "ok", "the app-server answers")
 
 
 async def _account(engine: AppServerEngine) -> Check:
     try:
         account = await engine.api.account()
     except HelmsmanError as error:
-        return Check(name="Account", status="warning", detail=error.message)
+        return Check("Account", "warning", error.message)
     if account.kind is not None:
         plan = f", plan {account.plan}" if account.plan else ""
         who = f" as {account.email}" if account.email else ""
         how = _ACCOUNTS.get(account.kind, account.kind)
-        return Check(name="Account", status="ok", detail=f"logged in with {how}{who}{plan}")
+        return Check("Account", "ok", f"logged in with {how}{who}{plan}")
     if account.requires_login:
-        return Check(
-            name="Account", status="failed", detail="not logged in.", fix=f"Run `{to_type(engine.binary)} login`."
-        )
-    return Check(name="Account", status="ok", detail="no login needed: Codex is configured for a provider of its own")
+        return Check("Account", "failed", "not logged in.", f"Run `{to_type(engine.binary)} login`.")
+    return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
 
 
 # --- the MCP servers Codex uses --------------------------------------------------------------------------------------
@@ -129,7 +119,7 @@ async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
         configured = (await engine.api.configuration()).get("mcp_servers")
         servers = await engine.api.mcp_servers(timeout=_SERVERS_SECONDS)
     except HelmsmanError as error:
-        return [Check(name="MCP servers", status="warning", detail=error.message)]
+        return [Check("MCP servers", "warning", error.message)]
     return check_mcp_servers(servers, configured if isinstance(configured, dict) else {}, to_type(engine.binary))
 
 
@@ -137,12 +127,14 @@ def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, A
     """One line for those that are well, and one for each that is not. `codex` is the command to type."""
     entries = {server.name: configured.get(server.name) for server in servers}
     on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
-    well = [f"{server.name} ({_count(server.tools)})" for server in on if server.answers and not server.needs_login]
+    well = [
+        f"{server.name} ({counted(server.tools, 'tool')})" for server in on if server.answers and not server.needs_login
+    ]
     checks = [_unwell(server, codex, required=_is(entries[server.name], "required", True)) for server in on]
     if well:
-        checks.insert(0, Check(name="MCP servers", status="ok", detail=", ".join(well)))
+        checks.insert(0, Check("MCP servers", "ok", ", ".join(well)))
     if not on:
-        return [Check(name="MCP servers", status="ok", detail="Codex uses none")]
+        return [Check("MCP servers", "ok", "Codex uses none")]
     return [check for check in checks if check is not None]
 
 
@@ -150,25 +142,21 @@ def _unwell(server: McpServer, codex: str, *, required: bool) -> Check | None:
     name = f"MCP server {server.name}"
     if server.needs_login:
         fix = f"Run `{codex} mcp login {server.name}`."
-        return Check(name=name, status="failed" if required else "warning", detail="needs a login.", fix=fix)
+        return Check(name, "failed" if required else "warning", "needs a login.", fix)
     if server.answers:
         return None
     fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
     if server.answers is None:
         detail = "shows no tools; this Codex does not say whether it has none or does not start."
-        return Check(name=name, status="warning", detail=detail, fix=fix)
+        return Check(name, "warning", detail, fix)
     detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
     if required:
         detail += " It is required, so no session starts either."
-    return Check(name=name, status="failed" if required else "warning", detail=detail, fix=fix)
+    return Check(name, "failed" if required else "warning", detail, fix)
 
 
 def _is(entry: object, key: str, value: bool) -> bool:
     return isinstance(entry, dict) and entry.get(key) is value
-
-
-def _count(tools: int) -> str:
-    return "1 tool" if tools == 1 else f"{tools} tools"
 
 
 def _short(error: str) -> str:
@@ -184,24 +172,24 @@ async def _sandbox(binary: CodexBinary) -> Check:
     sandbox = await check_sandbox(binary)
     if sandbox.works is None:
         fix = sandbox.fix or "Try a command in Codex itself before you rely on it."
-        return Check(name="Sandbox", status="warning", detail=f"{sandbox.detail}.", fix=fix)
+        return Check("Sandbox", "warning", f"{sandbox.detail}.", fix)
     detail = sandbox.detail if sandbox.works else f"{sandbox.detail.rstrip('.')}."
-    return Check(name="Sandbox", status="ok" if sandbox.works else "failed", detail=detail, fix=sandbox.fix)
+    return Check("Sandbox", "ok" if sandbox.works else "failed", detail, sandbox.fix)
 
 
 def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
     """Whether work goes on when the one who asked for it has gone."""
     if not settings.detach:
         detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
-        return Check(name="Detaching", status="ok", detail=detail)
+        return Check("Detaching", "ok", detail)
     if not can_detach(binary):
         fix = f"Get Codex {Feature.UNIX_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 if that is all right."
-        return Check(name="Detaching", status="warning", detail=why_bound(binary) or "", fix=fix)
+        return Check("Detaching", "warning", why_bound(binary) or "", fix)
     if not binary.can(Feature.GUARDED_SOCKET):
         detail = (
             f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
             "reach the engine's socket."
         )
         fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
-        return Check(name="Detaching", status="warning", detail=detail, fix=fix)
-    return Check(name="Detaching", status="ok", detail="work and open questions survive the process that started them")
+        return Check("Detaching", "warning", detail, fix)
+    return Check("Detaching", "ok", "work and open questions survive the process that started them")

@@ -117,7 +117,5 @@ def _pass_on(context: click.Context, group: click.Group) -> None:
     ]
     for parameter in given:
         if parameter.opts not in taken:
-            raise click.UsageError(
-                f"{parameter.opts[0]} narrows the list down. Put it behind `helmsman {group.name} list`."
-            )
+            raise click.UsageError(f"{parameter.opts[0]} is for the list. Put it behind `helmsman {group.name} list`.")
     context.default_map = {called.name or "": {one.name: context.params[one.name or ""] for one in given}}

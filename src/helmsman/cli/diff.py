@@ -13,7 +13,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import print_diff, print_json
-from helmsman.cli.whose_changes import cloud_task, file_as_dict, local_session
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
 
 if TYPE_CHECKING:
     from helmsman.capabilities.changes import SessionDiff
@@ -40,9 +40,9 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
     async def show(helm: Helmsman) -> None:
         task = await cloud_task(helm, session)
         if task is not None:
-            diff = (await helm.tasks.cloud.results(task)).diff or ""
-            patch = diff.encode("utf-8", "surrogateescape")
+            patch = await cloud_patch(helm, task)
             if as_json:
+                diff = patch.decode("utf-8", "surrogateescape")
                 print_json({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
             else:
                 _write(patch, f"What cloud task {task.id} changed.")

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helmsman.base.shown_text import visible
-from helmsman.cli.client_files import (
-    CONSENT_HELP,
-    changes_as_json,
-    client_argument,
-    locations_of,
-    make_changes,
-    read_files,
-    scope_option,
-    surroundings,
-    yes_option,
-)
+from helmsman.cli import client_files
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -48,17 +38,17 @@ if TYPE_CHECKING:
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
 says otherwise. All else in the file stays as it is. Afterwards the entry is tried out.
 
-{CONSENT_HELP}
+{client_files.CONSENT_HELP}
 """,
 )
-@client_argument
+@client_files.client_argument
 @click.option("--tools", metavar="SETS", help="Toolsets to offer, separated by commas.")
-@scope_option
+@client_files.scope_option
 @click.option("--name", help="The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
 )
-@yes_option
+@client_files.yes_option
 def command(
     client: str,
     tools: str | None,
@@ -77,8 +67,8 @@ def command(
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")
-    program, around = CLIENTS[client], surroundings(settings)
-    places = locations_of(program, scope, around)
+    program, around = CLIENTS[client], client_files.surroundings(settings)
+    places = client_files.locations_of(program, scope, around)
     record = Record(settings.state_dir)
     running = Running.now()
     wish = Wish(
@@ -88,16 +78,24 @@ def command(
         name=name,
         env=dict(_variable(given) for given in env),
     )
-    changes = plan_install(read_files(places), places[0], wish, record)
+    changes = plan_install(client_files.read_files(places), places[0], wish, record)
     console = result_console()
     notes = _notes(program, scope, around)
-    shown: dict[str, Any] = {"client": client, "changes": changes_as_json(changes), "applied": False, "notes": notes}
-    verdict = make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
+    shown: dict[str, Any] = {
+        "client": client,
+        "changes": client_files.changes_as_json(changes),
+        "applied": False,
+        "notes": notes,
+    }
+    verdict = client_files.make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
     if verdict is not ExitCode.OK:
         if as_json:
             print_json(shown)
         return verdict
-    checks = [(entry, _check(entry, Path(around.project))) for entry in _installed(read_files(places), changes, name)]
+    checks = [
+        (entry, _check(entry, Path(around.project)))
+        for entry in _installed(client_files.read_files(places), changes, name)
+    ]
     if as_json:
         tried = [_check_as_json(entry, answer) for entry, answer in checks]
         print_json(shown | {"applied": bool(changes), "checks": tried})
@@ -153,7 +151,7 @@ def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[s
         try:
             old = [
                 entry.name
-                for file in read_files([place])
+                for file in client_files.read_files([place])
                 for entry in file.entries
                 if isinstance(entry.kind, OldServer)
             ]

@@ -45,8 +45,8 @@ def check_settings(settings: Settings) -> list[Check]:
     detail = files or "defaults and environment (there is no helmsman.toml)"
     remove = "It does no harm; remove it from the project's file to get rid of this line."
     return [
-        Check(name="Settings", status="ok", detail=detail),
-        *(Check(name="Settings", status="warning", detail=note, fix=remove) for note in settings.ignored),
+        Check("Settings", "ok", detail),
+        *(Check("Settings", "warning", note, remove) for note in settings.ignored),
     ]
 
 
@@ -56,19 +56,19 @@ def check_rules(settings: Settings, directory: Path) -> Check:
     try:
         book.check(directory)
     except InvalidSetting as error:
-        return Check(name="Rules", status="failed", detail=error.message)
+        return Check("Rules", "failed", error.message)
     listed = book.listed(directory)
     less = [one for one in listed if one.decides_less]
     if not less:
-        return Check(name="Rules", status="ok", detail=f"{len(listed)} in force here" if listed else "none")
+        return Check("Rules", "ok", f"{len(listed)} in force here" if listed else "none")
     first, *others = less
     more = f" and {len(others)} more" if others else ""
     place = f"rule {first.number} of {first.path}" + (f" (line {first.line})" if first.line is not None else "")
     return Check(
-        name="Rules",
-        status="warning",
-        detail=f"{place}{more} used to answer everything, and now only what is proved to stay in Codex's sandbox.",
-        fix="Add `outside = true`, and `prefix = true` for a command, where that is too little; `outside = false` where it "
+        "Rules",
+        "warning",
+        f"{place}{more} used to answer everything, and now only what is proved to stay in Codex's sandbox.",
+        "Add `outside = true`, and `prefix = true` for a command, where that is too little; `outside = false` where it "
         "is not. `helmsman rules` shows each with its lines.",
     )
 
@@ -76,22 +76,16 @@ def check_rules(settings: Settings, directory: Path) -> Check:
 def check_codex_home(settings: Settings) -> Check:
     home = settings.codex_home
     if not home.exists() and home.name == ".codex" and home.parent.is_dir():
-        return Check(name="Codex home", status="ok", detail=f"{home} (Codex makes it when it first starts)")
+        return Check("Codex home", "ok", f"{home} (Codex makes it when it first starts)")
     if not home.exists():
-        return Check(
-            name="Codex home",
-            status="failed",
-            detail=f"{home} does not exist.",
-            fix=f"Make it (`mkdir {home}`), or run `codex` once, or set CODEX_HOME.",
-        )
+        detail = f"{home} does not exist."
+        fix = f"Make it (`mkdir {home}`), or run `codex` once, or set CODEX_HOME."
+        return Check("Codex home", "failed", detail, fix)
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        return Check(
-            name="Codex home",
-            status="failed",
-            detail=f"{home} cannot be written to.",
-            fix="Mend its permissions, or set CODEX_HOME to a directory of your own.",
-        )
-    return Check(name="Codex home", status="ok", detail=str(home))
+        detail = f"{home} cannot be written to."
+        fix = "Fix its permissions, or set CODEX_HOME to a directory of your own."
+        return Check("Codex home", "failed", detail, fix)
+    return Check("Codex home", "ok", str(home))
 
 
 def check_state(settings: Settings) -> list[Check]:
@@ -99,65 +93,50 @@ def check_state(settings: Settings) -> list[Check]:
     try:
         path = ensure_state_dir(settings.state_dir)
     except InvalidSetting as error:
-        return [Check(name="State", status="failed", detail=error.message)]
+        return [Check("State", "failed", error.message)]
     if not os.access(path, os.W_OK | os.X_OK):
-        return [
-            Check(
-                name="State",
-                status="failed",
-                detail=f"{path} cannot be written to.",
-                fix="Mend its permissions, or set HELMSMAN_STATE_DIR to another directory.",
-            )
-        ]
-    return [Check(name="State", status="ok", detail=str(path)), check_tasks(path), *check_engines(path)]
+        fix = "Fix its permissions, or set HELMSMAN_STATE_DIR to another directory."
+        return [Check("State", "failed", f"{path} cannot be written to.", fix)]
+    return [Check("State", "ok", str(path)), check_tasks(path), *check_engines(engine_overviews(path))]
 
 
 def check_tasks(state_dir: Path) -> Check:
     """Whether the registry is whole: looked at without changing it first, for a damaged one is put aside when it is used."""
     path = state_dir / REGISTRY_NAME
     if not path.exists():
-        return Check(name="Tasks", status="ok", detail="none yet")
+        return Check("Tasks", "ok", "none yet")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
         said = str(error)
     if said != "ok":
-        return Check(
-            name="Tasks",
-            status="failed",
-            detail=f"the task registry {path} is damaged ({said}).",
-            fix="Run `helmsman tasks`: it keeps the damaged file beside it and begins a new one; sessions are not touched.",
+        detail = f"the task registry {path} is damaged ({said})."
+        fix = (
+            "Run `helmsman tasks`: it keeps the damaged file beside it and begins a new one; sessions are not touched."
         )
+        return Check("Tasks", "failed", detail, fix)
     registry = Registry(path)
     try:
         running = len(registry.running())
     except RegistryUnavailable as error:
-        return Check(name="Tasks", status="failed", detail=error.message)
+        return Check("Tasks", "failed", error.message)
     finally:
         registry.close()
-    return Check(name="Tasks", status="ok", detail=f"the registry is whole; {running or 'none'} running")
+    return Check("Tasks", "ok", f"the registry is whole; {running or 'none'} running")
 
 
-def check_engines(state_dir: Path) -> list[Check]:
+def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
     """The engines that run without anybody, and those that nobody would miss."""
-    return engine_lines(engine_overviews(state_dir))
-
-
-def engine_lines(engines: list[dict[str, Any]]) -> list[Check]:
-    stale = [engine for engine in engines if engine["status"] in _STALE]
-    well = [f"{engine['id']} (Codex {engine['codexVersion']}, {engine['status']})" for engine in engines]
-    well = [line for engine, line in zip(engines, well, strict=True) if engine not in stale]
-    checks = [Check(name="Engines", status="ok", detail=", ".join(well) or "none running")] if well or not stale else []
-    checks += [
-        Check(
-            name="Engines",
-            status="warning",
-            detail=f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}.",
-            fix=f"Run `helmsman engines stop {engine['id']}`.",
-        )
-        for engine in stale
-    ]
+    well, checks = [], []
+    for engine in engines:
+        if engine["status"] in _STALE:
+            detail = f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}."
+            checks.append(Check("Engines", "warning", detail, f"Run `helmsman engines stop {engine['id']}`."))
+        else:
+            well.append(f"{engine['id']} (Codex {engine['codexVersion']}, {engine['status']})")
+    if well or not checks:
+        checks.insert(0, Check("Engines", "ok", ", ".join(well) or "none running"))
     return checks
 
 
@@ -171,16 +150,13 @@ def login_shell_line(shell: str, seconds: float | None, settings: Settings, bina
     name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
     if seconds is None:
         detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex starts one for every session."
-        return Check(name=name, status="warning", detail=detail, fix=look)
+        return Check(name, "warning", detail, look)
     taken = f"{shell} takes {seconds * 1000:.0f} ms"
     if seconds >= _SLOW:
-        return Check(
-            name=name,
-            status="warning",
-            detail=f"{taken}, and every new session waits for it.",
-            fix=f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells.",
-        )
-    return Check(name=name, status="ok", detail=f"{taken}; {_snapshots(seconds, settings, binary)}")
+        detail = f"{taken}, and every new session waits for it."
+        fix = f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells."
+        return Check(name, "warning", detail, fix)
+    return Check(name, "ok", f"{taken}; {_snapshots(seconds, settings, binary)}")
 
 
 def _snapshots(seconds: float, settings: Settings, binary: CodexBinary | None) -> str:
@@ -198,14 +174,9 @@ def check_clients(settings: Settings) -> list[Check]:
     here = {launch_words(running, shared=False), launch_words(running, shared=True)}
     found = look_at_clients(surroundings(settings), here)
     if not found:
-        return [Check(name="Clients", status="ok", detail="none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
+        return [Check("Clients", "ok", "none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
     return [
-        Check(
-            name=f"Client {finding.client.title}",
-            status="warning" if finding.fix else "ok",
-            detail=finding.detail,
-            fix=finding.fix,
-        )
+        Check(f"Client {finding.client.title}", "warning" if finding.fix else "ok", finding.detail, finding.fix)
         for finding in found
     ]
 
@@ -213,12 +184,9 @@ def check_clients(settings: Settings) -> list[Check]:
 def check_git() -> Check:
     git = shutil.which("git")
     if git is None:
-        return Check(
-            name="Git",
-            status="warning",
-            detail="not found; Codex works without it, but worktrees and the exec engine's check of a repository do not.",
-            fix="Install git.",
-        )
+        detail = "not found; Codex works without it, but worktrees and the exec engine's check of a repository do not."
+        fix = "Install git."
+        return Check("Git", "warning", detail, fix)
     try:
         shown = subprocess.run(
             [git, "--version"],
@@ -230,5 +198,5 @@ def check_git() -> Check:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(name="Git", status="warning", detail=f"{git} does not run: {error}.", fix="Install git again.")
-    return Check(name="Git", status="ok", detail=shown.stdout.strip() or git)
+        return Check("Git", "warning", f"{git} does not run: {error}.", "Install git again.")
+    return Check("Git", "ok", shown.stdout.strip() or git)

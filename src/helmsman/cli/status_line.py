@@ -9,22 +9,13 @@ from rich.text import Text
 
 from helmsman.approvals.deadline import countdown
 from helmsman.base.shown_text import one_line, shell_script
-from helmsman.model.events import (
-    AgentMessage,
-    CommandExecution,
-    FileChange,
-    ItemStarted,
-    McpToolCall,
-    Reasoning,
-    TurnRequested,
-)
+from helmsman.model import events
 from helmsman.sessions.progress import infer_progress
 from helmsman.terminal.layout import crop
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from helmsman.model.events import Event
     from helmsman.sessions.session import Session
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -38,11 +29,11 @@ class StatusLine:
         self._console = console
         self._began = self._turn_began = self._command_began = time.monotonic()
 
-    def note(self, event: Event) -> None:
+    def note(self, event: events.Event) -> None:
         match event:
-            case TurnRequested():
+            case events.TurnRequested():
                 self._turn_began = time.monotonic()
-            case ItemStarted(item=CommandExecution(), agent_id=None):
+            case events.ItemStarted(item=events.CommandExecution(), agent_id=None):
                 self._command_began = time.monotonic()
             case _:
                 pass
@@ -89,15 +80,15 @@ def _activity(session: Session) -> str:
         if item.status in ("completed", "failed"):
             continue
         match item:
-            case CommandExecution():
+            case events.CommandExecution():
                 return f"running {one_line(shell_script(item.command))}"
-            case FileChange():
+            case events.FileChange():
                 return "changing files"
-            case McpToolCall():
+            case events.McpToolCall():
                 return f"calling {one_line(item.summary())}"
-            case AgentMessage():
+            case events.AgentMessage():
                 return "writing"
-            case Reasoning():
+            case events.Reasoning():
                 return "thinking"
             case _:
                 continue

@@ -21,6 +21,7 @@ from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
+from helmsman.cli.whose_changes import cloud_patch
 from helmsman.errors import InvalidInput
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
@@ -283,15 +284,15 @@ def _apply(
         return task
 
     async def look(helm: Helmsman) -> bytes:
-        diff = (await helm.tasks.cloud.results(await find(helm), attempt=attempt)).diff or ""
-        return diff.encode("utf-8", "surrogateescape")
+        return await cloud_patch(helm, await find(helm), attempt)
 
     async def apply(helm: Helmsman) -> CloudApplied:
         task = await find(helm)
         return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty, digest=agreed)
 
-    patch = with_helmsman(look) if digest is None else b""
-    agreed = agreed_digest(patch, f"What {reference} changed.", yes=yes, digest=digest, as_json=as_json)
+    agreed = digest
+    if agreed is None:
+        agreed = agreed_digest(with_helmsman(look), f"What {reference} changed.", yes=yes, as_json=as_json)
     applied = with_helmsman(apply)
     if as_json:
         shown = {"repository": str(applied.repository), "files": list(applied.files), "attempt": applied.attempt}

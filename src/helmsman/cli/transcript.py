@@ -13,36 +13,8 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
+from helmsman.model import events
 from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
-from helmsman.model.events import (
-    AgentMessage,
-    CollabToolCall,
-    CommandExecution,
-    ContextCompaction,
-    DynamicToolCall,
-    EngineGone,
-    ErrorItem,
-    Event,
-    FileChange,
-    ImageView,
-    ItemDelta,
-    ItemEnded,
-    ItemStarted,
-    ItemUpdated,
-    McpToolCall,
-    Notice,
-    ProposedPlan,
-    QuestionAsked,
-    QuestionClosed,
-    Reasoning,
-    Review,
-    SettingsApplied,
-    TodoList,
-    TurnEnded,
-    TurnRequested,
-    UserMessage,
-    WebSearch,
-)
 from helmsman.model.questions import REFUSALS
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
@@ -53,7 +25,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.model.events import Item, PlanStep
     from helmsman.model.questions import Question
 
 OUTPUT_LINES: Final = 8
@@ -108,10 +79,10 @@ class TranscriptPrinter:
         self._prompt: str | None = None
         self._failed: str | None = None
         self._settings: str | None = None
-        self._steps: tuple[PlanStep, ...] = ()
+        self._steps: tuple[events.PlanStep, ...] = ()
         self._questions: dict[str, Question] = {}
         self._judged: set[str] = set()
-        self._open: dict[str, CommandExecution | FileChange] = {}
+        self._open: dict[str, events.CommandExecution | events.FileChange] = {}
         self._below: str | None = None
 
     @property
@@ -123,9 +94,9 @@ class TranscriptPrinter:
                 return _message(self._console, visible(rest), begins=message.given == 0)
         return []
 
-    def lines(self, event: Event) -> list[Text]:
+    def lines(self, event: events.Event) -> list[Text]:
         """The lines that an event adds."""
-        if event.agent_id is not None and not isinstance(event, QuestionAsked | QuestionClosed):
+        if event.agent_id is not None and not isinstance(event, events.QuestionAsked | events.QuestionClosed):
             lines = self._of_sub_agent(event)
         else:
             lines = self._of(event)
@@ -134,7 +105,7 @@ class TranscriptPrinter:
         if self._held is not None and not self._keeps_held(event):
             held, self._held = self._held, None
             lines = [*self._message_lines(held), *lines]
-        if not isinstance(event, ItemStarted | QuestionClosed):
+        if not isinstance(event, events.ItemStarted | events.QuestionClosed):
             self._below = None
         return lines
 
@@ -145,35 +116,35 @@ class TranscriptPrinter:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _of(self, event: Event) -> list[Text]:
+    def _of(self, event: events.Event) -> list[Text]:
         match event:
-            case TurnRequested():
+            case events.TurnRequested():
                 return self._turn_requested(event.text)
-            case SettingsApplied():
+            case events.SettingsApplied():
                 return self._settings_applied(event)
-            case ItemDelta() if event.item_type == AgentMessage.type and not self._hold_messages:
+            case events.ItemDelta() if event.item_type == events.AgentMessage.type and not self._hold_messages:
                 return self._write(event.item_id, event.text)
-            case ItemStarted():
+            case events.ItemStarted():
                 return self._started(event.item)
-            case ItemUpdated(item=TodoList() as plan):
+            case events.ItemUpdated(item=events.TodoList() as plan):
                 return self._plan(plan)
-            case ItemEnded():
+            case events.ItemEnded():
                 return self._ended(event.item)
-            case QuestionAsked():
+            case events.QuestionAsked():
                 return self._question_asked(event.question)
-            case QuestionClosed():
+            case events.QuestionClosed():
                 return self._question_closed(event)
-            case Notice():
+            case events.Notice():
                 loud = event.kind in ("warning", "rate_limit")
                 return self._remark(event.message, "yellow" if loud else "dim")
-            case TurnEnded(outcome="failed"):
+            case events.TurnEnded(outcome="failed"):
                 self._failed = event.failure.message if event.failure is not None else "Codex gave no reason."
                 return self._flush()
-            case TurnEnded(outcome="interrupted"):
+            case events.TurnEnded(outcome="interrupted"):
                 return [*self._flush(), *self._stopped(), Text(), Text("■ Interrupted", "yellow")]
-            case TurnEnded():
+            case events.TurnEnded():
                 return [*self._flush(), *self._left_running()]
-            case EngineGone():
+            case events.EngineGone():
                 self._failed = event.failure.message
                 return self._flush()
             case _:
@@ -192,7 +163,7 @@ class TranscriptPrinter:
         shown = _limited(visible(text.strip()).split("\n"), _PROMPT_LINES)
         return [Text(), *fold(self._console, Text("\n".join(shown), "bold"), lead=Text("› ", "bold cyan"))]
 
-    def _settings_applied(self, event: SettingsApplied) -> list[Text]:
+    def _settings_applied(self, event: events.SettingsApplied) -> list[Text]:
         asks = None if event.approval_policy is None else f"approval {event.approval_policy}"
         shown = " · ".join(one_line(part) for part in (event.model, event.sandbox, asks, self.directory) if part)
         if not shown or shown == self._settings:
@@ -200,8 +171,8 @@ class TranscriptPrinter:
         self._settings = shown
         return fold(self._console, Text(shown, "dim"))
 
-    def _of_sub_agent(self, event: Event) -> list[Text]:
-        if not isinstance(event, ItemEnded) or isinstance(event.item, UserMessage | Reasoning):
+    def _of_sub_agent(self, event: events.Event) -> list[Text]:
+        if not isinstance(event, events.ItemEnded) or isinstance(event.item, events.UserMessage | events.Reasoning):
             return []
         summary = one_line(event.item.summary())
         if not summary:
@@ -217,11 +188,15 @@ class TranscriptPrinter:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def _keeps_held(self, event: Event) -> bool:
+    def _keeps_held(self, event: events.Event) -> bool:
         """Whether a held message may yet be the result: another message sees to it, and an end makes it so."""
-        if isinstance(event, TurnEnded):
+        if isinstance(event, events.TurnEnded):
             return event.outcome == "completed"
-        return isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.agent_id is None
+        return (
+            isinstance(event, events.ItemEnded)
+            and isinstance(event.item, events.AgentMessage)
+            and event.agent_id is None
+        )
 
     def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
         return [*([Text()] if begins else []), *_message(self._console, visible(text), begins=begins)]
@@ -237,7 +212,7 @@ class TranscriptPrinter:
         begins, message.given = message.given == 0, len(written) + 1
         return self._message_lines(ready, begins=begins)
 
-    def _message_ended(self, item: AgentMessage) -> list[Text]:
+    def _message_ended(self, item: events.AgentMessage) -> list[Text]:
         if self._hold_messages:
             earlier, self._held = self._held, item.text
             return [] if earlier is None else self._message_lines(earlier)
@@ -259,64 +234,64 @@ class TranscriptPrinter:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def _started(self, item: Item) -> list[Text]:
-        if isinstance(item, CommandExecution | FileChange):
+    def _started(self, item: events.Item) -> list[Text]:
+        if isinstance(item, events.CommandExecution | events.FileChange):
             self._open[item.id] = item
         match item:
-            case CommandExecution() if self._announce:
+            case events.CommandExecution() if self._announce:
                 self._below = item.id
                 return self._command_heading(item)
-            case TodoList():
+            case events.TodoList():
                 return self._plan(item)
             case _:
                 return []
 
     def _stopped(self) -> list[Text]:
         """Commands that the end of the turn cut off; Codex says nothing more of them."""
-        commands = [item for item in self._open.values() if isinstance(item, CommandExecution)]
+        commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
 
     def _left_running(self) -> list[Text]:
         """Commands that go on after the turn, or whose end Codex reports too late."""
-        commands = [item for item in self._open.values() if isinstance(item, CommandExecution)]
+        commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
         remark = Text("  … had not ended when the turn did", "yellow")
         return [line for item in commands for line in [*self._command_heading(item), remark]]
 
-    def _ended(self, item: Item) -> list[Text]:
+    def _ended(self, item: events.Item) -> list[Text]:
         self._open.pop(item.id, None)
         match item:
-            case UserMessage():
+            case events.UserMessage():
                 return [] if item.text == self._prompt else self._user_lines(item.text)  # else it steered the turn
-            case AgentMessage():
+            case events.AgentMessage():
                 return self._message_ended(item)
-            case Reasoning():
+            case events.Reasoning():
                 return self._reasoning(item)
-            case CommandExecution():
+            case events.CommandExecution():
                 return self._command(item)
-            case FileChange():
+            case events.FileChange():
                 return self._file_change(item)
-            case TodoList():
+            case events.TodoList():
                 return self._plan(item)
-            case ProposedPlan():
+            case events.ProposedPlan():
                 return [Text(), Text("Plan", "bold"), *fold(self._console, Text(visible(item.text.strip())))]
-            case McpToolCall() | DynamicToolCall():
+            case events.McpToolCall() | events.DynamicToolCall():
                 return self._tool_call(item)
-            case ErrorItem():
+            case events.ErrorItem():
                 return self._remark(item.message, "yellow")
             case _:
                 return self._other(item)
 
-    def _reasoning(self, item: Reasoning) -> list[Text]:
+    def _reasoning(self, item: events.Reasoning) -> list[Text]:
         text = visible(item.text.strip()).replace("**", "")
         return [Text(), *fold(self._console, Text(text, "dim italic"))] if text else []
 
-    def _command_heading(self, item: CommandExecution) -> list[Text]:
+    def _command_heading(self, item: events.CommandExecution) -> list[Text]:
         script = _limited(visible(shell_script(item.command)).split("\n"), _SCRIPT_LINES)
         return [Text(), *fold(self._console, Text("\n".join(script), "bold"), lead=Text("$ ", "bold cyan"))]
 
-    def _command(self, item: CommandExecution) -> list[Text]:
+    def _command(self, item: events.CommandExecution) -> list[Text]:
         lines = [] if self._below == item.id else self._command_heading(item)
         output = plain_output(item.output).rstrip().split("\n") if item.output.strip() else []
         if len(output) > OUTPUT_LINES + 1:
@@ -325,7 +300,7 @@ class TranscriptPrinter:
         lines += [crop(self._console, Text(line, "dim")) for line in output]
         return [*lines, *fold(self._console, _verdict(item))]
 
-    def _file_change(self, item: FileChange) -> list[Text]:
+    def _file_change(self, item: events.FileChange) -> list[Text]:
         lines: list[Text] = []
         for change in item.changes:
             heading, *body = change_lines(change, self.directory)
@@ -339,7 +314,7 @@ class TranscriptPrinter:
             lines.append(Text("  ✗ declined" if item.declined else "  ✗ not applied", "red"))
         return lines
 
-    def _plan(self, plan: TodoList) -> list[Text]:
+    def _plan(self, plan: events.TodoList) -> list[Text]:
         """All steps of a new plan, afterwards only those that have moved."""
         old = {step.text: step.status for step in self._steps}
         is_new = not old or [step.text for step in plan.steps] != [step.text for step in self._steps]
@@ -353,30 +328,30 @@ class TranscriptPrinter:
             lines += fold(self._console, Text(one_line(step.text)), lead=Text.assemble("  ", (f"{mark} ", style)))
         return lines
 
-    def _tool_call(self, item: McpToolCall | DynamicToolCall) -> list[Text]:
-        name = f"{item.server}/{item.tool}" if isinstance(item, McpToolCall) else item.tool
+    def _tool_call(self, item: events.McpToolCall | events.DynamicToolCall) -> list[Text]:
+        name = f"{item.server}/{item.tool}" if isinstance(item, events.McpToolCall) else item.tool
         call = Text.assemble(("called ", "dim"), (one_line(name), "bold"))
         if item.arguments:
             call.append(f" {one_line(json.dumps(item.arguments, ensure_ascii=False, default=str))}", "dim")
         lines = [Text(), crop(self._console, _OTHER_MARK + call, indent=0)]
-        error = item.error if isinstance(item, McpToolCall) else None
+        error = item.error if isinstance(item, events.McpToolCall) else None
         if error:
             return lines + fold(self._console, Text(f"✗ {visible(error.strip())}", "red"))
         result = plain_output(item.result or "").strip().split("\n")
         shown = _limited(result, _RESULT_LINES) if any(result) else []
         return lines + [crop(self._console, Text(line, "dim")) for line in shown]
 
-    def _other(self, item: Item) -> list[Text]:
+    def _other(self, item: events.Item) -> list[Text]:
         match item:
-            case WebSearch():
+            case events.WebSearch():
                 label, text = "searched the web for ", item.query
-            case ImageView():
+            case events.ImageView():
                 label, text = "looked at ", item.path
-            case ContextCompaction():
+            case events.ContextCompaction():
                 label, text = "compacted the context", ""
-            case CollabToolCall():
+            case events.CollabToolCall():
                 label, text = "sub-agents: ", item.summary()
-            case Review():
+            case events.Review():
                 label, text = ("review: " if item.finished else "reviewing "), item.text
             case _:
                 return []
@@ -394,7 +369,7 @@ class TranscriptPrinter:
         lines, _ = question_lines(self._console, question, directory=self.directory)
         return lines
 
-    def _question_closed(self, event: QuestionClosed) -> list[Text]:
+    def _question_closed(self, event: events.QuestionClosed) -> list[Text]:
         question = self._questions.pop(event.question_id, None)
         if question is None:
             return []
@@ -417,7 +392,7 @@ def _message(console: Console, text: str, *, begins: bool) -> list[Text]:
     return fold(console, Text(text), lead=Text("• " if begins else "  ", "bold"))
 
 
-def _verdict(item: CommandExecution) -> Text:
+def _verdict(item: events.CommandExecution) -> Text:
     """How a command ended."""
     if item.declined:
         return Text("✗ declined, not run", "red")

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.cli.client_files import (
-    CONSENT_HELP,
-    changes_as_json,
-    client_argument,
-    locations_of,
-    make_changes,
-    read_files,
-    scope_option,
-    surroundings,
-    yes_option,
-)
+from helmsman.cli import client_files
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -36,26 +26,26 @@ if TYPE_CHECKING:
 Entries that run Helmsman are removed; one that `install` made out of another is put back as it was. Nothing else in the
 file changes.
 
-{CONSENT_HELP}
+{client_files.CONSENT_HELP}
 """,
 )
-@client_argument
-@scope_option
+@client_files.client_argument
+@client_files.scope_option
 @click.option("--name", help="Only the entry of this name.")
-@yes_option
+@client_files.yes_option
 def command(client: str, scope: Scope | None, name: str | None, agreed: bool, as_json: bool) -> int:
     from helmsman.clients.changes import plan_uninstall
     from helmsman.clients.record import Record
 
     settings = settings_of_command()
     program, console = CLIENTS[client], result_console()
-    places = locations_of(program, scope, surroundings(settings))
+    places = client_files.locations_of(program, scope, client_files.surroundings(settings))
     record = Record(settings.state_dir)
-    changes = plan_uninstall(read_files(places), name, record)
-    verdict = make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
+    changes = plan_uninstall(client_files.read_files(places), name, record)
+    verdict = client_files.make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
     applied = bool(changes) and verdict is ExitCode.OK
     if as_json:
-        print_json({"client": client, "changes": changes_as_json(changes), "applied": applied})
+        print_json({"client": client, "changes": client_files.changes_as_json(changes), "applied": applied})
     elif applied:
         console.print("Done.")
     elif not changes:

@@ -43,6 +43,11 @@ async def local_session(helm: Helmsman, reference: str) -> str:
     return task.session_id
 
 
+async def cloud_patch(helm: Helmsman, task: Task, attempt: int = 1) -> bytes:
+    """What a cloud task changed, as a diff."""
+    return ((await helm.tasks.cloud.results(task, attempt=attempt)).diff or "").encode("utf-8", "surrogateescape")
+
+
 def file_line(file: FileStat) -> str:
     """A changed file in a line."""
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")

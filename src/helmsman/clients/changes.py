@@ -203,9 +203,7 @@ def plan_uninstall(files: Sequence[ConfigurationFile], name: str | None, record:
     changes = []
     for file in files:
         draft = _Draft(file)
-        for entry in reversed(
-            file.entries
-        ):  # as they were added, in reverse: the first one may have made the way for others
+        for entry in reversed(file.entries):  # the first one to be added may have made the way for others
             if isinstance(entry.kind, OwnEntry) and name in (None, entry.name):
                 kept = record.get(str(file.path), entry.path)
                 if kept is not None and kept.rewritten:
@@ -313,17 +311,8 @@ class _Draft:
             )
         after = None if self._delete and not self._expected else self._document.text
         private = all(not location.shared for location in self.file.locations)
-        return [
-            Change(
-                self.file.path,
-                self.file.text,
-                after,
-                tuple(self._entries),
-                private,
-                tuple(self._keep),
-                tuple(self._forget),
-            )
-        ]
+        kept, forgotten = tuple(self._keep), tuple(self._forget)
+        return [Change(self.file.path, self.file.text, after, tuple(self._entries), private, kept, forgotten)]
 
     def _has(self, path: Sequence[str]) -> bool:
         owner = value_at(self._expected, path[:-1])

@@ -46,7 +46,7 @@ class ConfigurationFile:
 
     @property
     def is_new(self) -> bool:
-        return self.text is None or not self.text.strip("\ufeff \t\r\n")
+        return _is_blank(self.text)
 
     @property
     def entries(self) -> list[Entry]:
@@ -144,5 +144,8 @@ def _read(path: Path) -> str | None:
 def _parse(text: str | None, written_as: Format) -> JsonFile | TomlFile:
     if written_as == "toml":
         return TomlFile(text or "")
-    blank = text is None or not text.strip("\ufeff \t\r\n")
-    return JsonFile("{}\n" if text is None or blank else text, comments=written_as == "jsonc")
+    return JsonFile("{}\n" if text is None or _is_blank(text) else text, comments=written_as == "jsonc")
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is None or not text.strip("\ufeff \t\r\n")

@@ -37,12 +37,7 @@ class OwnEntry:
     @property
     def tools(self) -> str | None:
         """The toolsets it names, as they are written."""
-        for number, option in enumerate(self.options):
-            if option == "--tools" and number + 1 < len(self.options):
-                return self.options[number + 1]
-            if option.startswith("--tools="):
-                return option.removeprefix("--tools=")
-        return None
+        return _split_tools(self.options)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +71,22 @@ def recognise(entry: object) -> OwnEntry | OldServer | None:
 
 def with_tools(options: tuple[str, ...], tools: str) -> tuple[str, ...]:
     """The options of `serve` with other toolsets."""
+    return (*_split_tools(options)[0], "--tools", tools)
+
+
+def _split_tools(options: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """The options of `serve` without its toolsets, and those as they are written; the last ones count."""
     kept: list[str] = []
-    skip = False
-    for option in options:
-        if skip:
-            skip = False
-        elif option == "--tools":
-            skip = True
-        elif not option.startswith("--tools="):
-            kept.append(option)
-    return (*kept, "--tools", tools)
+    tools = None
+    words = iter(options)
+    for word in words:
+        if word == "--tools":
+            tools = next(words, None)
+        elif word.startswith("--tools="):
+            tools = word.removeprefix("--tools=")
+        else:
+            kept.append(word)
+    return kept, tools
 
 
 def _unwrapped(words: list[str]) -> list[str]:

@@ -141,7 +141,7 @@ class JsonFile:
     def _added(self, owner: _Node, key: str, value: Any) -> JsonFile:
         """With a member at the end of an object."""
         if owner.members is None:
-            raise NotReadable(f"{self._place(owner.start)} is not an object, so {key!r} cannot be put into it")
+            raise NotReadable(f"{_place(self.text, owner.start)} is not an object, so {key!r} cannot be put into it")
         last = owner.members[-1] if owner.members else None
         end = owner.end - 1
         while self.text[end - 1] in " \t\r\n":
@@ -192,9 +192,6 @@ class JsonFile:
         line_start = self.text.rfind("\n", 0, position) + 1
         found = re.compile(r"[ \t]*").match(self.text, line_start)
         return "" if found is None else found[0]
-
-    def _place(self, position: int) -> str:
-        return _place(self.text, position)
 
 
 def _place(text: str, position: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import PurePath
 
 Scope = Literal["user", "local", "project"]
@@ -31,24 +31,26 @@ class Surroundings:
     project: PurePath
     claude_project: PurePath
 
-    @property
-    def programs_config(self) -> PurePath:
-        """Where desktop programs keep their configuration."""
+    def path(self, template: str) -> PurePath:
+        """A path that begins in one of a user's directories, as `{home}/.cursor/mcp.json` does."""
         if self.platform == "darwin":
-            return self.home / "Library" / "Application Support"
-        if self.platform == "win32":
-            return self._from_env("APPDATA", self.home / "AppData" / "Roaming")
-        return self._from_env("XDG_CONFIG_HOME", self.home / ".config")
+            programs = self.home / "Library" / "Application Support"
+        elif self.platform == "win32":
+            programs = self._from_env("APPDATA", self.home / "AppData" / "Roaming")
+        else:
+            programs = self._from_env("XDG_CONFIG_HOME", self.home / ".config")
+        directories = {
+            "home": self.home,
+            "project": self.project,
+            "programs": programs,  # where desktop programs keep their configuration
+            "claude": self._from_env("CLAUDE_CONFIG_DIR", self.home),
+            "codex": self._from_env("CODEX_HOME", self.home / ".codex"),
+        }
+        return type(self.home)(template.format_map(directories))
 
     def _from_env(self, variable: str, default: PurePath) -> PurePath:
         given = self.env.get(variable)
         return type(self.home)(given) if given else default
-
-    def claude_file(self) -> PurePath:
-        return self._from_env("CLAUDE_CONFIG_DIR", self.home) / ".claude.json"
-
-    def codex_home(self) -> PurePath:
-        return self._from_env("CODEX_HOME", self.home / ".codex")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +70,27 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client. `places` gives the file and the keys of each scope it has, the usual one first.
+    """A client.
 
-    `timeout` is the field of an entry that limits a call, and what it counts in a second.
+    Args:
+        places: The file of each scope it has, the usual one first (`Surroundings.path`).
+        servers: The key under which its servers stand in a file.
+        limits: How long a call may take.
+        after: What one has to do for the client to see the change.
+        typed: Whether entries say `"type": "stdio"`.
+        timeout: The field of an entry that limits a call, and what it counts in a second.
+        notes: What to know of a scope.
     """
 
     key: str
     title: str
     format: Format
-    places: Mapping[Scope, Callable[[Surroundings], tuple[PurePath, tuple[str, ...]]]]
+    places: Mapping[Scope, str]
+    servers: str
     limits: str
+    after: str
     typed: bool = False
-    """Whether entries say `"type": "stdio"`."""
     timeout: tuple[str, int] | None = None
-    after: str = ""
-    """What one has to do for the client to see the change."""
     notes: Mapping[Scope, str] = field(default_factory=dict)
 
     def location(self, scope: Scope, around: Surroundings) -> Location:
@@ -93,8 +101,9 @@ class Client:
         """
         if scope not in self.places:
             raise InvalidInput(f"{self.title} has no scope {scope}. Use one of: {', '.join(self.places)}.")
-        path, servers = self.places[scope](around)
-        return Location(client=self, scope=scope, path=path, servers=servers)
+        project = ("projects", around.claude_project.as_posix()) if scope == "local" else ()
+        path = around.path(self.places[scope])
+        return Location(client=self, scope=scope, path=path, servers=(*project, self.servers))
 
 
 _DESKTOP_PATH: Final = (
@@ -102,79 +111,61 @@ _DESKTOP_PATH: Final = (
     "--env CODEX_CLI_PATH=/the/path/of/codex"
 )
 
-CLIENTS: Final[Mapping[str, Client]] = {
-    client.key: client
-    for client in (
-        Client(
-            key="claude",
-            title="Claude Code",
-            format="json",
-            typed=True,
-            timeout=("timeout", 1000),
-            places={
-                "user": lambda around: (around.claude_file(), ("mcpServers",)),
-                "local": lambda around: (
-                    around.claude_file(),
-                    ("projects", around.claude_project.as_posix(), "mcpServers"),
-                ),
-                "project": lambda around: (around.project / ".mcp.json", ("mcpServers",)),
-            },
-            limits="A call may take as long as the entry's timeout (else MCP_TOOL_TIMEOUT, by default about 28 hours) and "
-            "be silent for 30 minutes.",
-            after="Sessions that are open see it after /mcp, or when they are started again.",
-            notes={"project": "Everybody who opens the project is asked once whether to use it."},
-        ),
-        Client(
-            key="claude-desktop",
-            title="Claude Desktop",
-            format="json",
-            places={
-                "user": lambda around: (
-                    around.programs_config / "Claude" / "claude_desktop_config.json",
-                    ("mcpServers",),
-                )
-            },
-            limits="A call may take one to four minutes, and no entry can change that: prefer the toolset sessions.",
-            after="Quit it and start it again.",
-            notes={"user": _DESKTOP_PATH},
-        ),
-        Client(
-            key="cursor",
-            title="Cursor",
-            format="jsonc",
-            places={
-                "user": lambda around: (around.home / ".cursor" / "mcp.json", ("mcpServers",)),
-                "project": lambda around: (around.project / ".cursor" / "mcp.json", ("mcpServers",)),
-            },
-            limits="How long a call may take is not known: prefer the toolset sessions.",
-            after="Switch it on under Settings, MCP.",
-            notes={"user": _DESKTOP_PATH},
-        ),
-        Client(
-            key="vscode",
-            title="VS Code",
-            format="jsonc",
-            typed=True,
-            places={
-                "user": lambda around: (around.programs_config / "Code" / "User" / "mcp.json", ("servers",)),
-                "project": lambda around: (around.project / ".vscode" / "mcp.json", ("servers",)),
-            },
-            limits="How long a call may take is not known: prefer the toolset sessions.",
-            after="Start it from the file, or with the command MCP: List Servers.",
-            notes={"user": _DESKTOP_PATH},
-        ),
-        Client(
-            key="codex",
-            title="Codex",
-            format="toml",
-            timeout=("tool_timeout_sec", 1),
-            places={
-                "user": lambda around: (around.codex_home() / "config.toml", ("mcp_servers",)),
-                "project": lambda around: (around.project / ".codex" / "config.toml", ("mcp_servers",)),
-            },
-            limits="A call may take as long as the entry's tool_timeout_sec, by default 300 seconds.",
-            after="It is there in the next session.",
-            notes={"project": "Codex reads a project's file only where the project is trusted."},
-        ),
-    )
-}
+_CLIENTS: Final = (
+    Client(
+        key="claude",
+        title="Claude Code",
+        format="json",
+        typed=True,
+        timeout=("timeout", 1000),
+        places={"user": "{claude}/.claude.json", "local": "{claude}/.claude.json", "project": "{project}/.mcp.json"},
+        servers="mcpServers",
+        limits="A call may take as long as the entry's timeout (else MCP_TOOL_TIMEOUT, by default about 28 hours) and "
+        "be silent for 30 minutes.",
+        after="Sessions that are open see it after /mcp, or when they are started again.",
+        notes={"project": "Everybody who opens the project is asked once whether to use it."},
+    ),
+    Client(
+        key="claude-desktop",
+        title="Claude Desktop",
+        format="json",
+        places={"user": "{programs}/Claude/claude_desktop_config.json"},
+        servers="mcpServers",
+        limits="A call may take one to four minutes, and no entry can change that: prefer the toolset sessions.",
+        after="Quit it and start it again.",
+        notes={"user": _DESKTOP_PATH},
+    ),
+    Client(
+        key="cursor",
+        title="Cursor",
+        format="jsonc",
+        places={"user": "{home}/.cursor/mcp.json", "project": "{project}/.cursor/mcp.json"},
+        servers="mcpServers",
+        limits="How long a call may take is not known: prefer the toolset sessions.",
+        after="Switch it on under Settings, MCP.",
+        notes={"user": _DESKTOP_PATH},
+    ),
+    Client(
+        key="vscode",
+        title="VS Code",
+        format="jsonc",
+        typed=True,
+        places={"user": "{programs}/Code/User/mcp.json", "project": "{project}/.vscode/mcp.json"},
+        servers="servers",
+        limits="How long a call may take is not known: prefer the toolset sessions.",
+        after="Start it from the file, or with the command MCP: List Servers.",
+        notes={"user": _DESKTOP_PATH},
+    ),
+    Client(
+        key="codex",
+        title="Codex",
+        format="toml",
+        timeout=("tool_timeout_sec", 1),
+        places={"user": "{codex}/config.toml", "project": "{project}/.codex/config.toml"},
+        servers="mcp_servers",
+        limits="A call may take as long as the entry's tool_timeout_sec, by default 300 seconds.",
+        after="It is there in the next session.",
+        notes={"project": "Codex reads a project's file only where the project is trusted."},
+    ),
+)
+CLIENTS: Final[Mapping[str, Client]] = {client.key: client for client in _CLIENTS}

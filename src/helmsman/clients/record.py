@@ -78,7 +78,7 @@ class Record:
             replace_file(self.path, json.dumps(content, indent=2))
         except OSError as error:
             raise HelmsmanError(
-                f"{self.path} cannot be written: {error.strerror}. Mend its permissions, or set HELMSMAN_STATE_DIR."
+                f"{self.path} cannot be written: {error.strerror}. Fix its permissions, or set HELMSMAN_STATE_DIR."
             ) from error
 
     def _read(self) -> list[KeptEntry]:

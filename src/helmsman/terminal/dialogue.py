@@ -17,21 +17,9 @@ import anyio
 from helmsman.approvals.deadline import countdown
 from helmsman.approvals.rules_from_answers import rule_shown_for_always
 from helmsman.base.shown_text import exact, one_line, visible
+from helmsman.model import questions
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.model.question_text import GUTTER
-from helmsman.model.questions import (
-    ABORT,
-    ACCEPT,
-    APPROVE,
-    APPROVE_ALWAYS,
-    APPROVE_SESSION,
-    CANCEL,
-    DECLINE,
-    DENY,
-    REFUSALS,
-    REVISE,
-    STOP,
-)
 from helmsman.terminal.keyboard import has_terminal, open_keyboard
 
 if TYPE_CHECKING:
@@ -43,30 +31,19 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.terminal.keyboard import Keyboard
 
-_KEYS: Final = {
-    APPROVE: "y",
-    APPROVE_SESSION: "s",
-    APPROVE_ALWAYS: "a",
-    DENY: "n",
-    ABORT: "x",
-    ACCEPT: "y",
-    DECLINE: "n",
-    CANCEL: "x",
-    REVISE: "r",
-    STOP: "x",
+_CHOICES: Final = {
+    questions.APPROVE: ("y", "approve"),
+    questions.APPROVE_SESSION: ("s", "approve, and do not ask again in this session"),
+    questions.APPROVE_ALWAYS: ("a", "always allow it from now on"),
+    questions.DENY: ("n", "deny (you can say why)"),
+    questions.ABORT: ("x", "deny and stop the turn"),
+    questions.ACCEPT: ("y", "accept"),
+    questions.DECLINE: ("n", "decline"),
+    questions.CANCEL: ("x", "cancel"),
+    questions.REVISE: ("r", "revise"),
+    questions.STOP: ("x", "stop"),
 }
-_LABELS: Final = {
-    APPROVE: "approve",
-    APPROVE_SESSION: "approve, and do not ask again in this session",
-    APPROVE_ALWAYS: "always allow it from now on",
-    DENY: "deny (you can say why)",
-    ABORT: "deny and stop the turn",
-    ACCEPT: "accept",
-    DECLINE: "decline",
-    CANCEL: "cancel",
-    REVISE: "revise",
-    STOP: "stop",
-}
+"""The key and the words for each answer that is known."""
 _TYPE: Final = "t"
 _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
@@ -135,7 +112,7 @@ class _Dialogue:
                 for line in prompt_lines(self._console, prompt):
                     self._console.print(line)
             answers.append(await self._ask(prompt, left_out=left_out))
-            if self._question.type == "mcp_elicitation" and answers[0] in REFUSALS:
+            if self._question.type == "mcp_elicitation" and answers[0] in questions.REFUSALS:
                 break  # who declines a form need not fill it in
         return answers
 
@@ -170,28 +147,29 @@ class _Dialogue:
     def _show_choices(self, choices: Mapping[str, str], prompt: Prompt) -> None:
         self._console.print()
         for key, option in choices.items():
-            self._show_choice(key, _LABELS.get(option, option), prompt.descriptions.get(option))
+            _, label = _CHOICES.get(option, (key, option))
+            self._show_choice(key, label, prompt.descriptions.get(option))
 
     async def _complete(self, option: str) -> str | None:
         """The option with what belongs to it; None is a change of mind."""
-        if option == DENY:
+        if option == questions.DENY:
             try:
                 reason = await self._line("  Why? (Enter for no reason) ")
             except EOFError:
                 reason = ""
-            return f"{DENY}: {reason.strip()}" if reason.strip() else DENY
-        if option == APPROVE_ALWAYS:
+            return f"{questions.DENY}: {reason.strip()}" if reason.strip() else questions.DENY
+        if option == questions.APPROVE_ALWAYS:
             answer = await self._choose_prefix()
             return answer if answer is not None and await self._wants_rule(answer) else None
-        if option == REVISE:
+        if option == questions.REVISE:
             words = await self._line("  What is to be different? (Enter to go back) ")
-            return f"{REVISE}: {words.strip()}" if words.strip() else None
+            return f"{questions.REVISE}: {words.strip()}" if words.strip() else None
         return option
 
     async def _choose_prefix(self) -> str | None:
         prefixes = _prefixes(self._question.details.get("prefixes"))
         if not prefixes:
-            return APPROVE_ALWAYS
+            return questions.APPROVE_ALWAYS
         self._console.print("\n  Always allow commands that begin with", style="bold")
         choices = {str(number): prefix for number, prefix in enumerate(prefixes, start=1)}
         for key, prefix in choices.items():
@@ -199,7 +177,7 @@ class _Dialogue:
         choices[_BACK] = ""
         self._show_choice(_BACK, "back")
         key = await self._key(choices)
-        return None if key == _BACK else f"{APPROVE_ALWAYS}: {choices[key]}"
+        return None if key == _BACK else f"{questions.APPROVE_ALWAYS}: {choices[key]}"
 
     async def _wants_rule(self, answer: str) -> bool:
         """Show the rule that the answer makes; whether it is wanted."""
@@ -260,7 +238,7 @@ class _Dialogue:
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:
     """A key for each option: a letter for those we know, else its number. None when there are too many."""
-    letters = {_KEYS[option]: option for option in options if option in _KEYS}
+    letters = {_CHOICES[option][0]: option for option in options if option in _CHOICES}
     if len(letters) == len(options):
         return letters
     if len(options) > _MOST_KEYS:

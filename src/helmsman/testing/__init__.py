@@ -92,23 +92,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CodexHome": "home",
-    "FakeAppServer": "fake_app_server",
-    "HomeTemplates": "home",
-    "ModelRequest": "model_request",
-    "ScriptedCloud": "cloud",
-    "ScriptedModel": "model",
-    "codex_version": "binaries",
-    "codex_versions": "binaries",
-    "git": "repository",
-    "installed_codex": "binaries",
-    "make_repository": "repository",
-    "mcp_server": "home",
+    "binaries": ("codex_version", "codex_versions", "installed_codex"),
+    "cloud": ("ScriptedCloud",),
+    "fake_app_server": ("FakeAppServer",),
+    "home": ("CodexHome", "HomeTemplates", "mcp_server"),
+    "model": ("ScriptedModel",),
+    "model_request": ("ModelRequest",),
+    "repository": ("git", "make_repository"),
 }
-"""Where each public name is defined; those not listed are words of a script."""
+"""Where public names are defined; those not listed are words of a script."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'script')}"), name)
+    module = next((module for module, names in _MODULES.items() if name in names), "script")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -31,7 +31,6 @@ from helmsman.testing.local_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from starlette.requests import Request
 
@@ -163,10 +162,8 @@ class ScriptedCloud:
         self._address = await self._resources.enter_async_context(serve(self._backend()))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._resources.__aexit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._resources.__aexit__(*error)
 
     # --- the backend -------------------------------------------------------------------------------------------------
 

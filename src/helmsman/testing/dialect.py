@@ -11,24 +11,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from helmsman.testing.script import (
-    AskUser,
-    Call,
-    McpCall,
-    Patch,
-    Plan,
-    RequestPermissions,
-    Run,
-    ScriptProblem,
-    SpawnAgent,
-    WaitAgents,
-)
+from helmsman.testing import script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.testing.model_request import ModelRequest
-    from helmsman.testing.script import ToolCall
 
 Json = dict[str, Any]
 
@@ -36,7 +24,7 @@ _NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
-class NotOffered(ScriptProblem):
+class NotOffered(script.ScriptProblem):
     """The script wants a tool that this Codex does not offer in this request."""
 
 
@@ -71,36 +59,36 @@ class Dialect:
     def code_mode(self) -> bool:
         return self._kinds.get("exec") == "custom"
 
-    def item(self, part: ToolCall, call_id: str) -> Json:
+    def item(self, part: script.ToolCall, call_id: str) -> Json:
         """The output item that does `part`.
 
         Raises:
             NotOffered: This Codex has no tool for it.
         """
         match part:
-            case Run():
+            case script.Run():
                 return self._run(part, call_id)
-            case Patch(text):
+            case script.Patch(text):
                 return self._patch(text, call_id)
-            case Plan(steps, explanation):
+            case script.Plan(steps, explanation):
                 listed = [{"step": step.text, "status": step.status} for step in steps]
                 return self._call("update_plan", _without_none(plan=listed, explanation=explanation), call_id)
-            case McpCall(server, tool, arguments):
+            case script.McpCall(server, tool, arguments):
                 return self._mcp(server, tool, dict(arguments), call_id)
-            case AskUser():
+            case script.AskUser():
                 return self._call("request_user_input", {"questions": _questions(part)}, call_id)
-            case RequestPermissions():
+            case script.RequestPermissions():
                 return self._call("request_permissions", _permissions(part), call_id)
-            case SpawnAgent(message, name):
+            case script.SpawnAgent(message, name=name):
                 return self._spawn(message, name, call_id)
-            case WaitAgents(timeout_ms):
+            case script.WaitAgents(timeout_ms=timeout_ms):
                 return self._wait_agents(timeout_ms, call_id)
-            case Call(name, arguments):
+            case script.Call(name, arguments):
                 return self._call(name, dict(arguments), call_id)
             case _:
                 raise AssertionError(f"no tool is known for {part!r}")
 
-    def _run(self, part: Run, call_id: str) -> Json:
+    def _run(self, part: script.Run, call_id: str) -> Json:
         shell = next((name for name in ("exec_command", "shell_command", "shell") if self._offers(name)), None)
         if shell is None:
             raise self._refusal("a shell")
@@ -119,7 +107,7 @@ class Dialect:
             takes_text = self._kinds.get("apply_patch", "custom") == "custom"
             return self._call("apply_patch", text if takes_text else {"input": text}, call_id)
         # Codex recognises this form of the command and treats it as the tool it did not offer.
-        return self._run(Run(f"apply_patch <<'EOF'\n{text.rstrip()}\nEOF"), call_id)
+        return self._run(script.Run(f"apply_patch <<'EOF'\n{text.rstrip()}\nEOF"), call_id)
 
     def _mcp(self, server: str, tool: str, arguments: Json, call_id: str) -> Json:
         long_name = f"mcp__{server}__{tool}"
@@ -193,7 +181,7 @@ def _javascript(name: str, arguments: Json | str, call_id: str, namespace: str |
     return _custom("exec", program, call_id, namespace)
 
 
-def _questions(part: AskUser) -> list[Json]:
+def _questions(part: script.AskUser) -> list[Json]:
     return [
         {
             "id": question.id,
@@ -205,7 +193,7 @@ def _questions(part: AskUser) -> list[Json]:
     ]
 
 
-def _permissions(part: RequestPermissions) -> Json:
+def _permissions(part: script.RequestPermissions) -> Json:
     files = _without_none(read=list(part.read) or None, write=list(part.write) or None)
     asked = _without_none(network={"enabled": True} if part.network else None, file_system=files or None)
     return {"reason": part.reason, "permissions": asked}

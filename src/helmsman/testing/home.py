@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from helmsman.testing.leaks import MARKER_VARIABLE
-from helmsman.testing.toml_writer import to_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +61,9 @@ class CodexHome:
 
     def configure(self, **settings: Any) -> None:
         """Add settings to config.toml; tables are merged: `home.configure(features={"goals": False})`."""
-        self.config_path.write_text(to_toml(_merged(self.config, settings)), encoding="utf-8")
+        import tomlkit
+
+        self.config_path.write_text(tomlkit.dumps(_merged(self.config, settings)), encoding="utf-8")
 
     def use_model(self, base_url: str, version: Version) -> None:
         """Make a scripted model the provider, under the name of a model that this Codex gives classic tools."""

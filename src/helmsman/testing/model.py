@@ -11,7 +11,7 @@ as model:` (`anyio.from_thread`).
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from starlette.requests import Request
@@ -26,7 +26,6 @@ from helmsman.testing.wire import Encoder, encoded, headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from starlette.types import Receive, Scope, Send
 
@@ -84,11 +83,9 @@ class ScriptedModel:
         self._address = await self._resources.enter_async_context(serve(self._app))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         self._closing.set()
-        await self._resources.__aexit__(kind, error, trace)
+        await self._resources.__aexit__(*error)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = Request(scope, receive)

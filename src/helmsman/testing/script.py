@@ -7,7 +7,7 @@ here knows how a part is spelled on the wire or which tools a Codex offers: see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
@@ -91,9 +91,20 @@ class Think(Part):
 
 @dataclass(frozen=True, slots=True)
 class Run(ToolCall):
+    """A shell command.
+
+    Args:
+        command: What the shell runs.
+        escalate: Ask to run it outside the sandbox, with this justification.
+        prefix_rule: The command prefix proposed for a lasting permission; only with `escalate`.
+        yield_ms: Leave the command running in the background after this time (not on Codex 0.93).
+        workdir: Where to run it, instead of the session's directory.
+    """
+
     command: str
+    _: KW_ONLY
     escalate: str | None = None
-    prefix_rule: tuple[str, ...] | None = None
+    prefix_rule: Sequence[str] | None = None
     yield_ms: int | None = None
     workdir: str | None = None
 
@@ -111,9 +122,11 @@ class Plan(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class McpCall(ToolCall):
+    """A tool of an MCP server that Codex has connected."""
+
     server: str
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,53 +144,69 @@ class AskUser(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class RequestPermissions(ToolCall):
+    """More permissions for this turn; Codex offers the tool with the feature `request_permissions_tool`."""
+
     reason: str
+    _: KW_ONLY
     network: bool = False
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
+    read: Sequence[str] = ()
+    write: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Search(Part):
+    """A web search that the provider has already done."""
+
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnAgent(ToolCall):
+    """A sub-agent. What it does is the script for its message."""
+
     message: str
-    name: str
+    _: KW_ONLY
+    name: str = "helper"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitAgents(ToolCall):
-    timeout_ms: int
+    """Wait for the sub-agents started so far in this conversation."""
+
+    timeout_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Call(ToolCall):
+    """A tool by its name: one that the client defined (a dynamic tool), or any other that Codex offers."""
+
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut(Ending):
-    """The socket closes in mid stream."""
+    """Close the socket in mid stream: after the parts before it, or in a message, `say("Hel", cut())`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang(Ending):
-    """Nothing more is sent until the connection closes."""
+    """Send nothing more until the connection is closed. (A gate hangs until the test releases it.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseFailed(Ending):
+    """End the stream with `response.failed`, for example with code `context_length_exceeded`."""
+
     code: str
-    message: str
+    message: str = "The script says so."
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete(Ending):
-    reason: str
+    """End the stream with `response.incomplete`."""
+
+    reason: str = "max_output_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +234,7 @@ Step: TypeAlias = "Part | Sequence[Part] | React"
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """The last step of a script, given for ever."""
+    """The last step of a script, given as often as it is asked for."""
 
     step: Step
 
@@ -234,6 +263,11 @@ def parts_of(step: Step) -> tuple[Part, ...]:
 # --- how a script is written -----------------------------------------------------------------------------------------
 
 
+call, call_tool, run, search, spawn_agent, wait_agents = Call, McpCall, Run, Search, SpawnAgent, WaitAgents
+always, cut, hang, incomplete, response_failed = Always, Cut, Hang, Incomplete, ResponseFailed
+request_permissions = RequestPermissions
+
+
 def say(*chunks: Chunk, phase: Literal["commentary", "final_answer"] | None = None) -> Say:
     """A message. Each text is one delta; a gate holds the stream there, `cut()` or `hang()` breaks it off."""
     return Say(chunks, phase)
@@ -242,26 +276,6 @@ def say(*chunks: Chunk, phase: Literal["commentary", "final_answer"] | None = No
 def think(*summary: Chunk, raw: str | None = None) -> Think:
     """Reasoning: its summary in chunks like those of `say`, and the raw text where a model gives it."""
     return Think(summary, raw)
-
-
-def run(
-    command: str,
-    *,
-    escalate: str | None = None,
-    prefix_rule: Sequence[str] | None = None,
-    yield_ms: int | None = None,
-    workdir: str | None = None,
-) -> Run:
-    """A shell command.
-
-    Args:
-        command: What the shell runs.
-        escalate: Ask to run it outside the sandbox, with this justification.
-        prefix_rule: The command prefix proposed for a lasting permission; only with `escalate`.
-        yield_ms: Leave the command running in the background after this time (not on Codex 0.93).
-        workdir: Where to run it, instead of the session's directory.
-    """
-    return Run(command, escalate, tuple(prefix_rule) if prefix_rule is not None else None, yield_ms, workdir)
 
 
 def patch(*sections: str) -> Patch:
@@ -303,11 +317,6 @@ def plan(*steps: str | tuple[str, StepStatus], explanation: str | None = None) -
     return Plan(tuple(named), explanation)
 
 
-def call_tool(server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> McpCall:
-    """A tool of an MCP server that Codex has connected."""
-    return McpCall(server, tool, arguments or {})
-
-
 def question(text: str, *options: str, id: str = "q1", header: str = "Choice") -> UserQuestion:  # noqa: A002
     """One question for `ask_user`."""
     return UserQuestion(text, options, id, header)
@@ -316,33 +325,6 @@ def question(text: str, *options: str, id: str = "q1", header: str = "Choice") -
 def ask_user(*questions: UserQuestion) -> AskUser:
     """Questions to the person; Codex asks them only where its configuration or mode allows it."""
     return AskUser(questions)
-
-
-def request_permissions(
-    reason: str, *, network: bool = False, read: Sequence[str] = (), write: Sequence[str] = ()
-) -> RequestPermissions:
-    """More permissions for this turn; Codex offers the tool with the feature `request_permissions_tool`."""
-    return RequestPermissions(reason, network, tuple(read), tuple(write))
-
-
-def search(query: str) -> Search:
-    """A web search that the provider has already done."""
-    return Search(query)
-
-
-def spawn_agent(message: str, *, name: str = "helper") -> SpawnAgent:
-    """A sub-agent. What it does is the script for its message."""
-    return SpawnAgent(message, name)
-
-
-def wait_agents(*, timeout_ms: int = 30_000) -> WaitAgents:
-    """Wait for the sub-agents started so far in this conversation."""
-    return WaitAgents(timeout_ms)
-
-
-def call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:
-    """A tool by its name: one that the client defined (a dynamic tool), or any other that Codex offers."""
-    return Call(name, arguments or {})
 
 
 def fail(
@@ -377,28 +359,3 @@ def rate_limit(
     """How much of the account's limit is used, told with the response."""
     limit = RateLimit(name=name, used_percent=used_percent, window_minutes=window_minutes, resets_at=resets_at)
     return Limit(limit)
-
-
-def cut() -> Cut:
-    """Close the socket in mid stream: after the parts before it, or in a message, `say("Hel", cut())`."""
-    return Cut()
-
-
-def hang() -> Hang:
-    """Send nothing more until the connection is closed. (A gate hangs until the test releases it.)"""
-    return Hang()
-
-
-def response_failed(code: str, message: str = "The script says so.") -> ResponseFailed:
-    """End the stream with `response.failed`, for example with code `context_length_exceeded`."""
-    return ResponseFailed(code, message)
-
-
-def incomplete(reason: str = "max_output_tokens") -> Incomplete:
-    """End the stream with `response.incomplete`."""
-    return Incomplete(reason)
-
-
-def always(step: Step) -> Always:
-    """The last step of a script, given as often as it is asked for."""
-    return Always(step)

@@ -12,28 +12,14 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.model.events import Usage
-from helmsman.testing.script import (
-    Cost,
-    Cut,
-    Gate,
-    Hang,
-    Incomplete,
-    Limit,
-    ResponseFailed,
-    Say,
-    Search,
-    Think,
-    ToolCall,
-)
+from helmsman.testing import script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from helmsman.testing.dialect import Dialect
-    from helmsman.testing.script import Chunk, Part
-
 Event = dict[str, Any]
-Beat = Event | Gate | Cut | Hang
+Beat = Event | script.Gate | script.Cut | script.Hang
 
 DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
 """What a response costs unless its step says otherwise."""
@@ -45,45 +31,45 @@ class Encoder:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
-    def beats(self, parts: Sequence[Part], dialect: Dialect) -> list[Beat]:
+    def beats(self, parts: Sequence[script.Part], dialect: Dialect) -> list[Beat]:
         """A whole response.
 
         Raises:
             NotOffered: A part needs a tool that this Codex does not have.
         """
         response = {"id": self._new_id("resp")}
-        usage = next((part.usage for part in parts if isinstance(part, Cost)), DEFAULT_USAGE)
+        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
         ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
         beats: list[Beat] = [{"type": "response.created", "response": response}]
         position = itertools.count()
         for part in parts:
             match part:
-                case Gate():
+                case script.Gate():
                     beats.append(part)
-                case Cut() | Hang():
+                case script.Cut() | script.Hang():
                     ending = [part]
-                case ResponseFailed(code, message):
+                case script.ResponseFailed(code, message):
                     error = {"code": code, "message": message}
                     ending = [{"type": "response.failed", "response": response | {"error": error}}]
-                case Incomplete(reason):
+                case script.Incomplete(reason):
                     details = {"incomplete_details": {"reason": reason}}
                     ending = [{"type": "response.incomplete", "response": response | details}]
-                case Say():
+                case script.Say():
                     beats += self._message(part, next(position))
-                case Think():
+                case script.Think():
                     beats += self._reasoning(part, next(position))
-                case Search(query):
+                case script.Search(query):
                     action = {"type": "search", "query": query}
                     search = {"type": "web_search_call", "id": self._new_id("ws"), "status": "completed"}
                     beats += _whole(search | {"action": action}, next(position))
-                case ToolCall():
+                case script.ToolCall():
                     item = dialect.item(part, self._new_id("call"))
                     beats += _whole({"id": self._new_id("item")} | item, next(position))
                 case _:
                     pass  # a cost or a limit, which go into the end and the headers of the response
         return beats + ending
 
-    def _message(self, part: Say, index: int) -> Iterator[Beat]:
+    def _message(self, part: script.Say, index: int) -> Iterator[Beat]:
         item: Event = {"type": "message", "role": "assistant", "id": self._new_id("msg")}
         if part.phase is not None:
             item["phase"] = part.phase
@@ -92,7 +78,7 @@ class Encoder:
         yield from _deltas(part.chunks, {"type": "response.output_text.delta", **where})
         yield _done(item | {"content": [{"type": "output_text", "text": _joined(part.chunks)}]}, index)
 
-    def _reasoning(self, part: Think, index: int) -> Iterator[Beat]:
+    def _reasoning(self, part: script.Think, index: int) -> Iterator[Beat]:
         item: Event = {"type": "reasoning", "id": self._new_id("rs"), "summary": []}
         where = {"item_id": item["id"], "output_index": index}
         yield _added(item, index)
@@ -112,10 +98,10 @@ class Encoder:
         return f"{kind}_{next(self._numbers)}"
 
 
-def headers(parts: Sequence[Part]) -> list[tuple[bytes, bytes]]:
+def headers(parts: Sequence[script.Part]) -> list[tuple[bytes, bytes]]:
     """The headers of a stream; the account's rate limits come in them."""
     listed = {"content-type": "text/event-stream", "cache-control": "no-store"}
-    for limit in (part.rate_limit for part in parts if isinstance(part, Limit)):
+    for limit in (part.rate_limit for part in parts if isinstance(part, script.Limit)):
         values = {
             "used-percent": limit.used_percent,
             "window-minutes": limit.window_minutes,
@@ -130,12 +116,12 @@ def encoded(event: Event) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _deltas(chunks: Sequence[Chunk], template: Event) -> Iterator[Beat]:
+def _deltas(chunks: Sequence[script.Chunk], template: Event) -> Iterator[Beat]:
     for chunk in chunks:
         yield template | {"delta": chunk} if isinstance(chunk, str) else chunk
 
 
-def _joined(chunks: Sequence[Chunk]) -> str:
+def _joined(chunks: Sequence[script.Chunk]) -> str:
     return "".join(chunk for chunk in chunks if isinstance(chunk, str))
 
 
