@@ -6,6 +6,7 @@ where something cannot be read there is nothing to offer.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import HelmsmanError
@@ -47,11 +48,8 @@ def complete_task(_context: click.Context, _parameter: click.Parameter, typed: s
         place = load_settings().state_dir / REGISTRY_NAME
         if not place.exists():
             return []
-        registry = Registry(place)
-        try:
+        with closing(Registry(place)) as registry:
             found, _ = registry.list(limit=_OFFERED)
-        finally:
-            registry.close()
     except (HelmsmanError, OSError):
         return []
     return [_item(name, task.instruction) for task in found for name in (task.alias, task.id) if name.startswith(typed)]

@@ -29,38 +29,24 @@ class ExitCode(IntEnum):
         return code
 
 
-_CODES: Final[tuple[tuple[type[errors.HelmsmanError], ExitCode], ...]] = (
-    (errors.StepTimedOut, ExitCode.TIMED_OUT),
-    (errors.EngineTimeout, ExitCode.TIMED_OUT),
-    (errors.TurnTimedOut, ExitCode.TIMED_OUT),
-    (errors.StepInterrupted, ExitCode.INTERRUPTED),
-    (errors.CodexNotFound, ExitCode.NO_CODEX),
-    (errors.Unsupported, ExitCode.NO_CODEX),
-    (errors.EngineError, ExitCode.NO_CODEX),
-    (errors.InvalidInput, ExitCode.USAGE),
-    (errors.InvalidSetting, ExitCode.USAGE),
-    (errors.SessionNotFound, ExitCode.USAGE),
-    (errors.TaskNotFound, ExitCode.USAGE),
-    (errors.QuestionNotOpen, ExitCode.USAGE),
-    (errors.AnswerInvalid, ExitCode.USAGE),
-    (errors.ConfirmationNeeded, ExitCode.USAGE),
-)
+_ERRORS: Final = {
+    ExitCode.TIMED_OUT: (errors.StepTimedOut, errors.EngineTimeout, errors.TurnTimedOut),
+    ExitCode.INTERRUPTED: (errors.StepInterrupted,),
+    ExitCode.NO_CODEX: (errors.CodexNotFound, errors.Unsupported, errors.EngineError),
+    ExitCode.USAGE: (
+        *(errors.InvalidInput, errors.InvalidSetting, errors.SessionNotFound, errors.TaskNotFound),
+        *(errors.QuestionNotOpen, errors.AnswerInvalid, errors.ConfirmationNeeded),
+    ),
+}
+"""Which errors give which code; the first that fits counts."""
 
-
-_ENGINE_CODES: Final = frozenset(
-    kind.code
-    for kind in (
-        errors.EngineStartFailed,
-        errors.EngineLost,
-        errors.EngineProtocolError,
-        errors.EngineRefused,
-    )
-)
+_NOT_BEGUN: Final = (errors.EngineStartFailed, errors.EngineLost, errors.EngineProtocolError, errors.EngineRefused)
+"""What keeps a step from beginning, where Codex is the cause of it."""
 
 
 def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
     """The exit code for an error."""
     cause = error.details.get("cause_code")
-    if cause in _ENGINE_CODES and error.details.get("session_id") is None:  # Codex did not let the step begin
+    if error.details.get("session_id") is None and any(cause == kind.code for kind in _NOT_BEGUN):
         return ExitCode.NO_CODEX
-    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
+    return next((code for code, kinds in _ERRORS.items() if isinstance(error, kinds)), ExitCode.FAILED)

@@ -116,13 +116,11 @@ def check_tasks(state_dir: Path) -> Check:
             "Run `helmsman tasks`: it keeps the damaged file beside it and begins a new one; sessions are not touched."
         )
         return Check("Tasks", "failed", detail, fix)
-    registry = Registry(path)
     try:
-        running = len(registry.running())
+        with closing(Registry(path)) as registry:
+            running = len(registry.running())
     except RegistryUnavailable as error:
         return Check("Tasks", "failed", error.message)
-    finally:
-        registry.close()
     return Check("Tasks", "ok", f"the registry is whole; {running or 'none'} running")
 
 

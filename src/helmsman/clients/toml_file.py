@@ -14,6 +14,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable
+
 from helmsman.clients.json_file import NotReadable
 
 if TYPE_CHECKING:
@@ -57,8 +61,6 @@ class TomlFile:
 
     def with_value(self, path: Sequence[str], value: Any) -> TomlFile:
         """With a value at `path`. A table that is not there yet comes at the end of the file."""
-        import tomlkit
-
         document = self._document
         owner = _item(document, path[:-1])
         if owner is None or (isinstance(value, dict) and _is_written_as_tables(document, path[:-1])):
@@ -71,8 +73,6 @@ class TomlFile:
 
     def with_source(self, path: Sequence[str], source: str) -> TomlFile:
         """With the text of a value replaced."""
-        import tomlkit
-
         document = self._document
         owner = _item(document, path[:-1])
         if owner is None:
@@ -98,23 +98,16 @@ class TomlFile:
     @property
     def _document(self) -> TOMLDocument:
         """Parsed anew each time: tomlkit's documents are changed in place."""
-        import tomlkit
-        from tomlkit.exceptions import TOMLKitError
-
         try:
             return tomlkit.parse(self.text.removeprefix("\ufeff"))
         except TOMLKitError as error:
             raise NotReadable(str(error)) from error
 
     def _rewritten(self, document: TOMLDocument) -> TomlFile:
-        import tomlkit
-
         return TomlFile(("\ufeff" if self.text.startswith("\ufeff") else "") + tomlkit.dumps(document))
 
     def _appended(self, path: Sequence[str], value: dict[str, Any]) -> TomlFile:
         """A table as lines of its own: after a blank line, unless the file is empty."""
-        import tomlkit
-
         table = tomlkit.table()
         for key, item in value.items():
             if isinstance(item, dict):
@@ -171,8 +164,6 @@ def _item(document: Any, path: Sequence[str]) -> Any:
 
 def _is_written_as_tables(document: TOMLDocument, path: Sequence[str]) -> bool:
     """Whether `[a.b]` may be added for a new `b` in `a`: not where `a` is written as `a = { … }`."""
-    from tomlkit.items import InlineTable
-
     return not isinstance(_item(document, path), InlineTable)
 
 

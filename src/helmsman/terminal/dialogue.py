@@ -101,16 +101,14 @@ class _Dialogue:
         from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
 
         lines, left_out = question_lines(self._console, self._question, directory=self._directory)
-        for line in lines:
-            self._console.print(line)
+        self._console.print(*lines, sep="\n")
         if self._deadline is not None:
             self._console.print(f"  {countdown(self._deadline.seconds, paused=True)}", style="dim")
         answers: list[str] = []
         for number, prompt in enumerate(self._question.prompts):
             if not is_in_view(self._question, number):
                 self._console.print()
-                for line in prompt_lines(self._console, prompt):
-                    self._console.print(line)
+                self._console.print(*prompt_lines(self._console, prompt), sep="\n")
             answers.append(await self._ask(prompt, left_out=left_out))
             if self._question.type == "mcp_elicitation" and answers[0] in questions.REFUSALS:
                 break  # who declines a form need not fill it in
@@ -188,8 +186,7 @@ class _Dialogue:
         prefix = answer.partition(":")[2].strip() or None
         self._console.print("\n  This rule would be kept, and decide from now on without asking:\n", style="bold")
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
-            for part in fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")):
-                self._console.print(part)
+            self._console.print(*fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")), sep="\n")
         await self._keyboard.quiet(MOMENT)  # nobody has read it yet
         self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
         wanted = (await self._keyboard.key()).lower() == _YES
@@ -215,14 +212,12 @@ class _Dialogue:
         choice = Text(exact(label))
         if description:
             choice.append(f"  {exact(description)}", "dim")
-        for line in fold(self._console, choice, lead=Text.assemble("  ", (key, "bold cyan"), "  ")):
-            self._console.print(line)
+        self._console.print(*fold(self._console, choice, lead=Text.assemble("  ", (key, "bold cyan"), "  ")), sep="\n")
 
     def _show_whole_diff(self) -> None:
         from helmsman.terminal.question_view import whole_diff
 
-        for line in whole_diff(self._console, self._question):
-            self._console.print(line)
+        self._console.print(*whole_diff(self._console, self._question), sep="\n")
 
     async def _key(self, choices: Mapping[str, str]) -> str:
         while True:
