@@ -55,7 +55,7 @@ ASKED = Question(
 
 def told(*events: Event, translation: Translation | None = None) -> list[dict[str, Any]]:
     one = translation or Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
-    return [message.message for event in events for message in one.take(event)]
+    return [message.message for event in events for message in one.translate(event)]
 
 
 def kinds(*events: Event) -> list[str]:
@@ -75,7 +75,7 @@ BEGUN = (SettingsApplied(session_id=S, model="m", approval_policy="never"), Turn
 
 def test_a_session_is_announced_once_and_belongs_to_no_turn() -> None:
     translation = Translation(S, directory="/src", turn_name="7", now=lambda: 1000.0)
-    first = [message for event in (*BEGUN, *BEGUN) for message in translation.take(event)]
+    first = [message for event in (*BEGUN, *BEGUN) for message in translation.translate(event)]
     assert [(message.id, message.message["type"]) for message in first] == [
         ("", "session_configured"),
         ("7", "task_started"),
@@ -84,7 +84,7 @@ def test_a_session_is_announced_once_and_belongs_to_no_turn() -> None:
 
 def test_a_later_turn_has_its_own_id_and_no_announcement() -> None:
     translation = Translation(S, directory="/src", is_new=False, now=lambda: 1000.0)
-    (message,) = [message for event in BEGUN for message in translation.take(event)]
+    (message,) = [message for event in BEGUN for message in translation.translate(event)]
     assert (message.id, message.message["turn_id"]) == ("t1", "t1")
 
 
@@ -205,7 +205,7 @@ def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
         ),
         status(name="a", status="ready"),
     )
-    messages = [message for event in events for message in translation.take(event)]
+    messages = [message for event in events for message in translation.translate(event)]
     assert {message.id for message in messages} == {""}
     assert [message.message["type"] for message in messages] == ["mcp_startup_update"] * 4 + ["mcp_startup_complete"]
     assert messages[2].message["status"] == {"state": "failed", "error": "why"}

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
+from helmsman.errors import CodexUnsupported
 from helmsman.mcp.server import build_server
 from helmsman.settings import ConfigFile
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -456,3 +457,12 @@ async def test_a_submit_that_was_broken_off_by_the_end_of_its_helmsman_is_unknow
     assert task.status == "unknown"
     assert task.note is not None
     assert "it may be in the cloud or not" in task.note
+
+
+async def test_a_model_for_the_cloud_is_refused_before_anything_is_registered(
+    settings: Settings, home: CodexHome, cloud: ScriptedCloud
+) -> None:
+    async with Helmsman(settings, env=cloud.env(home)) as helm:
+        with pytest.raises(CodexUnsupported, match="chooses the model itself"):
+            await helm.tasks.cloud.submit("Add rate limiting", model="gpt-5.5")
+        assert await helm.tasks.list() == ([], None)

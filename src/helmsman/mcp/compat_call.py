@@ -91,7 +91,7 @@ class CallInFlight:
             name = str(self._call.context.request_id) if self.is_new else None
             self._translation = Translation(session.id, directory=session.directory, turn_name=name, is_new=self.is_new)
         self._engine = session.engine
-        for told in self._translation.take(event):
+        for told in self._translation.translate(event):
             if len(self._queue) < _BACKLOG or not told.message["type"].endswith("_delta"):
                 self._queue.append(told)
         self._news.set()
@@ -120,7 +120,7 @@ class CallInFlight:
     def _rate_limits(self) -> dict[str, Any] | None:
         return None if self._engine is None else rate_limits(self._engine.known_rate_limits)
 
-    async def tell_progress(self, session: Session) -> None:
+    async def report_progress(self, session: Session) -> None:
         """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""
         if "progress_token" not in (self._call.context.meta or {}):
             return

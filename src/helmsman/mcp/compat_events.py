@@ -101,7 +101,7 @@ class Translation:
         self._warning: Message | None = None
         self._servers: dict[str, tuple[str, str | None]] = {}
 
-    def take(self, event: Event) -> list[CodexEvent]:
+    def translate(self, event: Event) -> list[CodexEvent]:
         """What the original would have sent. Never raises."""
         if isinstance(event, QuestionAsked):
             self._ask(event)

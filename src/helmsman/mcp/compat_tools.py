@@ -103,7 +103,7 @@ class _Calls:
         self._waiting[session.id] += 1
         try:
             async with background_tasks() as tasks:
-                tasks.start_soon(in_flight.tell_progress, session)
+                tasks.start_soon(in_flight.report_progress, session)
                 required = await _wait(call, session)
         except anyio.get_cancelled_exc_class():
             if self._waiting[session.id] == 1:  # another call may wait for the same turn, and wants it to go on

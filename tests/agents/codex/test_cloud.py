@@ -203,18 +203,15 @@ async def test_a_task_without_a_listing_is_told_with_a_note(client: CloudClient,
     assert "unconfirmed" in status.note
 
 
-async def test_tasks_are_listed_in_pages_and_by_environment(client: CloudClient, cloud: ScriptedCloud) -> None:
+async def test_tasks_are_listed_newest_first(client: CloudClient, cloud: ScriptedCloud) -> None:
     cloud.add_environment("env_2", "Other")
     for number, environment in enumerate(["env_1", "env_2", "env_1"]):
         cloud.add_task(f"Task {number}", environment=environment).complete(DIFF)
 
-    first = await client.list(limit=2)
-    rest = await client.list(cursor=first.cursor)
-    chosen = await client.list(environment="env_2")
+    tasks = await client.list()
 
-    assert [task.title for task in first.tasks + rest.tasks] == ["Task 2", "Task 1", "Task 0"]
-    assert rest.cursor is None
-    assert [(task.title, task.environment, task.status) for task in chosen.tasks] == [("Task 1", "Other", "completed")]
+    assert [task.title for task in tasks] == ["Task 2", "Task 1", "Task 0"]
+    assert [task.environment for task in tasks] == ["My project", "Other", "My project"]
 
 
 async def test_environments_come_from_the_configuration_and_from_recent_tasks(

@@ -173,8 +173,6 @@ async def test_a_state_that_is_new_is_unknown_and_named(tmp_path: Path) -> None:
 async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     client = CloudClient(stand_in(tmp_path, f"touch {shlex.quote(str(tmp_path / 'ran'))}"), tmp_path)
 
-    with pytest.raises(Unsupported, match="takes a model"):
-        await client.submit("Fix it", environment="env_1", model="gpt-5.5")
     with pytest.raises(InvalidInput, match="1 to 4"):
         await client.submit("Fix it", environment="env_1", attempts=5)
     with pytest.raises(InvalidInput, match="empty"):
@@ -183,8 +181,6 @@ async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path
         await client.submit("Fix it", environment="")
     with pytest.raises(InvalidInput, match="control characters"):
         await client.submit("Fix it", environment="env_1", branch="a\0b")
-    with pytest.raises(InvalidInput, match="1 to 20"):
-        await client.list(limit=100)
     with pytest.raises(InvalidInput, match="1 to 4"):
         await client.diff(TASK, attempt=0)
     with pytest.raises(InvalidInput, match="not the id of a cloud task"):

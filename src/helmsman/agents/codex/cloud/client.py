@@ -26,7 +26,6 @@ from helmsman.agents.codex.cloud.values import (
     CloudApplied,
     CloudEnvironment,
     CloudEnvironments,
-    CloudPage,
     CloudResults,
     CloudStatus,
     CloudSubmitted,
@@ -99,7 +98,6 @@ class CloudClient:
         attempts: int = 1,
         branch: str | None = None,
         directory: Path | None = None,
-        model: str | None = None,
     ) -> CloudSubmitted:
         """Give the cloud a task.
 
@@ -110,18 +108,12 @@ class CloudClient:
             branch: The branch to start from. Without it the branch that is checked out in `directory` is taken, and
                 without either the one that Codex supposes, `main`.
             directory: The local repository that the task is about.
-            model: No `codex cloud` takes one, so anything but None is refused.
 
         Raises:
             CloudEnvironmentMissing: No environment is named, or the cloud does not know it.
             CloudSubmitUncertain: It broke off when the task may have been taken already.
             CloudError: Another failure; nothing was submitted.
         """
-        if model is not None:
-            raise Unsupported(
-                "No version of `codex cloud` takes a model: the cloud chooses. Leave the model out.",
-                feature="cloud_model",
-            )
         if not prompt.strip():
             raise InvalidInput("The prompt is empty. Say what Codex is to do.", parameter="prompt")
         if not environment.strip():
@@ -177,8 +169,7 @@ class CloudClient:
         """What the listing and the task itself say, and a note where the listing cannot be had."""
         listed, note = None, None
         try:
-            page = await self.list()
-            listed = next((task for task in page.tasks if task.external_id == task_id), None)
+            listed = next((task for task in await self.list() if task.external_id == task_id), None)
         except CloudError as error:
             note = f"The listing could not be read, so this is unconfirmed: {error.message}"
         detail = await self._detail(task_id)
@@ -203,19 +194,15 @@ class CloudClient:
             return None
         raise error
 
-    async def list(
-        self, *, environment: str | None = None, limit: int = PAGE_LIMIT, cursor: str | None = None
-    ) -> CloudPage:
-        """One page of tasks, newest first."""
-        if not 1 <= limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit is {limit}. Choose 1 to {PAGE_LIMIT}.", parameter="limit")
-        answer = await self._run("list", "--json", *_options(limit=limit, env=environment, cursor=cursor))
+    async def list(self) -> tuple[CloudListed, ...]:
+        """The newest tasks, as many as there are in a page, newest first."""
+        answer = await self._run("list", "--json", *_options(limit=PAGE_LIMIT))
         if answer.exit_code:
             raise cloud_output.failure(answer.stderr, answer.exit_code)
-        page = cloud_output.read_page(answer.stdout)
-        if page is None:
+        tasks = cloud_output.read_page(answer.stdout)
+        if tasks is None:
             raise cloud_output.unreadable("list", answer.stdout)
-        return page
+        return tasks
 
     async def environments(
         self, configured: Mapping[str, str] | None = None, *, default: str | None = None
@@ -232,15 +219,15 @@ class CloudClient:
             for name, reference in (configured or {}).items()
         ]
         note = "Codex cannot list environments; others may exist and can be named by id or label."
+        tasks: tuple[CloudListed, ...] = ()
         try:
-            page = await self.list()
+            tasks = await self.list()
         except CloudError as error:
             if not known:
                 raise
             note = f"Only what is configured is shown, since the listing could not be read: {error.message}"
-            page = CloudPage(tasks=(), cursor=None)
         named = {text for entry in known for text in (entry.name, entry.reference)}
-        labels = dict.fromkeys(task.environment for task in page.tasks if task.environment)
+        labels = dict.fromkeys(task.environment for task in tasks if task.environment)
         listed = [
             CloudEnvironment(name=label, reference=label, source="listing", is_default=label == default)
             for label in labels

@@ -59,14 +59,6 @@ class CloudStatus(CloudListed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudPage:
-    """Tasks, newest first; `cursor` asks for the next page and is None on the last."""
-
-    tasks: tuple[CloudListed, ...]
-    cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEnvironment:
     """An environment one can submit to. `reference` goes to `submit`: an id where one is known, else the label.
 

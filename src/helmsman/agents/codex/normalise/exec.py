@@ -30,8 +30,6 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from helmsman.model.events import Item, ItemStatus
 
 _RETRYING: Final = "Reconnecting..."
@@ -96,5 +94,5 @@ def exec_item(raw: Any, *, stage: ItemStatus) -> Item:
 
 def _step(raw: Any) -> PlanStep:
     """exec only says which steps are done; which one is being worked on it does not tell."""
-    entry: Mapping[str, Any] = mapping(raw)
+    entry = mapping(raw)
     return PlanStep(text(entry.get("text")), "completed" if entry.get("completed") is True else "pending")

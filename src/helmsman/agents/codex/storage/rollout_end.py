@@ -69,12 +69,12 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
                 return turn
             continue
         if since is None:
-            if turn.forgotten:
-                continue
-            return turn
-        if turn.began_at is None or turn.began_at < since:
+            if not turn.forgotten:
+                return turn
+        elif turn.began_at is None or turn.began_at < since:
             break
-        found = turn
+        else:
+            found = turn
     return found
 
 
@@ -87,7 +87,7 @@ def turns_of(path: Path) -> Iterator[RecordedTurn]:
                 yield from reader.take(line)
     except OSError:
         return
-    yield from reader.finish()
+    yield from reader.know_spent_before(reader.spent_before)
 
 
 def open_to_the_end(path: Path) -> BinaryIO:
@@ -170,9 +170,6 @@ class _Reader:
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
-    def finish(self) -> Iterator[RecordedTurn]:
-        yield from self._know_spent_before(self.spent_before)
-
     def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RecordedTurn]:
         kind = payload.get("type")
         if kind == "token_count":
@@ -181,7 +178,7 @@ class _Reader:
             if spent is not None:
                 last = read_usage(info.get("last_token_usage"))
                 self.spent_before = Usage() if last is None else spent_between(last, spent)
-                yield from self._know_spent_before(spent)
+                yield from self.know_spent_before(spent)
                 self.stretch.spent = self.stretch.spent or spent
         elif kind == "agent_message":
             if self.stretch.ends_in_message is None:
@@ -216,7 +213,7 @@ class _Reader:
         else:
             self.waiting.append((turn, stretch.spent))
 
-    def _know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
+    def know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
         for turn, after in self.waiting:
             yield turn if after is None else replace(turn, usage=spent_between(spent, after))
         self.waiting = []
