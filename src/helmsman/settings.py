@@ -18,7 +18,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -207,6 +206,8 @@ def engine_address(url: str) -> SplitResult:
 
 
 def is_loopback(host: str) -> bool:
+    from ipaddress import ip_address  # only here: hardly anybody needs it, and everybody starts with this module
+
     if host == "localhost":
         return True
     try:
