@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.errors import CodexUnsupported
+from helmsman.errors import Unsupported
 from helmsman.mcp.server import build_server
 from helmsman.settings import ConfigFile
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -463,6 +463,6 @@ async def test_a_model_for_the_cloud_is_refused_before_anything_is_registered(
     settings: Settings, home: CodexHome, cloud: ScriptedCloud
 ) -> None:
     async with Helmsman(settings, env=cloud.env(home)) as helm:
-        with pytest.raises(CodexUnsupported, match="chooses the model itself"):
+        with pytest.raises(Unsupported, match="chooses the model itself"):
             await helm.tasks.cloud.submit("Add rate limiting", model="gpt-5.5")
         assert await helm.tasks.list() == ([], None)
