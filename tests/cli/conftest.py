@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -134,7 +134,12 @@ class Cli:
                 start_new_session=True,
             )
             async with process:
-                yield OnTerminal(terminal, process)
+                try:
+                    yield OnTerminal(terminal, process)
+                except BaseException:  # whoever expected something else does not press the keys that would end it
+                    with suppress(ProcessLookupError):
+                        process.kill()
+                    raise
         finally:
             terminal.close()
 
