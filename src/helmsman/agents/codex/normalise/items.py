@@ -6,15 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.normalise.diffs import path_change
-from helmsman.base.json_values import (
-    integer,
-    mapping,
-    optional_text,
-    sequence,
-    snake_case,
-    text,
-    texts,
-)
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.shortening import KEPT_CHARS, cut
 from helmsman.model.events import (
     AgentMessage,
