@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import repository_root
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.approvals.audit import AuditLog
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.model.answered_by import HANDLER, AnsweredBy
 from helmsman.model.questions import Prompt, Question, QuestionType
 

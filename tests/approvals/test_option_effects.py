@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.approvals.option_table import GIT_COMMANDS, grammar_of
+from helmsman.approvals.option_effects import GIT_COMMANDS, grammar_of
 from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.model.questions import Prompt, Question
 

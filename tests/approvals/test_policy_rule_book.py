@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from helmsman.approvals import rule_book
 from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting
 from helmsman.settings import load_settings
 

@@ -10,8 +10,8 @@ import pytest
 
 import helmsman
 from helmsman import Helmsman, load_settings, run_step, run_step_sync
-from helmsman.base.unknown_names import nearest, only_known_arguments
-from helmsman.model.inputs import StartOptions
+from helmsman.base.unknown_names import nearest
+from helmsman.model.inputs import StartOptions, only_known_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.question_text import describe

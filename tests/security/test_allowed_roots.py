@@ -19,7 +19,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.approvals.beyond_roots import beyond_roots
+from helmsman.approvals.policy import beyond_roots
 from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
-from helmsman.agents.codex.access.profiles import check_config, profile_config
+from helmsman.agents.codex.access.configuration import check_config, profile_config
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.cloud.client import CloudClient
 from helmsman.agents.codex.exec.command import exec_command

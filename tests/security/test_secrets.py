@@ -32,8 +32,7 @@ from helmsman.errors import EngineRefused, InvalidInput
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import SessionOptions
 from helmsman.model.questions import Prompt, Question
-from helmsman.tasks.kept_options import options_to_keep
-from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.model import TaskDraft, options_to_keep
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import fail, say
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.tasks.aliases import alias_stem, make_alias
-from helmsman.tasks.model import new_task_id
+from helmsman.tasks.model import alias_stem, make_alias, new_task_id
 
 if TYPE_CHECKING:
     import uuid

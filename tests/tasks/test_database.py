@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.tasks import database
 from helmsman.tasks.database import Database

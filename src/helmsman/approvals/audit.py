@@ -23,7 +23,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.base.redaction import redact_value
 from helmsman.base.shortening import shortened
 from helmsman.errors import HelmsmanError

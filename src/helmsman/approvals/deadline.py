@@ -27,8 +27,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.file_lock import file_lock
-from helmsman.base.files import replace_file
+from helmsman.base.files import file_lock, replace_file
 from helmsman.base.redaction import redact
 from helmsman.errors import HelmsmanError
 from helmsman.settings import ensure_state_dir

@@ -14,9 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.approvals.command_words import NEVER_UNDERSTOOD, may_run_text, program_name, runs_words
 from helmsman.approvals.option_effects import COMPUTED, canonical_name, canonical_program, compare
-from helmsman.approvals.shell_words import innermost_script
+from helmsman.approvals.shell_words import NEVER_UNDERSTOOD, innermost_script, may_run_text, program_name, runs_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

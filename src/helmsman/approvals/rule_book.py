@@ -21,9 +21,8 @@ from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, lines_to
 from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
-from helmsman.base.file_lock import file_lock
-from helmsman.base.files import replace_file
-from helmsman.base.repositories import repository_root
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
 from helmsman.settings import CONFIG_NAME, ensure_state_dir, read_toml

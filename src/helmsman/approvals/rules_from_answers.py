@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.approvals.command_words import sensible_prefix
 from helmsman.approvals.policy import Rule, cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
-from helmsman.approvals.shell_words import parse_command
+from helmsman.approvals.shell_words import parse_command, sensible_prefix
 from helmsman.base.redaction import redact
 from helmsman.errors import AnswerInvalid
 

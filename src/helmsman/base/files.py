@@ -1,14 +1,18 @@
-"""Files that others read while they are written: each reader sees the old one or the new one, whole."""
+"""Files that others read while they are written, each whole; locks among processes; and where callers may work."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
 
 def replace_file(
@@ -46,3 +50,93 @@ def replace_file(
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+# One holder at a time among several processes: a lock on a file, released by the system when its holder dies.
+
+
+_RETRY_SECONDS: Final = 0.01
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
+    """Hold the lock for the length of the block.
+
+    Raises:
+        TimeoutError: Another process kept it for longer than `timeout` seconds.
+        OSError: The file cannot be made.
+    """
+    deadline = time.monotonic() + timeout
+    while (held := take_lock(path)) is None:
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{path} is held by another process")
+        time.sleep(_RETRY_SECONDS)
+    try:
+        yield
+    finally:
+        release_lock(held)
+
+
+def take_lock(path: Path) -> int | None:
+    """Take the lock until it is released, or until this process ends; None while somebody else has it.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    if _try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def release_lock(held: int) -> None:
+    """Give back what `take_lock` gave."""
+    os.close(held)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+# --- allowed roots ----------------------------------------------------------------------------------------------------
+
+# Whether a place is inside the allowed roots (`HELMSMAN_ALLOWED_ROOTS`): the one comparison that everyone uses.
+#
+# A path is what it leads to: its links are followed first, so a link inside that leads outside is outside.
+
+
+def is_inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
+    """Whether it is one of these directories or in one of them. The roots have their links resolved already."""
+    place = Path(path)
+    try:
+        resolved = place.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or no path at all
+        return False
+    return place.is_absolute() and any(map(resolved.is_relative_to, roots))
+
+
+def refuse_outside(path: str | os.PathLike[str], roots: Sequence[Path], parameter: str) -> None:
+    """Without any roots every place will do.
+
+    Raises:
+        InvalidInput: It is outside.
+    """
+    if roots and not is_inside(path, roots):
+        allowed = ", ".join(map(str, roots))
+        raise InvalidInput(
+            f"{os.fspath(path)} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter
+        )

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git_view import View, read_settings, view_of
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import View, read_settings, repository_root, view_of
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir, usual_state_dir
 

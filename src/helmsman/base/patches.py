@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.base.git import find_git
 from helmsman.base.snapshot import index_files, nul_separated, scratch
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError

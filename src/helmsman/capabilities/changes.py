@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.files import refuse_outside
 from helmsman.capabilities.patch_stat import files_of, stat_of
 from helmsman.capabilities.worktree_places import remember_place
 from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError

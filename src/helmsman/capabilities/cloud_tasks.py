@@ -13,9 +13,9 @@ import anyio
 
 from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
 from helmsman.agents.codex.cloud.values import CloudEnvironments
-from helmsman.base.allowed_roots import refuse_outside
+from helmsman.base.files import refuse_outside
+from helmsman.base.git_view import repository_root
 from helmsman.base.processes import Process
-from helmsman.base.repositories import repository_root
 from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudSubmitUncertain,

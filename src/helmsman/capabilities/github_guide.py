@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.base.git import find_git
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError, WorktreeError
 
 if TYPE_CHECKING:

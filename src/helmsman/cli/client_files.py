@@ -39,7 +39,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Ma
 
 def surroundings(settings: Settings) -> Surroundings:
     """What the paths of clients depend on, here and now."""
-    from helmsman.base.repositories import repository_root
+    from helmsman.base.git_view import repository_root
     from helmsman.clients.claude_project import claude_project
 
     cwd = Path.cwd()

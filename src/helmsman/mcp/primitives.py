@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.allowed_roots import refuse_outside
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.files import refuse_outside
 from helmsman.base.patches import diff_digest
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from mcp.server.session import ServerSession
 
-from helmsman.base.allowed_roots import refuse_outside
-from helmsman.base.repositories import repository_root
+from helmsman.base.files import refuse_outside
+from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output

@@ -6,12 +6,14 @@ that says which argument is wrong and what would be right.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
-from helmsman.base.allowed_roots import refuse_outside
-from helmsman.base.unknown_names import nearest, only_known_arguments
+from helmsman.base.files import refuse_outside
+from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import (
     ASKS,
@@ -26,7 +28,7 @@ from helmsman.model.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.model.options import TurnKind
 
@@ -37,6 +39,9 @@ _MISSPELT: Final = 0.85
 """How like a policy's key another must be to be taken for a slip: `sanbox_mode` is, `sandbox_private_desktop` is not."""
 
 PathLike = str | os.PathLike[str]
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
 
 
 class StartOptions(TypedDict, total=False):
@@ -55,6 +60,31 @@ class StartOptions(TypedDict, total=False):
     developer_instructions: str | None
     skip_git_repo_check: bool
     trust_repository: bool
+
+
+def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+    """For a function with `**options: Unpack[…]`: what is no key of that TypedDict raises TypeError, at the call."""
+
+    def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
+        named = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD and name != "self"
+        ]
+        known = frozenset([*named, *options.__annotations__])
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> ResultT:
+            for name in kwargs:
+                if name not in known:
+                    meant = nearest(name, sorted(known))
+                    hint = f". Did you mean {meant!r}?" if meant else f". It takes: {', '.join(sorted(known))}."
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 takes_start_options: Final = only_known_arguments(StartOptions)
@@ -86,7 +116,7 @@ def session_options(
     roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
     config = dict(options.get("config") or {})
     _refuse_misspelt_policy(config)
-    for path in (*([place] if place is not None else ()), *roots):
+    for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
     if allowed_roots and sandbox == "danger-full-access":  # said at once; the engine compares the policy as a whole
         raise InvalidInput(

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.approvals.beyond_roots import beyond_roots, leaves_the_sandbox
 from helmsman.approvals.deadline import Closing, Deadline
-from helmsman.approvals.policy import Workspace, decide, sandbox_of
+from helmsman.approvals.policy import Workspace, beyond_roots, decide, leaves_the_sandbox, sandbox_of
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.shortening import QUESTION_CHARS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.allowed_roots import is_inside
+from helmsman.base.files import is_inside
 from helmsman.errors import RegistryUnavailable
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
@@ -26,7 +26,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
-from helmsman.tasks.kept_options import kept_options
+from helmsman.tasks.model import kept_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

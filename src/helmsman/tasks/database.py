@@ -7,6 +7,8 @@ whatever else SQLite says into `RegistryUnavailable`. Functions may be run again
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import random
@@ -14,16 +16,22 @@ import sqlite3
 import threading
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
+from helmsman.base.processes import Process
+from helmsman.base.redaction import redact, redact_value
+from helmsman.base.shortening import within
 from helmsman.errors import RegistryUnavailable
+from helmsman.model.events import Usage
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.migrations import migrate
+from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -196,3 +204,123 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+# --- tasks as rows ----------------------------------------------------------------------------------------------------
+
+# How a task lies in the table, and what is done to everything before it gets there.
+#
+# Whatever is stored passes `clean`: secrets are redacted, texts are bounded, other data is made plain JSON; an idempotency
+# key, which somebody else chose and is only ever compared, is stored as its digest. Reading is tolerant: a value that makes
+# no sense counts as absent.
+
+
+INSTRUCTION_LIMIT: Final = 20_000
+RESULT_LIMIT: Final = 1_000_000
+"""Codex's own storage has the whole texts; the registry keeps what a listing and an answer need."""
+
+_SHORT_LIMIT: Final = 10_000
+_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT, "model": _SHORT_LIMIT}
+_JSON_LIMIT: Final = 100_000
+_DIGEST: Final = "sha256:"
+_LONGEST_SECRET: Final = 8192
+_JSON: Final = ("progress", "error", "metadata")
+_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
+_TOKENS: Final = tuple(field.name for field in fields(Usage))
+_PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
+"""The fields of a task that are one column of the same name."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# --- before anything is stored ---------------------------------------------------------------------------------------
+
+
+def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields of a task, fit to be stored."""
+    return {name: _clean(name, value) for name, value in values.items()}
+
+
+def _clean(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _JSON:
+        return within(json.loads(json.dumps(redact_value(value), default=str, skipkeys=True)), _JSON_LIMIT)
+    if name == "idempotency_key":
+        return clean_key(value)
+    if isinstance(value, str):
+        return encodable(_redacted(value, _LIMITS[name]) if name in _LIMITS else value)
+    return value
+
+
+def clean_key(key: str) -> str:
+    """A key as it is stored: its digest is as good for telling keys apart, and gives nothing away."""
+    return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def stored_keys(key: str) -> tuple[str, str]:
+    """What a key may be stored as: its digest or, by Helmsman 0.1.0, itself. Nobody can name a digest instead of a key."""
+    return clean_key(key), "" if key.startswith(_DIGEST) else encodable(key)
+
+
+def _redacted(text: str, limit: int) -> str:
+    """At most `limit` characters. The cut comes after the redaction: of half a secret one could not tell what it is."""
+    if len(text) <= limit:
+        return redact(text)
+    begin = redact(text[: limit + _LONGEST_SECRET])
+    return begin[: min(limit, len(begin) - _LONGEST_SECRET)] + "…"
+
+
+def encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON and odd file names can spell, can be neither stored as text nor looked up."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+# --- to and from columns ---------------------------------------------------------------------------------------------
+
+
+def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a task as columns of the table."""
+    columns: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "usage":
+            columns.update({token: None if value is None else getattr(value, token) for token in _TOKENS})
+        elif name == "owner":
+            columns["owner_pid"] = None if value is None else value.pid
+            columns["owner_started"] = None if value is None else value.started
+        elif value is None:
+            columns[name] = None
+        elif name in _TIMES:
+            columns[name] = microseconds(value)
+        else:
+            columns[name] = json.dumps(value) if name in _JSON else value
+    return columns
+
+
+def task_of(row: sqlite3.Row) -> Task:
+    """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
+    values: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    pid, tokens = row["owner_pid"], [row[name] for name in _TOKENS]
+    values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
+    values["usage"] = None if all(count is None for count in tokens) else Usage(*(count or 0 for count in tokens))
+    for name in _TIMES:
+        values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
+    for name in _JSON:
+        values[name] = _mapping(values[name])
+    values["metadata"] = values["metadata"] or {}
+    values["input_required"] = bool(values["input_required"])
+    values["result_compacted"] = bool(values["result_compacted"])
+    values["status"] = values["status"] if values["status"] in get_args(TaskStatus) else "unknown"
+    values["origin"] = values["origin"] if values["origin"] in get_args(TaskOrigin) else "local"
+    return Task(**values)
+
+
+def microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _mapping(text: str | None) -> dict[str, Any] | None:
+    try:
+        value = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -32,8 +32,7 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.sessions.progress import infer_progress
-from helmsman.tasks.kept_options import options_to_keep
-from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, task_status_of
+from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, options_to_keep, task_status_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:

@@ -6,15 +6,20 @@ rule of how a task may change (`changed`). Nothing here touches the disk.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import dropwhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from helmsman.model.options import DEFAULT_AGENT
+from helmsman.base.redaction import redact, redact_value
+from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from helmsman.base.processes import Process
@@ -217,3 +222,134 @@ def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
     if all(getattr(task, name) == value for name, value in new.items()):
         return task
     return replace(task, **new, updated_at=now, revision=task.revision + 1)
+
+
+# --- short names ------------------------------------------------------------------------------------------------------
+
+# Short names for tasks, made from what they are to do: "Fix the failing login test" is `fix-failing-login-test`.
+#
+# An alias is for people to say and type. It always has a hyphen, so that it is no word of ordinary speech, begins with a
+# letter, so that it is no number of a list, and can never be taken for the id of a task or a session.
+
+
+_WORDS_KEPT: Final = 4
+_LONGEST_WORD: Final = 20
+_LONGEST: Final = 40
+_LOOKED_AT: Final = 2000
+"""The name comes from the first words; a prompt may be a whole book."""
+
+_WORD: Final = re.compile(r"[a-z0-9]{2,}")
+_ID: Final = re.compile(r"\bt-(?:local|cloud)-[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HASH: Final = re.compile(r"(?=[a-f]*[0-9])[0-9a-f]{6,}")
+_FILLERS: Final = frozenset(
+    [
+        *("an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "do", "for", "from", "have", "hello"),
+        *("hey", "hi", "if", "in", "into", "is", "it", "its", "just", "kindly", "lets", "me", "my", "need", "now"),
+        *("of", "on", "or", "our", "please", "redacted", "should", "so", "some", "that", "the", "their", "them"),
+        *("then", "there", "these", "this", "those", "to", "us", "want", "was", "we", "will", "with", "would", "you"),
+        "your",
+    ]
+)
+_NO_WORDS: Final = "task"
+
+
+def make_alias(instruction: str, is_taken: Callable[[str], bool]) -> str:
+    """A name for a task with this instruction that is not taken.
+
+    A thousand tasks may say the same, so the number that makes them different is searched for in ever larger steps and then
+    halved in: one that is free, and the one before it is not.
+    """
+    stem = alias_stem(instruction)
+    if stem != _NO_WORDS and not is_taken(stem):
+        return stem
+    taken, free = (0, 1) if stem == _NO_WORDS else (1, 2)
+    while is_taken(f"{stem}-{free}"):
+        taken, free = free, free * 2
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        taken, free = (middle, free) if is_taken(f"{stem}-{middle}") else (taken, middle)
+    return f"{stem}-{free}"
+
+
+def alias_stem(instruction: str) -> str:
+    """What every alias for this instruction begins with."""
+    plain = unicodedata.normalize("NFKD", instruction[:_LOOKED_AT]).lower()
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter) and letter not in "'’")
+    telling = (word for word in _WORD.findall(_ID.sub(" ", plain)) if _is_telling(word))
+    words = list(dropwhile(lambda word: word[0].isdigit(), telling))
+    if not words:
+        return _NO_WORDS
+    words = words[:_WORDS_KEPT] if len(words) > 1 else [*words, "task"]
+    while len("-".join(words)) > _LONGEST:
+        words.pop()
+    return "-".join(words)
+
+
+def _is_telling(word: str) -> bool:
+    return word not in _FILLERS and len(word) <= _LONGEST_WORD and _HASH.fullmatch(word) is None
+
+
+# --- the options of a task's session, for a later process -------------------------------------------------------------
+
+# The options of a session as the registry keeps them, so that a later process goes on under what its caller gave.
+#
+# A session that was started with a sandbox and a policy has them for as long as it lives, whichever process sends it the
+# next message.
+
+
+def options_to_keep(options: SessionOptions) -> dict[str, Any]:
+    """What a later process must know to go on with a session under the options its caller gave.
+
+    Whatever a caller wrote may hold secrets, by mistake or not: it is kept only if it plainly does not.
+    """
+    kept: dict[str, Any] = {
+        "model": _if_harmless(options.model),
+        "approval_policy": approval_word(options.asks),
+        "sandbox": sandbox_word(options.writes),
+        "writable_roots": [str(root) for root in options.writable_roots],
+        "profile": _if_harmless(options.profile),
+        "skip_git_repo_check": options.skip_git_repo_check or None,
+        "trust_repository": options.trust_repository or None,
+        "developer_instructions": _if_harmless(options.developer_instructions),
+        "base_instructions": _if_harmless(options.base_instructions),
+        "config": dict(options.config) if redact_value(options.config) == options.config else None,
+    }
+    return {key: value for key, value in kept.items() if value}
+
+
+def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOptions:
+    """The options of a session as an earlier process kept them; what makes no sense any more is left out.
+
+    Its agent and its directory are kept elsewhere: they are those of `session`.
+    """
+    roots = kept.get("writable_roots") if kept.get("sandbox") in (None, "workspace-write") else None
+    config = kept.get("config")
+    return SessionOptions(
+        agent=session.agent,
+        cwd=session.cwd,
+        model=_text(kept, "model"),
+        asks=ASKS.get(_text(kept, "approval_policy") or ""),
+        writes=WRITES.get(_text(kept, "sandbox") or ""),
+        writable_roots=_directories(roots) if isinstance(roots, list) else (),
+        profile=_text(kept, "profile"),
+        config=config if isinstance(config, dict) else {},
+        base_instructions=_text(kept, "base_instructions"),
+        developer_instructions=_text(kept, "developer_instructions"),
+        skip_git_repo_check=kept.get("skip_git_repo_check") is True,
+        trust_repository=kept.get("trust_repository") is True,
+    )
+
+
+def _directories(roots: list[Any]) -> tuple[Path, ...]:
+    """Those that are still there, with their links resolved as they are now."""
+    paths = (Path(root).resolve() for root in roots if isinstance(root, str))
+    return tuple(path for path in paths if path.is_dir())
+
+
+def _text(kept: Mapping[str, Any], key: str) -> str | None:
+    value = kept.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _if_harmless(text: str | None) -> str | None:
+    return text if text is not None and redact(text) == text else None

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.tasks.aliases import make_alias
-from helmsman.tasks.database import Database, transaction
-from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, new_task_id
-from helmsman.tasks.rows import clean, columns_of, encodable, microseconds, stored_keys, task_of
+from helmsman.tasks.database import (
+    Database,
+    clean,
+    columns_of,
+    encodable,
+    microseconds,
+    stored_keys,
+    task_of,
+    transaction,
+)
+from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
 
 if TYPE_CHECKING:
     import sqlite3

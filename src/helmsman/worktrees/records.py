@@ -15,8 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.file_lock import release_lock, take_lock
-from helmsman.base.files import replace_file
+from helmsman.base.files import release_lock, replace_file, take_lock
 from helmsman.base.git import Git
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.wire.framing import LineFramer
+from helmsman.agents.codex.wire.transports import LineFramer
 from helmsman.errors import EngineProtocolError
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
+from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.capabilities import CODEX, app_server_capabilities, exec_capabilities
+from helmsman.agents.codex.binary import CODEX, app_server_capabilities, exec_capabilities, find_codex
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine import left_running
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of

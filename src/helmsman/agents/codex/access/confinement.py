@@ -17,13 +17,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.access.policies import sandbox_name
-from helmsman.base.allowed_roots import is_inside, refuse_outside
+from helmsman.agents.codex.features import Feature
+from helmsman.base.files import is_inside, refuse_outside
+from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.agents.codex.binary import CodexBinary
     from helmsman.model.options import SessionOptions
 
 _ASK_FOR_LESS: Final = "Ask for the sandbox workspace-write or read-only, or start Helmsman without allowed roots."
@@ -210,3 +213,33 @@ def _narrows(statement: ast.stmt) -> bool:
             return any(isinstance(value, ast.Constant) and value.value in _NARROWING for value in decisions)
         case _:
             return False
+
+
+# --- rules that a repository brings along -----------------------------------------------------------------------------
+
+# Rules that a repository brings along, on the versions of Codex that follow them although nobody trusts the repository.
+#
+# `.codex/rules/*.rules` says which commands run without a question and outside the sandbox. Newer Codex reads a
+# repository's only when the user trusts it. Older ones read them always (or whenever there is no `.codex/config.toml`
+# beside them) and have no way to be told not to, so Helmsman does not start them there.
+
+
+def refuse_rules_nobody_trusts(binary: CodexBinary, options: SessionOptions, directory: Path | None) -> None:
+    """Look for rules from the working directory up to the repository's root.
+
+    Raises:
+        InvalidInput: There are some, this Codex would follow them, and the caller does not trust the repository.
+    """
+    if binary.can(Feature.UNTRUSTED_RULES_IGNORED) or options.trust_repository or directory is None:
+        return
+    root = repository_root(directory) or directory
+    for place in (directory, *directory.parents):
+        if not place.is_relative_to(root):
+            break
+        rules = place / ".codex" / "rules"
+        if rules.exists():
+            raise InvalidInput(
+                f"Codex {binary.version} follows the rules in {rules} although nobody trusts that repository: it would run "
+                "commands unasked and outside the sandbox. Upgrade Codex, remove the rules, or trust the repository.",
+                parameter="cwd",
+            )

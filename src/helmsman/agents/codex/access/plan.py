@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
+from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy, refuse_rules_nobody_trusts
 from helmsman.agents.codex.access.policies import asked_approval, asked_sandbox, turn_sandbox
-from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
-from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
 from helmsman.agents.codex.features import Feature
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 

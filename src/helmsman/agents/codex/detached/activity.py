@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.wire.framing import MAX_LINE_BYTES
+from helmsman.agents.codex.wire.transports import MAX_LINE_BYTES
 from helmsman.errors import EngineLost, EngineTimeout
 
 if TYPE_CHECKING:

@@ -41,11 +41,18 @@ from helmsman.agents.codex.detached.records import (
     try_attach,
 )
 from helmsman.agents.codex.engine.app_server_engine import open_app_server
-from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.wire.process import KILL, TERMINATED_GRACE, codex_environment
+from helmsman.agents.codex.wire.process import (
+    KILL,
+    START_ATTEMPTS,
+    START_RACE_PAUSE,
+    TERMINATED_GRACE,
+    codex_environment,
+    is_start_race,
+    start_failed,
+)
 from helmsman.agents.codex.wire.transports import open_unix
-from helmsman.base.file_lock import file_lock
+from helmsman.base.files import file_lock
 from helmsman.base.processes import descendants, kill
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 

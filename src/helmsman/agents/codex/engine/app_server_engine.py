@@ -20,28 +20,35 @@ from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
-from helmsman.agents.codex.capabilities import app_server_capabilities
+from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.engine.spare_thread import SpareThread
-from helmsman.agents.codex.engine.start_failures import START_ATTEMPTS, START_RACE_PAUSE, is_start_race, start_failed
 from helmsman.agents.codex.engine.thread_state import (
     ThreadState,
     as_opened,
+    begin,
     refuse_what_only_opening_takes,
     remark_on_ignored,
     thread_settings,
+    turn_policy,
 )
-from helmsman.agents.codex.engine.turn_kinds import begin, turn_policy
 from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.agents.codex.normalise.turns import turn_as_events
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
 from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Transport
-from helmsman.agents.codex.wire.process import KILL, codex_environment
+from helmsman.agents.codex.wire.process import (
+    KILL,
+    START_ATTEMPTS,
+    START_RACE_PAUSE,
+    codex_environment,
+    is_start_race,
+    start_failed,
+)
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
 from helmsman.agents.protocol import Begun, PastTurn
 from helmsman.base.concurrency import background_tasks

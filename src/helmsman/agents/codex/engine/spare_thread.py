@@ -20,7 +20,7 @@ import anyio
 
 from helmsman.agents.codex.access.configuration import files_state
 from helmsman.agents.codex.features import Feature
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ import tomllib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement
+from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
+from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, refuse_rules_nobody_trusts
 from helmsman.agents.codex.access.plan import confined_sandbox
 from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
-from helmsman.agents.codex.access.profiles import check_config, merge_config, profile_config
-from helmsman.agents.codex.access.repository_rules import refuse_rules_nobody_trusts
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.base.repositories import repository_root
+from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.options import WRITES, approval_word
 

@@ -27,13 +27,13 @@ import anyio.to_thread
 
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
-from helmsman.agents.codex.capabilities import exec_capabilities
+from helmsman.agents.codex.binary import exec_capabilities
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.codex.wire.framing import LineFramer
 from helmsman.agents.codex.wire.process import KILL, codex_environment, open_child
+from helmsman.agents.codex.wire.transports import LineFramer
 from helmsman.agents.protocol import Begun, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import text

@@ -1,0 +1,126 @@
+"""The walks on the page on architecture are those that calls take: `codex_start` to Codex's pipe, a question up and back."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.mcp.server import build_server
+from helmsman.testing import run, say
+from mcp import Client
+from tests.architecture import PAGE, modules
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+    from types import FrameType
+
+    from helmsman import Helmsman
+    from helmsman.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+ON_THE_WAY: ContextVar[bool] = ContextVar("on_the_way", default=False)
+WALK = re.compile(r"^<!-- (.*?) -->\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+
+
+class Walk:
+    """The modules in which something runs for one call: in its task, and in the tasks and threads that these start."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+        self.has_arrived = False
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        name = frame.f_globals.get("__name__") or ""
+        if event != "call" or self.has_arrived or not ON_THE_WAY.get() or not name.startswith("helmsman."):
+            return
+        name = name.removeprefix("helmsman.")
+        if name not in self.modules:
+            self.modules.append(name)
+
+    def __enter__(self) -> Walk:
+        threading.setprofile(self)
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+@pytest.fixture
+async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
+    async with Client(build_server(helm), mode="auto") as client:
+        yield Caller(client)
+
+
+async def test_the_walk_of_a_start(
+    codex: Caller, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, git_repo: Path
+) -> None:
+    model.on("warm", say("ok"))
+    model.on("hello", say("ok"))
+    started = await codex("codex_start", prompt="warm", workingDirectory=str(git_repo))
+    await codex.until_settled(started["sessionId"])
+    start_turn = AppServer.start_turn
+
+    walk = Walk()
+
+    async def arrives(self: AppServer, *arguments: Any, **more: Any) -> str:
+        turn = await start_turn(self, *arguments, **more)
+        walk.has_arrived = True
+        return turn
+
+    monkeypatch.setattr(AppServer, "start_turn", arrives)
+    with walk:
+        token = ON_THE_WAY.set(True)
+        started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+        ON_THE_WAY.reset(token)
+    await codex.until_settled(started["sessionId"])
+    held_to("codex_start", walk)
+
+
+async def test_the_walk_of_a_question(
+    codex: Caller, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, git_repo: Path
+) -> None:
+    model.on("ask", run("touch made.txt"), say("done"))
+    on_request = AppServerEngine._on_request
+
+    def asks(self: AppServerEngine, request: Any) -> bool:
+        token = ON_THE_WAY.set(True)
+        try:
+            return on_request(self, request)
+        finally:
+            ON_THE_WAY.reset(token)
+
+    monkeypatch.setattr(AppServerEngine, "_on_request", asks)
+    asking = {"approvalPolicy": "untrusted", "sandbox": "workspace-write", "workingDirectory": str(git_repo)}
+    with Walk() as walk:
+        started = await codex("codex_start", prompt="ask", **asking)
+        status = await codex("codex_wait", sessionId=started["sessionId"])
+        token = ON_THE_WAY.set(True)
+        await codex(
+            "codex_respond", sessionId=started["sessionId"], id=status["pendingQuestion"]["id"], answers=["approve"]
+        )
+        ON_THE_WAY.reset(token)
+    await codex.until_settled(started["sessionId"])
+    held_to("a question", walk)
+
+
+def held_to(name: str, walk: Walk) -> None:
+    """The page has each module of the walk, and says how many there are."""
+    (described,) = [
+        text for title, text in WALK.findall(PAGE.read_text(encoding="utf-8")) if title == f"the walk of {name}"
+    ]
+    listed = re.findall(r"`([a-z_.]+)`", described)
+    assert set(walk.modules) - set(listed) == set()
+    assert described.startswith(f"**{len(listed)} modules")
+    assert set(listed) <= modules().keys()
