@@ -23,6 +23,7 @@ MARKER_VARIABLE = "HELMSMAN_TEST_ID"
 _GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 _PS_SECONDS = 10
+_ENVIRONMENT_SIZE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,23 @@ def marked_processes(marker: str) -> set[LeftProcess]:
     """Every process with the marker in its environment, except this one (Linux)."""
     found: set[LeftProcess] = set()
     wanted = f"{MARKER_VARIABLE}={marker}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
-            if wanted in (folder / "environ").read_bytes().split(b"\0") and folder.name != str(os.getpid()):
-                found.add(LeftProcess(int(folder.name), _command(folder)))
+    for name in os.listdir("/proc"):  # noqa: PTH208 -- every test looks at every process: a path for each would triple the cost
+        if name.isdecimal() and name != str(os.getpid()):
+            with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
+                if wanted in _environment(name).split(b"\0"):
+                    found.add(LeftProcess(int(name), _command(Path("/proc", name))))
     return found
+
+
+def _environment(pid: str) -> bytes:
+    file = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts: list[bytes] = []
+        while part := os.read(file, _ENVIRONMENT_SIZE):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
 
 
 def child_processes() -> set[LeftProcess]:
