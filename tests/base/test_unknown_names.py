@@ -62,7 +62,7 @@ def test_every_public_function_that_passes_options_on_is_among_them() -> None:
 
 
 def test_what_resembles_nothing_is_told_what_there_is(settings: Settings) -> None:
-    with pytest.raises(TypeError, match=r"'zzz'\. It takes: approval_policy, .*sandbox"):
+    with pytest.raises(TypeError, match=r"'zzz'\. It takes: agent, approval_policy, .*sandbox"):
         calls(Helmsman(settings))["start"](zzz=1)
 
 

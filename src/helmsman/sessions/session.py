@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from helmsman.worktrees import Worktree
 
 Until = Literal["attention", "change", "end"]
+Listeners: TypeAlias = "Sequence[Callable[[Session, Event], None]]"
 WhenBusy = Literal["error", "steer", "queue"]
 
 
@@ -88,7 +89,7 @@ class Session:
         feed: Feed,
         verbs: Verbs,
         options: SessionOptions,
-        listeners: Sequence[Callable[[Session, Event], None]] = (),
+        listeners: Listeners | None = (),
     ) -> None:
         self.state = state
         self.feed = feed
@@ -116,7 +117,8 @@ class Session:
         self.created_at = self.changed_at = datetime.now(UTC)
         """When this Helmsman first saw the session, and when something last happened in it."""
         self._verbs = verbs
-        self.listeners = listeners
+        self._listeners = listeners
+        self._untold: list[Event] = []
         self._turn_cursor = 0
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
@@ -206,7 +208,19 @@ class Session:
         self.changed_at = datetime.now(UTC)
         self.state.apply(event)
         self.feed.publish(event)
-        for listener in self.listeners:
+        if self._listeners is None:
+            self._untold.append(event)
+        else:
+            self._notify(self._listeners, event)
+
+    def introduce(self, listeners: Listeners) -> None:
+        """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
+        self._listeners = listeners
+        while self._untold:
+            self._notify(listeners, self._untold.pop(0))
+
+    def _notify(self, listeners: Listeners, event: Event) -> None:
+        for listener in listeners:
             listener(self, event)
         event.forget_raw()
 

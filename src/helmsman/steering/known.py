@@ -17,11 +17,11 @@ from helmsman.sessions.state import SessionState
 from helmsman.steering.memory import timed_out_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
-    from helmsman.sessions.session import Verbs
+    from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
     from helmsman.steering.memory import Memory, Remembered
     from helmsman.tasks.ledger import Ledger
@@ -37,7 +37,7 @@ class KnownSessions:
         memory: Memory,
         ledger: Ledger,
         verbs: Verbs,
-        listeners: Sequence[Callable[[Session, Event], None]],
+        listeners: Listeners,
         adopt: Callable[[Session, Task], Awaitable[bool]],
     ) -> None:
         self._settings = settings
@@ -53,18 +53,15 @@ class KnownSessions:
 
     def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
         """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
-        return self._make(SessionState(session_id, directory=directory), options, listeners=())
+        return self._make(SessionState(session_id, directory=directory), options, listeners=None)
 
     def add(self, session: Session) -> None:
         """The session is there from now on."""
         self.by_id[session.id] = session
-        session.listeners = self._listeners
-        self._keep_at_work(session)
+        session.introduce(self._listeners)
 
     def on_event(self, session: Session, _event: Event) -> None:
-        self._keep_at_work(session)
-
-    def _keep_at_work(self, session: Session) -> None:
+        """Keep `at_work` true."""
         if session.state.is_running or session.queue:
             self.at_work[session.id] = session
         else:
@@ -115,9 +112,7 @@ class KnownSessions:
         self.at_work.pop(session_id, None)
         self._restored.forget(session_id)
 
-    def _make(
-        self, state: SessionState, options: SessionOptions, listeners: Sequence[Callable[[Session, Event], None]]
-    ) -> Session:
+    def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
         session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, listeners)
         session.limits = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
         return session
