@@ -12,7 +12,7 @@ import pytest
 from helmsman.agents.codex.detached import engines as detached
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.wire import app_server, transports
-from helmsman.agents.codex.wire.jsonrpc import Peer
+from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.errors import EngineError, EngineLost, HelmsmanError
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
@@ -160,7 +160,7 @@ async def test_a_start_in_an_engine_that_hangs_ends_and_the_next_one_works(
         await helm.engine()
         end_engine(signal.SIGSTOP)
         with monkeypatch.context() as patch, anyio.fail_after(SECONDS):
-            patch.setattr(Peer.request, "__kwdefaults__", {"timeout": 0.5})
+            patch.setattr(AppServer._call, "__kwdefaults__", {"timeout": 0.5})
             with pytest.raises(EngineLost, match="hangs"):
                 await helm.start("never", cwd=scene.repo)
         await scene.next_session_works(helm)

@@ -299,7 +299,7 @@ async def test_a_session_continues_in_another_process_with_the_policy_asked_for(
     model.on("first", say("one"))
     model.on("second", run("touch x"), say("two"))
     async with engine_on(codex_binary, codex_home) as engine:
-        full = {"cwd": git_repo, "sandbox": "danger-full-access", "approval_policy": "never"}
+        full = {"cwd": git_repo, "writes": "anything", "asks": "never"}
         session = await begin(engine, "first", **full)
         await session.end()
     async with engine_on(codex_binary, codex_home) as engine:

@@ -181,9 +181,9 @@ class Turns(Verbs, ABC):
             if session.worktree is not None:
                 await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
             raise
-        self._known.add(session)
         if turn is not None:
             self._ledger.begin(task_id, session, engine=engine.id)
+        self._known.add(session)
         self._attach(session, engine)
         return session
 

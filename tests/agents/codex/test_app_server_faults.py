@@ -286,10 +286,10 @@ async def test_a_question_that_codex_takes_back_is_closed(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "applied"),
     [
-        ({"sandbox": "read-only"}, {"sandbox": {"type": "dangerFullAccess"}}),
-        ({"sandbox": "read-only"}, {"sandbox": {"type": "somethingNew"}}),
-        ({"approval_policy": "untrusted"}, {"approvalPolicy": "never"}),
-        ({"approval_policy": "on-request"}, {"approvalPolicy": {"granular": {}}}),
+        ({"writes": "nothing"}, {"sandbox": {"type": "dangerFullAccess"}}),
+        ({"writes": "nothing"}, {"sandbox": {"type": "somethingNew"}}),
+        ({"asks": "unless_harmless"}, {"approvalPolicy": "never"}),
+        ({"asks": "when_needed"}, {"approvalPolicy": {"granular": {}}}),
     ],
 )
 async def test_a_policy_wider_than_asked_for_is_refused_before_anything_runs(
