@@ -48,26 +48,19 @@ class PageError(AssertionError):
     """A script of a test, or the page itself, failed."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chromium:
     """A browser that runs."""
 
     address: str
-    _common: str | None = None
 
     @asynccontextmanager
-    async def page(
-        self, *, width: int = 1280, height: int = 800, scale: float = 1, common: bool = False
-    ) -> AsyncIterator[Page]:
-        """A window of its own, without the cookies of others.
-
-        What a person's profile holds costs half a second of processor time to make. A window in the common one finds it
-        empty and leaves it empty, and there is one such window at a time.
-        """
+    async def page(self, *, width: int = 1280, height: int = 800, scale: float = 1) -> AsyncIterator[Page]:
+        """A window of its own, without the cookies of others."""
         async with connect(self.address, max_size=None) as socket, background_tasks() as tasks:
             page = Page(socket)
             tasks.start_soon(page.listen)
-            context = await self._profile(page, common=common)
+            context = (await page.call("Target.createBrowserContext"))["browserContextId"]
             target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
             attached = await page.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
             page.target, page.context = attached["sessionId"], context
@@ -75,26 +68,12 @@ class Chromium:
                 await page.call(f"{domain}.enable")
             await page.call("Emulation.setFocusEmulationEnabled", enabled=True)  # several windows, each as if in front
             await page.resize(width, height, scale)
-            await page.prefer()
             try:
                 yield page
             finally:
                 page.target = None
-                if common:
-                    await page.call("Target.closeTarget", targetId=target["targetId"])
-                    await page.call("Storage.clearCookies", browserContextId=context)
-                    await page.call("Browser.resetPermissions", browserContextId=context)
-                else:
-                    await page.call("Target.disposeBrowserContext", browserContextId=context)
+                await page.call("Target.disposeBrowserContext", browserContextId=context)
                 tasks.cancel_scope.cancel()
-
-    async def _profile(self, page: Page, *, common: bool) -> str:
-        if common and self._common is not None:
-            return self._common
-        made: str = (await page.call("Target.createBrowserContext"))["browserContextId"]
-        if common:
-            self._common = made
-        return made
 
 
 @contextmanager
@@ -240,11 +219,9 @@ class Page:
             mobile=width < 500,
         )
 
-    async def prefer(self, scheme: str = "") -> None:
-        """As if the system were set to light or dark; and to little motion: what turns is drawn sixty times a second."""
-        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
-        features = [{"name": name, "value": value} for name, value in wanted.items()]
-        await self.call("Emulation.setEmulatedMedia", features=features)
+    async def prefer(self, scheme: str) -> None:
+        """As if the system were set to light or dark."""
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def click(self, selector: str) -> None:
         """Click in the middle of an element, once it is there, rests, is covered by nothing and takes answers."""

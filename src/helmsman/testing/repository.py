@@ -19,6 +19,19 @@ _AUTHOR = {
     "GIT_CONFIG_SYSTEM": os.devnull,
 }
 _GIT_SECONDS = 30
+_QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
+"""Nobody needs this commit after a power failure."""
+
+_CONFIG = f"""\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = {str(os.name == "posix").lower()}
+\tbare = false
+\tlogallrefupdates = true
+[user]
+\tname = Test
+\temail = test@example.org
+"""
 
 
 def make_repository(folder: Path) -> Path:
@@ -28,14 +41,10 @@ def make_repository(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("# A repository\n", encoding="utf-8")
-    if shutil.which("git") is None:
-        _make_by_hand(folder / ".git")
-        return folder
-    git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
-    with (folder / ".git" / "config").open("a", encoding="utf-8") as config:
-        config.write("[user]\n\tname = Test\n\temail = test@example.org\n")
-    git(folder, "add", "README.md")
-    git(folder, "-c", "maintenance.auto=false", "commit", "--quiet", "--message=First")
+    _make_by_hand(folder / ".git")
+    if shutil.which("git") is not None:
+        git(folder, *_QUICK, "add", "README.md")
+        git(folder, *_QUICK, "commit", "--quiet", "--message=First")
     return folder
 
 
@@ -53,7 +62,8 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def _make_by_hand(git_folder: Path) -> None:
+    """As `git init` does, without a process for it."""
     for name in ("objects", "refs/heads"):
-        (git_folder / name).mkdir(parents=True)
+        (git_folder / name).mkdir(parents=True, exist_ok=True)
     (git_folder / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
-    (git_folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n", encoding="utf-8")
+    (git_folder / "config").write_text(_CONFIG, encoding="utf-8")
