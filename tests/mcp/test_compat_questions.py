@@ -103,6 +103,7 @@ def test_all_arguments_are_read() -> None:
     )
     assert (arguments.prompt, arguments.cwd) == ("go", "sub")
     assert arguments.options == {
+        "agent": "codex",
         "model": "m",
         "approval_policy": "on-failure",
         "sandbox": "read-only",

@@ -318,6 +318,7 @@ def test_settings_names_and_diffs_are_remembered() -> None:
         requested(),
         SettingsApplied(session_id=S, model="m", approval_policy="never", sandbox="read-only"),
         SettingsApplied(session_id=S, sandbox="workspace-write"),
+        SettingsApplied(session_id=S, agent_id="a-sub-agent", model="its own", sandbox="danger-full-access"),
         SessionRenamed(session_id=S, name="fix"),
         DiffUpdated(session_id=S, turn_id="t1", diff="+x"),
     )

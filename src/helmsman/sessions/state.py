@@ -144,7 +144,7 @@ class SessionState:
             case Notice():
                 if event.kind != "warning" and self.is_running:
                     self.note = event.message
-            case SettingsApplied():
+            case SettingsApplied() if event.agent_id is None:
                 self.session_id = event.session_id  # some agents name a session only once it has a prompt
                 self.model = event.model or self.model
                 self.approval_policy = event.approval_policy or self.approval_policy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -168,8 +168,8 @@ class Turns(Verbs, ABC):
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
         session.limits = limits or session.limits
+        begun = Begun(session_id=session.id)
         try:
-            begun = Begun(session_id=session.id)
             if turn is not None:
                 self._request_turn(session, turn, task_id)
                 begun = await engine.run_turn(session.id, session.options, turn)
@@ -178,6 +178,9 @@ class Turns(Verbs, ABC):
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
         except Exception as error:
             session.apply(failed_turn(session.id, error))
+            if begun.turn_id is not None:  # it runs, and nobody will ever hear of it
+                with suppress(HelmsmanError):
+                    await engine.interrupt(begun.session_id)
             if session.worktree is not None:
                 await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
             raise
