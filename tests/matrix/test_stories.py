@@ -106,7 +106,7 @@ async def test_steer(
         if Feature.STEER.is_in(Version(*codex_version)):
             await session.steer("hurry")
         else:
-            with pytest.raises(Unsupported, match="steer") as caught:
+            with pytest.raises(Unsupported, match="take a message in the middle of a turn") as caught:
                 await session.steer("hurry")
             verdict.refused(caught.value)
         gate.release()

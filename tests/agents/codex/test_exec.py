@@ -145,7 +145,8 @@ async def read_when_written(path: Path) -> str:
 
 @pytest.mark.matrix
 async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
-    model.on("go", run("echo made > made.txt; cat made.txt"), say("done"))
+    # Of a command that is too quick, Codex (0.115, 0.130) now and then misses the output.
+    model.on("go", run("echo made > made.txt; sleep 0.3; cat made.txt; sleep 0.3"), say("done"))
     opened = await start_turn(engine, SessionOptions(cwd=git_repo, writes="workspace"), TurnInput(text="go"))
     follower = Follower()
     engine.attach(opened.session_id, follower)
@@ -368,7 +369,7 @@ async def test_a_repository_is_not_trusted_by_working_in_it(
 ) -> None:
     loaded = repository_with_configuration(git_repo, tmp_path)
     model.otherwise(say("ok"))
-    session_id, follower = await begin(engine, "go", cwd=git_repo, sandbox=sandbox)
+    session_id, follower = await begin(engine, "go", cwd=git_repo, writes=WRITES[sandbox])
     await follower.end()
     options = SessionOptions(cwd=git_repo, writes=WRITES[sandbox])
     await follower.end((await engine.run_turn(session_id, options, TurnInput(text="again"))).turn_id)
