@@ -50,6 +50,8 @@ class PlayedEngine(Engine):
         self.steered: list[str] = []
         self.at_once: Callable[[], None] | None = None
         """What happens while a turn is being asked for."""
+        self.refusal: HelmsmanError | None = None
+        """What every turn is refused with."""
         self._asked = 0
 
     @property
@@ -96,15 +98,13 @@ class PlayedEngine(Engine):
         self._check()
         if session_id in self._running:
             raise SessionBusy(f"A turn is running in session {session_id}. Wait for it.")
+        if self.refusal is not None:
+            raise self.refusal.again()
         self.session_id, self.turn_id = session_id, str(uuid.uuid4())
         self._running[session_id] = self.turn_id
         self.emit(TurnStarted(session_id=session_id, turn_id=self.turn_id))
         if self.at_once is not None:
-            try:
-                self.at_once()
-            except HelmsmanError:
-                del self._running[session_id]
-                raise
+            self.at_once()
         return Begun(session_id=session_id, turn_id=self.turn_id)
 
     async def steer(self, session_id: str, text: str) -> None:

@@ -39,8 +39,8 @@ class Helmsman(Steering):
 
         return Extras(self, self.tasks)
 
-    async def check_remaining(self, percent: float) -> tuple[str, ...]:
-        return await self.extras.account.check_remaining(percent)
+    async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
+        return await self.extras.account.check_remaining(percent, agent)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         return self.extras.plans.keeps_back(session, event)

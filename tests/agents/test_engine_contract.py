@@ -84,7 +84,8 @@ class Stage:
 
     @asynccontextmanager
     async def helm(self) -> AsyncIterator[Helmsman]:
-        async with Helmsman(self.settings, env=self.env, agents=[self.agent]) as helm:
+        brought = [self.agent] if isinstance(self.agent, PlayedAgent) else []
+        async with Helmsman(self.settings, env=self.env, agents=brought) as helm:
             yield helm
 
     async def begin(self, engine: Engine, prompt: str = "short") -> tuple[str, Followed]:

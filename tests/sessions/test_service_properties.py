@@ -159,16 +159,12 @@ async def test_a_first_turn_that_the_engine_refuses_leaves_no_session(tmp_path: 
     async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
         engine = cast("PlayedEngine", await helm.engine(agent=agent.name))
         helm.listen(lambda session, _event: heard.append(session.id))
-
-        def refuse() -> None:
-            raise EngineRefused("It will not. Try another.")
-
-        engine.at_once = refuse
+        engine.refusal = EngineRefused("It will not. Try another.")
         with pytest.raises(EngineRefused):
             await helm.start("go", cwd=tmp_path, agent=agent.name)
         assert not helm.sessions
         assert heard == []
         ((task,), _) = await helm.tasks.list()
         assert task.status == "failed"
-        engine.at_once = None
+        engine.refusal = None
         assert (await helm.start("go", cwd=tmp_path, agent=agent.name)).status == "active"

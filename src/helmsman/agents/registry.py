@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -34,12 +35,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
 
 class Agents:
     """The agents of a service: those that come with Helmsman, and those its caller brings."""
 
     def __init__(self, brought: Iterable[Agent] = ()) -> None:
-        self._by_name: dict[str, Agent] = {agent.name: agent for agent in (CodexAgent(), *brought)}
+        self._by_name: dict[str, Agent] = {}
+        for agent in (CodexAgent(), *brought):
+            if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
+                raise InvalidInput(
+                    f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."
+                )
+            self._by_name[agent.name] = agent
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(self._by_name.values())

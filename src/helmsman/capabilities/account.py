@@ -65,13 +65,13 @@ class AccountFacts:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self, agent: str | None = None) -> tuple[Model, ...]:
         """The models one can choose, with their efforts, the default marked."""
-        return await (await self._helm.engine(Capability.MODELS)).models()
+        return await (await self._helm.engine(Capability.MODELS, agent=agent)).models()
 
-    async def read(self) -> AccountReport:
+    async def read(self, agent: str | None = None) -> AccountReport:
         """Who is logged in, what is left, and what that means for a large task."""
-        engine = await self._helm.engine(Capability.ACCOUNT)
+        engine = await self._helm.engine(Capability.ACCOUNT, agent=agent)
         try:
             account = await engine.account()
             login = _login(account)
@@ -91,7 +91,7 @@ class AccountFacts:
             advice=advice,
         )
 
-    async def check_remaining(self, percent: float) -> tuple[str, ...]:
+    async def check_remaining(self, percent: float, agent: str | None = None) -> tuple[str, ...]:
         """Refuse when less than so much of the account's limit is left. The answer is what there is to remark.
 
         Raises:
@@ -102,7 +102,7 @@ class AccountFacts:
                 f"min_remaining_percent cannot be {percent:g}. Use a number from 0 to 100.",
                 parameter="min_remaining_percent",
             )
-        limits = _general(_allowances(await (await self._helm.engine()).rate_limits()))
+        limits = _general(_allowances(await (await self._helm.engine(agent=agent)).rate_limits()))
         if not limits:
             return ("Nothing is known of the account's rate limits, so minRemainingPercent could not be checked.",)
         least = _least(limits)

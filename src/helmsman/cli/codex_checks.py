@@ -67,7 +67,7 @@ async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
     """The engine, or why there is none."""
     try:
         with anyio.fail_after(_HANDSHAKE_SECONDS):
-            engine = await helm.engine()
+            engine = await helm.engine(agent="codex")
     except HelmsmanError as error:
         return error
     except TimeoutError:

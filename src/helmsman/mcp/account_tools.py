@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from helmsman.mcp.toolset import READS, CallContext, tool
+from helmsman.mcp.toolset import CODEX, READS, CallContext, tool
 from helmsman.shapes.contract import NothingInput, Output
 
 Time = Annotated[str, BeforeValidator(datetime.isoformat)]
@@ -52,7 +52,7 @@ def _models_in_words(output: ModelsOutput) -> str:
 @tool("List Codex's models", READS, _models_in_words)
 async def codex_models(call: CallContext, _args: NothingInput) -> ModelsOutput:
     """The models codex_start can use, each with the efforts it has; the default one is marked."""
-    models = await call.helm.extras.account.models()
+    models = await call.helm.extras.account.models(CODEX)
     return ModelsOutput(models=[ListedModel.model_validate(model, from_attributes=True) for model in models])
 
 
@@ -66,4 +66,4 @@ async def codex_account(call: CallContext, _args: NothingInput) -> AccountOutput
     """How Codex is logged in, its plan, how much of the rate limits is left and when they are reset, and
     whether a large task is likely to fit. Look here before starting much work; minRemainingPercent of
     codex_start checks it for you."""
-    return AccountOutput.model_validate(await call.helm.extras.account.read(), from_attributes=True)
+    return AccountOutput.model_validate(await call.helm.extras.account.read(CODEX), from_attributes=True)

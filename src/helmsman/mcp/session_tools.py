@@ -94,7 +94,7 @@ async def codex_list(call: CallContext, args: contract.ListInput) -> contract.Li
     """The sessions Codex has on this machine, newest first, from any directory and origin, those running now marked.
     Use it to find a sessionId to continue."""
     found, cursor = await call.helm.list(
-        directory=args.working_directory, **args.model_dump(exclude={"working_directory"})
+        agent=CODEX, directory=args.working_directory, **args.model_dump(exclude={"working_directory"})
     )
     tasks = await call.helm.tasks.of_sessions([info.session_id for info in found])
     sessions = [_listed(call.helm.sessions.get(info.session_id), info, tasks[info.session_id]) for info in found]

@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import QuestionClosed, TurnEnded, TurnRequested
+from helmsman.model.events import QuestionClosed, SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ class QuestionHandler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueuedTurn:
-    """A message that waits for its turn, and the task it is."""
+    """A message that waits for its turn, the task it is, and the options it was sent with."""
 
     turn: TurnInput
     task_id: str
+    options: SessionOptions
 
 
 class Verbs(Protocol):
@@ -202,6 +203,8 @@ class Session:
             event = replace(event, outcome="failed", failure=self.end_as)
         if isinstance(event, QuestionClosed) and event.answer is None:
             event = self._as_closed_elsewhere(event)
+        if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
+            event = replace(event, session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
             self._turn_cursor = self.feed.cursor
             self.turn_began_at = time.monotonic()
@@ -216,8 +219,9 @@ class Session:
     def introduce(self, listeners: Listeners) -> None:
         """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
         self._listeners = listeners
-        while self._untold:
-            self._notify(listeners, self._untold.pop(0))
+        untold, self._untold = self._untold, []
+        for event in untold:
+            self._notify(listeners, event if event.session_id == self.id else replace(event, session_id=self.id))
 
     def _notify(self, listeners: Listeners, event: Event) -> None:
         for listener in listeners:

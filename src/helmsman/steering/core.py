@@ -20,7 +20,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySes
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, known_error, needed_for, start_session
+from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, known_error, start_session
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ class Steering(Turns):
         opener = start_session(checked, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
-            note = () if min_remaining_percent is None else await self.check_remaining(min_remaining_percent)
+            note = (
+                ()
+                if min_remaining_percent is None
+                else await self.check_remaining(min_remaining_percent, checked.agent)
+            )
             made = self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task, limits=limits)
             session = await made
             session.notes += note
@@ -125,7 +129,7 @@ class Steering(Turns):
                     on_task(known.id if known is not None else task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
-            engine = await self.engine(*needed_for(turn), agent=options.agent)
+            engine = await self.engine(*self._needed(options, turn), agent=options.agent)
             if turn is not None:
                 await self._ledger.place(task_id, engine.id)
             session = await self._open(engine, open_session, turn, task_id, limits)
@@ -180,35 +184,39 @@ class Steering(Turns):
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
         known = session.options
-        if options:
-            session.options = session_options(known.cwd, changed_options(known, options), self.allowed_roots)
+        wanted = session_options(known.cwd, changed_options(known, options), self.allowed_roots) if options else known
         if session.state.is_running:
-            return await self._say_to_busy(session, turn, when_busy)
+            return await self._say_to_busy(session, turn, when_busy, wanted)
+        session.options = wanted
         try:
             return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task))
-        except TooManySessions:
-            if when_busy != "queue":
-                raise
-            return await self._enqueue(session, turn)
-        except InvalidInput:  # the engine does not take them: they must not be in the way of the next message
-            session.options = known
+        except Exception as error:
+            session.options = known  # what no turn has taken does not hold for the next
+            if isinstance(error, TooManySessions) and when_busy == "queue":
+                return await self._enqueue(session, turn, wanted)
             raise
 
-    async def _say_to_busy(self, session: Session, turn: TurnInput, when_busy: WhenBusy) -> Session:
+    async def _say_to_busy(
+        self, session: Session, turn: TurnInput, when_busy: WhenBusy, wanted: SessionOptions
+    ) -> Session:
         match when_busy:
             case "queue":
-                return await self._enqueue(session, turn)
+                return await self._enqueue(session, turn, wanted)
+            case "steer" if wanted != session.options:
+                raise InvalidInput(
+                    "A message into a running turn takes no options. Leave them out, or queue the message."
+                )
             case "steer":
                 await self.steer(session.id, turn.text)
             case "error":
                 raise busy(session.id)
         return session
 
-    async def _enqueue(self, session: Session, turn: TurnInput) -> Session:
-        task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
+    async def _enqueue(self, session: Session, turn: TurnInput, options: SessionOptions) -> Session:
+        task_id, draft = draft_task(turn.text, options, session_id=session.id)
         await self._ledger.enter(draft)
         session.task_ids.append(task_id)
-        session.queue.append(QueuedTurn(turn, task_id))
+        session.queue.append(QueuedTurn(turn, task_id, options))
         self._known.at_work[session.id] = session
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
@@ -312,7 +320,7 @@ class Steering(Turns):
         """Sessions of an agent (the default one) on disk, newest first, and the cursor of the next page."""
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
-        index = self._indexes.get(agent or self.settings.default_agent)
+        index = self._indexes.get(self.agents[agent or self.settings.default_agent].name)
         if index is None:
             return [], None
         page, following = await anyio.to_thread.run_sync(
@@ -329,7 +337,7 @@ class Steering(Turns):
     # --- where capabilities take part --------------------------------------------------------------------------------
 
     @abstractmethod
-    async def check_remaining(self, percent: float) -> tuple[str, ...]:
+    async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
 
     @abstractmethod

@@ -120,7 +120,9 @@ class Memory:
         place = directory if directory is not None and Path(directory).is_dir() else None
         agent = tasks[0].agent if tasks else None if info is None else info.agent
         checked = session_options(place, {"agent": agent}, self._allowed_roots)
-        kept = tasks[0].metadata.get("options") if tasks else None
+        # What was asked for and refused never held: the options are those of the last turn that began.
+        begun = next((task for task in tasks if task.turn_id is not None), tasks[-1] if tasks else None)
+        kept = None if begun is None else begun.metadata.get("options")
         if not isinstance(kept, dict):
             return checked
         options = kept_options(kept, checked)

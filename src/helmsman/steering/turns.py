@@ -43,7 +43,7 @@ from helmsman.tasks.ledger import Ledger, draft_task
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -168,17 +168,18 @@ class Turns(Verbs, ABC):
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
         session.limits = limits or session.limits
-        begun = Begun(session_id=session.id)
+        begun, runs = Begun(session_id=session.id), False
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
                 begun = await engine.run_turn(session.id, session.options, turn)
+                runs = True
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
         except Exception as error:
             session.apply(failed_turn(session.id, error))
-            if begun.turn_id is not None:  # it runs, and nobody will ever hear of it
+            if runs:  # and nobody will ever hear of it
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
             if session.worktree is not None:
@@ -188,6 +189,8 @@ class Turns(Verbs, ABC):
             self._ledger.begin(task_id, session, engine=engine.id)
         self._known.add(session)
         self._attach(session, engine)
+        if turn is not None:
+            self._watch(session)
         return session
 
     async def run_turn(
@@ -202,19 +205,23 @@ class Turns(Verbs, ABC):
         if session.state.is_running:
             raise busy(session.id)
         self._check_room()
+        _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
+        self._watch(session)
         session.begun = anyio.Event()
+        running: str | None = None
         try:
             if queued_as is None:
                 await self._ledger.enter(draft)
             if on_task is not None:
                 on_task(task_id)
-            engine = await self.engine(*needed_for(turn), agent=session.options.agent)
+            engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
             self._ledger.begin(task_id, session, engine=engine.id)
             await self._ledger.write()  # before the agent hears of it
-            await self._load(session, engine)
+            running = await self._load(session, engine)
+            _refuse_if_running(session.id, running)
             begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             session.notes += begun.notes
             _remark(session, begun.notes)
@@ -222,7 +229,10 @@ class Turns(Verbs, ABC):
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
             self._ledger.fail(task_id, known_error(error))
-            session.apply(failed_turn(session.id, error))
+            if running is None:
+                session.apply(failed_turn(session.id, error))
+            else:
+                session.apply(TurnStarted(session_id=session.id, turn_id=running))
             self.make_room()
             raise
         finally:
@@ -243,15 +253,22 @@ class Turns(Verbs, ABC):
         await self._load(session, engine)
         return session, engine
 
-    async def _load(self, session: Session, engine: Engine) -> None:
-        if session.engine is not engine:
-            engine.capabilities.require(Capability.RESUME)
-            self._note_opened(session, await engine.resume(session.id, session.options))
-            self._attach(session, engine)
+    async def _load(self, session: Session, engine: Engine) -> str | None:
+        """Have the engine load a session; the turn that was found running in it, if one was."""
+        if session.engine is engine:
+            return None
+        engine.capabilities.require(Capability.RESUME)
+        opened = await engine.resume(session.id, session.options)
+        self._note_opened(session, opened)
+        self._attach(session, engine)
+        return opened.turn_id
 
     def forget(self, session_id: str) -> None:
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
         self._known.forget(session_id)
+
+    def _needed(self, options: SessionOptions, turn: TurnInput | None) -> Iterator[Capability]:
+        return needed_for(options, turn, self.allowed_roots)
 
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
@@ -264,6 +281,8 @@ class Turns(Verbs, ABC):
         if task_id not in session.task_ids:
             session.task_ids.append(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
+
+    def _watch(self, session: Session) -> None:
         if session.limits and self._tasks is not None:
             self._tasks.start_soon(watch_turn, session, session.limits)
 
@@ -329,8 +348,11 @@ class Turns(Verbs, ABC):
         session.engine = engine
         try:
             engine.attach(session.id, lambda event: self._on_event(session, event))
+            if engine.lost is not None:
+                raise engine.lost.again()
         except HelmsmanError as error:  # it died just now: nobody else will tell the session
-            session.apply(failed_turn(session.id, error))
+            if session.state.is_running:
+                session.apply(failed_turn(session.id, error))
             self.make_room()
 
     def _on_event(self, session: Session, event: Event) -> None:
@@ -349,13 +371,16 @@ class Turns(Verbs, ABC):
         for session in list(self._known.at_work.values()):
             if not session.queue or session.state.is_running:
                 continue
-            queued = session.queue.pop(0)
+            queued, known = session.queue.pop(0), session.options
+            session.options = queued.options
             try:
                 await self.run_turn(session, queued.turn, queued.task_id)
             except TooManySessions:
+                session.options = known
                 session.queue.insert(0, queued)
                 return
             except HelmsmanError as error:
+                session.options = known
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
             except Exception:  # the session has been told; the others go on
                 log.exception("a queued message of session %s could not be sent", session.id)
@@ -378,8 +403,12 @@ def _remark(session: Session, notes: Iterable[str]) -> None:
 # --- how sessions come to be ------------------------------------------------------------------------------------------
 
 
-def needed_for(turn: TurnInput | None) -> Iterator[Capability]:
-    """What an engine must be able to do for a turn."""
+def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
+    """What an engine must be able to do for a turn under these options."""
+    if allowed_roots or options.writes in ("nothing", "workspace"):
+        yield Capability.SANDBOX
+    if options.asks not in (None, "never"):
+        yield Capability.ASK
     if turn is None:
         return
     if turn.review is not None:
@@ -456,6 +485,11 @@ def failed_turn(session_id: str, error: Exception) -> TurnEnded:
     known = known_error(error)
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
+
+
+def _refuse_if_running(session_id: str, turn_id: str | None) -> None:
+    if turn_id is not None:  # another program began it, and it goes on
+        raise busy(session_id)
 
 
 def busy(session_id: str) -> SessionBusy:

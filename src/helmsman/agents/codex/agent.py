@@ -100,9 +100,11 @@ class CodexAgent(Agent):
             yield engine
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
-        from helmsman.agents.codex.remote import remote_id
+        from helmsman.agents.codex.remote import remote_answers, remote_id
 
-        return engine_id == remote_id(settings) or _record(settings, engine_id) is not None
+        if engine_id == remote_id(settings):
+            return remote_answers(settings)
+        return _record(settings, engine_id) is not None
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)

@@ -460,7 +460,7 @@ def _from_json(data: Mapping[str, Any], program: Path) -> CodexBinary | None:
 
 # --- what the engines can do ------------------------------------------------------------------------------------------
 
-# What the engines of Codex can do, version by version, as Helmsman's own list has it (`helmsman.agents.capabilities`).
+# What the engines of Codex can do, version by version, as Helmsman's own list has it (`helmsman.agents.protocol`).
 
 
 CODEX: Final = "codex"

@@ -8,9 +8,11 @@ whether a command was proved to stay in its sandbox) is known only where they ar
 from __future__ import annotations
 
 import hashlib
+import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.engine.app_server_engine import open_app_server
@@ -27,11 +29,25 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
     from helmsman.settings import Settings
 
+_KNOCK_SECONDS: Final = 1.0
+
 
 def remote_id(settings: Settings) -> str | None:
     """What the remote engine of these settings is called in what is written down; None where there is none."""
     url = settings.codex_remote
     return None if url is None else f"remote-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+
+
+def remote_answers(settings: Settings) -> bool:
+    """Whether anybody is at the address that is set. Blocks for a moment at most."""
+    parts = urlsplit(settings.codex_remote or "")
+    try:
+        with socket.create_connection(
+            (parts.hostname or "", parts.port or (443 if parts.scheme == "wss" else 80)), timeout=_KNOCK_SECONDS
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 async def find_remote(settings: Settings) -> CodexBinary:

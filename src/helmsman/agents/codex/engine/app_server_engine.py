@@ -196,6 +196,10 @@ class AppServerEngine(AppServerUpkeep):
     def detach(self, session_id: str) -> None:
         self._router.detach(session_id)
 
+    def keep_goal_paused(self, session_id: str) -> None:
+        """Something was asked for after which the goal is not to be gone on with by itself."""
+        self._state(session_id).holds_goal = False
+
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
         self._threads.pop(session_id, None)
@@ -330,10 +334,13 @@ class AppServerEngine(AppServerUpkeep):
             state.access = await self._plan(options, resuming=True)
             state.options, state.model = options, options.model
             notes = tuple(note for note in state.access.notes if note not in told)
-        turn_id = await self._begin_turn(session_id, state, state.access, turn)
-        if state.holds_goal:  # Codex may go on towards it after this turn
-            state.holds_goal = False
-            await let_goal_go(self._api, session_id)
+        try:
+            turn_id = await self._begin_turn(session_id, state, state.access, turn)
+        finally:
+            if state.holds_goal:  # Codex may go on towards it after this turn
+                state.holds_goal = False
+                with anyio.CancelScope(shield=True):
+                    await let_goal_go(self._api, session_id)
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:

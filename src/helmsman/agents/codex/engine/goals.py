@@ -35,8 +35,10 @@ async def hold_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> bool
 
 
 async def let_goal_go(api: AppServer, thread_id: str) -> None:
-    """Let Codex go on towards the goal of a thread."""
+    """Let Codex go on towards the goal of a thread that was paused, if it is so still."""
     try:
-        await api.set_goal_status(thread_id, "active")
+        goal = await api.goal(thread_id)
+        if goal is not None and goal.status == "paused":
+            await api.set_goal_status(thread_id, "active")
     except HelmsmanError as error:
         log.warning("the goal of session %s stays paused: %s", thread_id, error)

@@ -46,6 +46,10 @@ class AppServerUpkeep(Engine):
         """The Codex that runs."""
 
     @abstractmethod
+    def keep_goal_paused(self, session_id: str) -> None:
+        """Something was asked for after which the goal is not to be gone on with by itself."""
+
+    @abstractmethod
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
 
@@ -67,6 +71,7 @@ class AppServerUpkeep(Engine):
         await self.api.roll_back_thread(session_id, turns)
 
     async def compact(self, session_id: str) -> None:
+        self.keep_goal_paused(session_id)
         await self.api.compact_thread(session_id)
 
     async def rename(self, session_id: str, name: str) -> None:
@@ -83,6 +88,7 @@ class AppServerUpkeep(Engine):
         return await self.api.goal(session_id)
 
     async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        self.keep_goal_paused(session_id)
         if objective is None:
             await self.api.clear_goal(session_id)
             return None

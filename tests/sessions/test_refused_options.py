@@ -1,0 +1,112 @@
+"""What was asked for and refused never holds: not for the next message, nor for the next process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.errors import EngineRefused, InvalidInput, SessionBusy, Unsupported
+from helmsman.model.inputs import turn_input
+from tests.played import PlayedAgent, PlayedEngine
+from tests.sessions.test_service_properties import unhurried
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman import Session
+
+pytestmark = pytest.mark.anyio
+
+
+async def ended(helm: Helmsman, agent: PlayedAgent, place: Path) -> Session:
+    session = await helm.start("go", cwd=place, agent=agent.name, approval_policy="untrusted")
+    agent.engines[-1].end("completed")
+    with anyio.fail_after(20):
+        await session.wait(until="end")
+    return session
+
+
+async def test_a_policy_that_was_refused_is_not_there_for_the_next_process(tmp_path: Path) -> None:
+    agent, settings = PlayedAgent(), unhurried(tmp_path)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await ended(helm, agent, tmp_path)
+        agent.engines[-1].refusal = EngineRefused("It will not. Try another.")
+        with pytest.raises(EngineRefused):
+            await helm.say(session.id, "more", approval_policy="never", trust_repository=True)
+        assert (session.options.asks, session.options.trust_repository) == ("unless_harmless", False)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        options = (await helm.session(session.id)).options
+        assert (options.asks, options.trust_repository) == ("unless_harmless", False)
+
+
+async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await helm.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
+        await helm.say(session.id, "later", when_busy="queue")
+        with pytest.raises(SessionBusy):
+            await helm.say(session.id, "more", approval_policy="never")
+        with pytest.raises(InvalidInput, match="takes no options"):
+            await helm.say(session.id, "more", when_busy="steer", approval_policy="never")
+        await helm.say(session.id, "last", when_busy="queue", approval_policy="never")
+        asked = []
+        for _ in range(3):
+            asked.append(session.options.asks)
+            agent.engines[-1].end("completed")
+            with anyio.fail_after(20):
+                while session.queue and not session.state.is_running:
+                    await session.feed.changed()
+                while session.state.prompt in ("go", "later") and not session.state.is_running:
+                    await session.feed.changed()
+        assert asked == ["unless_harmless", "unless_harmless", "never"]
+
+
+async def test_an_agent_without_a_sandbox_is_given_no_session_that_needs_one(tmp_path: Path) -> None:
+    agent, settings = PlayedAgent(), unhurried(tmp_path)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        with pytest.raises(Unsupported, match="hold its commands to a sandbox"):
+            await helm.start("go", cwd=tmp_path, agent=agent.name, sandbox="read-only")
+    async with Helmsman(replace(settings, allowed_roots=(tmp_path,)), agents=[agent]) as helm:
+        with pytest.raises(Unsupported, match="hold its commands to a sandbox"):
+            await helm.start("go", cwd=tmp_path, agent=agent.name)
+
+
+async def test_an_agent_that_is_not_there_leaves_its_sessions_as_they_are(tmp_path: Path) -> None:
+    agent, settings = PlayedAgent(), unhurried(tmp_path)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session_id = (await ended(helm, agent, tmp_path)).id
+    async with Helmsman(settings) as helm:
+        session = await helm.session(session_id)
+        status = session.status
+        with pytest.raises(InvalidInput, match="There is no agent 'played'"):
+            await session.say("more")
+        assert (session.status, session.state.is_running) == (status, False)
+        tasks, _ = await helm.tasks.list()
+        assert [task.agent for task in tasks] == ["played"]
+
+
+async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await ended(helm, agent, tmp_path)
+        engine = cast("PlayedEngine", session.engine)
+        session.engine = None  # somebody else goes on with it in the same engine
+        await engine.run_turn(session.id, session.options, turn_input("theirs"))
+        with pytest.raises(SessionBusy):
+            await session.say("mine")
+        assert (session.status, session.state.turn_id) == ("active", engine.turn_id)
+
+
+@pytest.mark.parametrize("name", ["codex", "ECHO", "two words", ""])
+def test_an_agent_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+    class Named(PlayedAgent):
+        @property
+        def name(self) -> str:
+            return name
+
+    with pytest.raises(InvalidInput, match="An agent cannot be called"):
+        Helmsman(unhurried(tmp_path), agents=[Named()])
