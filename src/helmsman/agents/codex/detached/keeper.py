@@ -298,8 +298,10 @@ class Keeper:
             _signal_group(codex.pid, signal.SIGTERM)
             deadline = time.monotonic() + TERMINATED_GRACE
             while codex.poll() is None and time.monotonic() < deadline:
-                self._wait(min(0.05, deadline - time.monotonic()))
+                started |= descendants(codex.pid)  # it may just have been starting one
+                self._wait(min(0.02, deadline - time.monotonic()))
             if codex.poll() is None:
+                started |= descendants(codex.pid)
                 _signal_group(codex.pid, signal.SIGKILL)
                 codex.wait()
             kill(started)  # commands run in groups of their own
