@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import current, environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 
@@ -116,15 +118,16 @@ def load_settings(
     Raises:
         InvalidSetting: A value makes no sense, or a key is unknown, or a file cannot be read.
     """
-    env = os.environ if env is None else env
-    cwd = (cwd or Path.cwd()).absolute()
+    here = current()
+    env = here.environment if env is None else env
+    cwd = (cwd or here.directory).absolute()
     home = _home(env)
-    user = _read_file(user_file or platformdirs.user_config_path(_APP, appauthor=False) / CONFIG_NAME, trusted=True)
+    user = _read_file(user_file or _config_dir(env, home) / CONFIG_NAME, trusted=True)
     project = _project_file(cwd, user)
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
-    values |= {"codex_home": home / ".codex", "state_dir": platformdirs.user_state_path(_APP, appauthor=False)}
+    values |= {"codex_home": home / ".codex", "state_dir": _state_dir(env, home)}
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -159,8 +162,25 @@ def _shown(value: Any) -> str:
 
 def usual_state_dir() -> Path:
     """The state directory for who was given no settings."""
-    named = os.environ.get("HELMSMAN_STATE_DIR")
-    return Path(named) if named else platformdirs.user_state_path(_APP, appauthor=False)
+    env = environment()
+    named = env.get("HELMSMAN_STATE_DIR")
+    return Path(named) if named else _state_dir(env, _home(env))
+
+
+def _config_dir(env: Mapping[str, str], home: Path) -> Path:
+    return _usual(env, "XDG_CONFIG_HOME", home / ".config") or platformdirs.user_config_path(_APP, appauthor=False)
+
+
+def _state_dir(env: Mapping[str, str], home: Path) -> Path:
+    return _usual(env, "XDG_STATE_HOME", home / ".local/state") or platformdirs.user_state_path(_APP, appauthor=False)
+
+
+def _usual(env: Mapping[str, str], variable: str, default: Path) -> Path | None:
+    """Where these things are by the environment of whoever asks; None on a system that does not go by it."""
+    if sys.platform in ("win32", "darwin"):
+        return None
+    named = Path(env.get(variable, ""))
+    return (named if named.is_absolute() else default) / _APP
 
 
 def ensure_state_dir(path: Path) -> Path:
