@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,6 @@ from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 from helmsman.tasks.reconcile import GRACE, reconcile
 from helmsman.tasks.truth import TaskTruth
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -84,7 +81,7 @@ def test_every_combination_is_told() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", get_args(TaskStatus))
 async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus) -> None:
-    truth = TaskTruth(cast("Settings", None), Agents(), {})
+    truth = TaskTruth(Agents())
     assert await truth.changes(task(status, owner=Process.me()), ()) is None
 
 
