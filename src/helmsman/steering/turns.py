@@ -231,8 +231,6 @@ class Turns(Verbs, ABC):
             self._ledger.fail(task_id, known_error(error))
             if running is None:
                 session.apply(failed_turn(session.id, error))
-            else:
-                session.apply(TurnStarted(session_id=session.id, turn_id=running))
             self.make_room()
             raise
         finally:
@@ -250,17 +248,25 @@ class Turns(Verbs, ABC):
         if session.state.is_running:
             raise busy(session.id)
         engine = await self.engine(*needed, agent=session.options.agent)
-        await self._load(session, engine)
+        _refuse_if_running(session.id, await self._load(session, engine))
         return session, engine
 
     async def _load(self, session: Session, engine: Engine) -> str | None:
-        """Have the engine load a session; the turn that was found running in it, if one was."""
+        """Have the engine load a session; the turn that was found running in it, if one was.
+
+        The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
+        or its task would be given the other's end.
+        """
         if session.engine is engine:
             return None
         engine.capabilities.require(Capability.RESUME)
         opened = await engine.resume(session.id, session.options)
         self._note_opened(session, opened)
+        if opened.turn_id is not None and session.state.is_running:
+            session.apply(failed_turn(session.id, busy(session.id)))
         self._attach(session, engine)
+        if opened.turn_id is not None:
+            session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
         return opened.turn_id
 
     def forget(self, session_id: str) -> None:
