@@ -157,12 +157,6 @@ def _shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def usual_state_dir() -> Path:
-    """The state directory for who was given no settings."""
-    named = os.environ.get("HELMSMAN_STATE_DIR")
-    return Path(named) if named else platformdirs.user_state_path(_APP, appauthor=False)
-
-
 def ensure_state_dir(path: Path) -> Path:
     """Make the state directory, for this user alone, when it is first needed.
 
