@@ -69,6 +69,11 @@ class Agents:
         """An agent by its name; None where a task or a session is of one that is not there now."""
         return self._by_name.get(name)
 
+    def title(self, name: str) -> str:
+        """What an agent is called in sentences, also one that is not there now."""
+        agent = self._by_name.get(name)
+        return name.capitalize() if agent is None else agent.title
+
     def indexes(self, settings: Settings) -> dict[str, SessionIndex]:
         """What each of them keeps on disk."""
         found = {agent.name: agent.sessions(settings) for agent in self}

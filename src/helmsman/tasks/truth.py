@@ -80,7 +80,13 @@ class TaskTruth:
             return None
         agent, engine = self._agents.get(task.agent), task.engine
         engine_alive = None if agent is None or engine is None else agent.engine_is_alive(self._settings, engine)
-        return reconcile(task, self._own_turn(task, siblings), datetime.now(UTC), engine_alive=engine_alive)
+        return reconcile(
+            task,
+            self._own_turn(task, siblings),
+            datetime.now(UTC),
+            self._agents.title(task.agent),
+            engine_alive=engine_alive,
+        )
 
     def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""

@@ -176,7 +176,7 @@ export class SessionView {
   async #interrupt() {
     const sure = await confirmed({
       title: "Interrupt this turn?",
-      about: h("p", {}, "Codex and the commands it runs are stopped where they are. What was changed until then stays changed."),
+      about: h("p", {}, "The agent and the commands it runs are stopped where they are. What was changed until then stays changed."),
       yes: "Interrupt",
       no: "Let it work",
     });
