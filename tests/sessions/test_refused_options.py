@@ -109,6 +109,26 @@ async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path
         assert mine.error["code"] == "session_busy"
 
 
+async def test_what_a_plugged_in_engine_raises_is_its_own_failure_and_not_of_helmsman(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await ended(helm, agent, tmp_path)
+
+        def fail() -> None:
+            raise ValueError("out of coffee")
+
+        agent.engines[-1].at_once = fail
+        with pytest.raises(ValueError, match="out of coffee"):
+            await session.say("more")
+        task = await helm.tasks.get(session.task_ids[-1])
+        assert session.error is not None
+        assert task.error is not None
+        assert session.error.message == task.error["message"]
+        assert session.error.message.startswith(
+            "The engine of Played failed: ValueError('out of coffee'). Report it to"
+        )
+
+
 @pytest.mark.parametrize("name", ["codex", "ECHO", "two words", ""])
 def test_an_agent_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
     class Named(PlayedAgent):

@@ -20,7 +20,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySes
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, known_error, start_session
+from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, start_session
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Steering(Turns):
             session = await self._open(engine, open_session, turn, task_id, limits)
         except Exception as error:
             if turn is not None:
-                self._ledger.fail(task_id, known_error(error))
+                self._ledger.fail(task_id, self.as_known(error, options.agent))
             self.make_room()
             raise
         finally:

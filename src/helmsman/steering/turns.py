@@ -33,6 +33,7 @@ from helmsman.model.events import (
     TurnRequested,
     TurnStarted,
 )
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.watchdog import watch_turn
@@ -178,7 +179,7 @@ class Turns(Verbs, ABC):
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
         except Exception as error:
-            session.apply(failed_turn(session.id, error))
+            session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
             if runs:  # and nobody will ever hear of it
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
@@ -228,9 +229,10 @@ class Turns(Verbs, ABC):
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
-            self._ledger.fail(task_id, known_error(error))
+            known = self.as_known(error, session.options.agent)
+            self._ledger.fail(task_id, known)
             if running is None:
-                session.apply(failed_turn(session.id, error))
+                session.apply(failed_turn(session.id, known))
             self.make_room()
             raise
         finally:
@@ -268,6 +270,15 @@ class Turns(Verbs, ABC):
         if opened.turn_id is not None:
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
         return opened.turn_id
+
+    def as_known(self, error: Exception, agent: str) -> HelmsmanError:
+        """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
+        if isinstance(error, HelmsmanError) or agent == DEFAULT_AGENT:
+            return known_error(error)
+        title = self.agents.title(agent)
+        return HelmsmanError(
+            f"The engine of {title} failed: {error!r}. Report it to whoever made that agent, and try again or use another."
+        )
 
     def forget(self, session_id: str) -> None:
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
@@ -486,9 +497,8 @@ def known_error(error: Exception) -> HelmsmanError:
     )
 
 
-def failed_turn(session_id: str, error: Exception) -> TurnEnded:
+def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
     """The turn of a session ended by this error."""
-    known = known_error(error)
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
 
