@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.codex.agent import CodexAgent, find_agent
+from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending
 from helmsman.agents.codex.storage.spending_index import SpendingIndex
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -18,6 +18,7 @@ __all__ = [
     "EngineHolder",
     "SessionSpending",
     "SpendingIndex",
+    "agent_in_use",
     "engine_overviews",
     "find_agent",
     "spending_index",

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
-from helmsman.agents.registry import find_agent, usable
+from helmsman.agents.registry import agent_in_use, usable
 from helmsman.base.concurrency import run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
@@ -44,12 +44,13 @@ class Steering(Turns):
     # --- the engine --------------------------------------------------------------------------------------------------
 
     async def codex(self) -> CodexBinary:
-        """The Codex binary in use.
+        """The Codex in use: the remote one, where one is set.
 
         Raises:
             CodexNotFound: There is none.
+            EngineLost: The remote one does not answer.
         """
-        return await find_agent(self.settings, self._env)
+        return await agent_in_use(self.settings, self._env)
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
