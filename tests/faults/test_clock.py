@@ -99,8 +99,8 @@ def working(updated_at: datetime) -> Task:
 @pytest.mark.parametrize("turn", [None, RecordedTurn(outcome="open", turn_id="t")], ids=["no record", "an open turn"])
 def test_a_task_whose_last_sign_lies_in_the_future_does_not_work_for_ever(turn: RecordedTurn | None) -> None:
     now = datetime(2026, 11, 15, tzinfo=UTC)
-    assert reconcile(working(now + GRACE / 2), turn, now) is None  # clocks differ a little
-    changes = reconcile(working(now + FAR), turn, now)
+    assert reconcile(working(now + GRACE / 2), turn, now, "Codex") is None  # clocks differ a little
+    changes = reconcile(working(now + FAR), turn, now, "Codex")
     assert changes is not None
     assert changes["status"] in ("failed", "unknown")
 

@@ -97,7 +97,7 @@ def test_the_main_tree_gets_the_content_of_the_worktree(
         diff = worktrees.diff(tree)
         assert worktrees.apply(tree).files == diff.files
         assert content(main) == content(tree.path)
-        assert worktrees.diff_of_directory(main) == diff
+        assert worktrees.diff_of_directory(main, state_dir=main.with_name("state")) == diff
         assert (main / ".git" / "index").read_bytes() == index
         worktrees.discard(tree)
 

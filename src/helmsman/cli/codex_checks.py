@@ -40,17 +40,19 @@ _TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error:
 
 async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
     """Everything about a Codex that was found."""
-    checks = [check_version(binary)]
+    checks = [check_version(binary, settings.codex_remote)]
     engine = await _open_engine(helm)
     if isinstance(engine, HelmsmanError):
         checks.append(no_handshake(engine))
     else:
         checks += [_handshake(binary, engine), await _account(engine), *await _mcp_servers(engine)]
+    if binary.remote is not None:  # its sandbox and its life are the business of whoever started it
+        return checks
     return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
 
 
-def check_version(binary: CodexBinary) -> Check:
-    detail = f"{binary.version} at {binary.path}"
+def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
+    detail = f"{binary.version} at {remote or binary.path}"
     if binary.version < _OLDEST:
         detail += ", older than any that Helmsman is tested with."
         fix = f"Update it to {_OLDEST} or newer."
