@@ -8,6 +8,7 @@ A test marked `matrix` that uses `codex_binary` (or anything built on it) runs o
 
 from __future__ import annotations
 
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,8 +106,9 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     marker = uuid.uuid4().hex
     monkeypatch.setenv(leaks.MARKER_VARIABLE, marker)
     before = leaks.child_processes()
+    others = leaks.running_processes() if sys.platform == "linux" else set[str]()
     yield
-    left = leaks.wait_until_gone(marker, before)
+    left = leaks.wait_until_gone(marker, before, others=others)
     if left:
         circumstances = leaks.report(left)
         leaks.end(left)
