@@ -9,6 +9,7 @@ A test marked `matrix` that uses `codex_binary` (or anything built on it) runs o
 from __future__ import annotations
 
 import shutil
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +112,9 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     usual = tmp_path_factory.getbasetemp() / "usual-state"
     monkeypatch.setenv("XDG_STATE_HOME", str(usual))
     before = leaks.child_processes()
+    others = leaks.running_processes() if sys.platform == "linux" else set[str]()
     yield
-    left = leaks.wait_until_gone(marker, before)
+    left = leaks.wait_until_gone(marker, before, others=others)
     if written := [str(path) for path in usual.rglob("*") if path.is_file()]:
         shutil.rmtree(usual)
         pytest.fail(f"The test wrote into the usual state directory, so name another: {written}", pytrace=False)
