@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import current, environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 
@@ -50,7 +52,7 @@ _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "inactivity_timeout")
+_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
 
 
@@ -84,6 +86,7 @@ class Settings:
     expose_primitives: bool
     engine_idle: float = 900.0
     first_event_timeout: float = 0.0
+    hub_idle: float = 60.0
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
@@ -116,15 +119,16 @@ def load_settings(
     Raises:
         InvalidSetting: A value makes no sense, or a key is unknown, or a file cannot be read.
     """
-    env = os.environ if env is None else env
-    cwd = (cwd or Path.cwd()).absolute()
+    here = current()
+    env = here.environment if env is None else env
+    cwd = (cwd or here.directory).absolute()
     home = _home(env)
-    user = _read_file(user_file or platformdirs.user_config_path(_APP, appauthor=False) / CONFIG_NAME, trusted=True)
+    user = _read_file(user_file or _config_dir(env, home) / CONFIG_NAME, trusted=True)
     project = _project_file(cwd, user)
     files = tuple(file for file in (project, user) if file is not None)
 
     values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
-    values |= {"codex_home": home / ".codex", "state_dir": platformdirs.user_state_path(_APP, appauthor=False)}
+    values |= {"codex_home": home / ".codex", "state_dir": _state_dir(env, home)}
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -159,8 +163,25 @@ def _shown(value: Any) -> str:
 
 def usual_state_dir() -> Path:
     """The state directory for who was given no settings."""
-    named = os.environ.get("HELMSMAN_STATE_DIR")
-    return Path(named) if named else platformdirs.user_state_path(_APP, appauthor=False)
+    env = environment()
+    named = env.get("HELMSMAN_STATE_DIR")
+    return Path(named) if named else _state_dir(env, _home(env))
+
+
+def _config_dir(env: Mapping[str, str], home: Path) -> Path:
+    return _usual(env, "XDG_CONFIG_HOME", home / ".config") or platformdirs.user_config_path(_APP, appauthor=False)
+
+
+def _state_dir(env: Mapping[str, str], home: Path) -> Path:
+    return _usual(env, "XDG_STATE_HOME", home / ".local/state") or platformdirs.user_state_path(_APP, appauthor=False)
+
+
+def _usual(env: Mapping[str, str], variable: str, default: Path) -> Path | None:
+    """Where these things are by the environment of whoever asks; None on a system that does not go by it."""
+    if sys.platform in ("win32", "darwin"):
+        return None
+    named = Path(env.get(variable, ""))
+    return (named if named.is_absolute() else default) / _APP
 
 
 def ensure_state_dir(path: Path) -> Path:
@@ -537,6 +558,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "how long an engine waits for somebody when nothing runs in it",
         _whole_number(1000, 30 * _DAY_MS),
         _smaller,
+    ),
+    "hub_idle_ms": _Setting(
+        "HELMSMAN_HUB_IDLE_MS",
+        60_000,
+        "how long the hub stays when no client is connected and nothing runs",
+        _whole_number(0, 30 * _DAY_MS),
+        only_yours,
     ),
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",

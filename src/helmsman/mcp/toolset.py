@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError
+from helmsman.mcp.current_call import current_call
 from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
@@ -164,7 +165,13 @@ class Toolbox:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
-        return await tool.called(CallContext(self._helm, self._doors, context, params))
+        if (current := current_call.get()) is not None:
+            current.take()
+        try:
+            return await tool.called(CallContext(self._helm, self._doors, context, params))
+        except (SystemExit, KeyboardInterrupt) as error:  # one call does not end the process of all
+            log.exception("%s tried to end the process", params.name)
+            raise MCPError(types.INTERNAL_ERROR, f"{params.name} failed: {type(error).__name__}.") from error
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._listing if tool.name == name), None)

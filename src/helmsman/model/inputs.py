@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
 from helmsman.base.files import refuse_outside
+from helmsman.base.surroundings import from_here
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import (
@@ -220,7 +221,7 @@ def require_place(session_id: str, place: str | None) -> None:
 
 def _existing(path: PathLike) -> Path | None:
     try:
-        return Path(path).expanduser().resolve(strict=True)
+        return from_here(path).resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
         return None
 

@@ -1,0 +1,66 @@
+"""Where a door stands: the environment and the working directory of whoever asks, which need not be this process's own.
+
+A hub serves many doors from one process. What each brings along is set for its connection (`Surroundings.entered`) and holds
+for all that is done for it, on whatever task or thread; without a door it is the process's own.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a door brought along. `repr` shows no values: they hold secrets."""
+
+    environment: Mapping[str, str]
+    directory: Path
+
+    def __repr__(self) -> str:
+        return f"<Surroundings in {self.directory}, {len(self.environment)} variables>"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """What is done in the block, and what is begun in it, is done for this door."""
+        before = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(before)
+
+
+_CURRENT: ContextVar[Surroundings | None] = ContextVar("surroundings", default=None)
+
+
+def current() -> Surroundings:
+    """Those of the door for which something is being done."""
+    known = _CURRENT.get()
+    return known if known is not None else Surroundings(os.environ, Path.cwd())
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of whoever asks."""
+    known = _CURRENT.get()
+    return os.environ if known is None else known.environment
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """A path in which `~` is the home of whoever asks. One of a user who does not exist stays as it is."""
+    home, path = environment().get("HOME"), os.fspath(path)
+    if home and (path == "~" or path.startswith("~/")):
+        path = home + path[1:]
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - does not raise for a user that does not exist
+
+
+def from_here(path: str | os.PathLike[str]) -> Path:
+    """A path as whoever asks means it: `~` is their home, and a relative one begins at their directory."""
+    known, expanded = _CURRENT.get(), expand_home(path)
+    return expanded if known is None else known.directory / expanded
