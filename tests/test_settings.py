@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import platformdirs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -373,10 +374,11 @@ def test_a_directory_in_place_of_the_file_is_an_error(place: Place) -> None:
 def test_the_platforms_directories_are_used_when_nothing_else_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, state = tmp_path / "config", tmp_path / "state"
-    monkeypatch.setattr("platformdirs.user_config_path", lambda *_args, **_kwargs: config)
-    monkeypatch.setattr("platformdirs.user_state_path", lambda *_args, **_kwargs: state)
-    config.mkdir()
+    config, state = tmp_path / "config" / "helmsman", tmp_path / "state" / "helmsman"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
+    assert (config, state) == (platformdirs.user_config_path("helmsman"), platformdirs.user_state_path("helmsman"))
+    config.mkdir(parents=True)
     (config / "helmsman.toml").write_text("max_sessions = 6", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MAX_SESSIONS", raising=False)

@@ -20,6 +20,7 @@ __all__ = [
     "SpendingIndex",
     "engine_overviews",
     "find_agent",
+    "fingerprint",
     "spending_index",
     "usable",
 ]
@@ -80,6 +81,13 @@ def engine_overviews(settings: Settings) -> list[dict[str, Any]]:
     from helmsman.agents.codex.detached.overview import engine_overviews
 
     return engine_overviews(settings.state_dir)
+
+
+def fingerprint(env: Mapping[str, str]) -> str:
+    """The variables that change what an agent does, for comparing. What was begun with others runs in another engine."""
+    from helmsman.agents.codex.detached.records import digest_of
+
+    return digest_of(env)
 
 
 def spending_index(settings: Settings) -> SpendingIndex:

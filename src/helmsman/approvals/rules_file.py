@@ -68,6 +68,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.approvals.policy import Effect, Rule
 from helmsman.approvals.shell_words import SimpleCommand, parse_command, quoted
+from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidSetting
 from helmsman.model.questions import QuestionType
 
@@ -126,7 +127,7 @@ def _directory(value: str, name: str, base: Path | None) -> Path:
     """A directory as somebody wrote it; relative ones begin at the project, where there is one."""
     if not value or not value.isprintable():
         raise InvalidSetting(f"{name} is {value!r}. Set it to a directory.")
-    path = Path(os.path.expanduser(value))  # noqa: PTH111 - does not raise for a user that does not exist
+    path = expand_home(value)
     if base is not None:
         path = base / path
     if not path.is_absolute():

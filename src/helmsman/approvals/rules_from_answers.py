@@ -18,6 +18,7 @@ from helmsman.approvals.policy import Rule, cd_target, changed_paths, is_more_th
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command, sensible_prefix
 from helmsman.base.redaction import redact
+from helmsman.base.surroundings import expand_home
 from helmsman.errors import AnswerInvalid
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def rule_for_always(question: Question, workspace: Workspace) -> Rule | None:
     rule = rule_for_session(question, workspace)
     if rule is None or rule.text is None or rule.directory is None:
         return None
-    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - does not raise where there is none
+    home = os.path.realpath(expand_home("~"))
     if rule.directory in (Path(rule.directory.anchor), Path(home)):
         return None  # what is allowed for good belongs to a project
     if redact(rule.text) != rule.text:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base import surroundings
 from helmsman.base.git_view import View, read_settings, repository_root, view_of
 from helmsman.errors import WorktreeError
 from helmsman.settings import ensure_state_dir, usual_state_dir
@@ -261,11 +262,12 @@ def _run(
     stdin: bytes = b"",
     accept: Sequence[int] = (0,),
 ) -> GitAnswer:
-    program = shutil.which("git")
+    known = surroundings.environment()
+    program = shutil.which("git", path=known.get("PATH"))
     if program is None:
         raise WorktreeError("There is no git on PATH, and this needs it. Install git.")
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES
+        name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT_VARIABLES
     }
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding

@@ -1,6 +1,6 @@
 """Where a door stands: the environment and the working directory of whoever asks, which need not be this process's own.
 
-A hub serves many doors from one process. What each brings along is set for its connection (`Surroundings.entered`) and holds
+A hub serves many doors from one process. What each brings along is set for its connection (`Whereabouts.entered`) and holds
 for all that is done for it, on whatever task or thread; without a door it is the process's own.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Whereabouts:
     """What a door brought along. `repr` shows no values: they hold secrets."""
 
     environment: Mapping[str, str]
     directory: Path
 
     def __repr__(self) -> str:
-        return f"<Surroundings in {self.directory}, {len(self.environment)} variables>"
+        return f"<Whereabouts in {self.directory}, {len(self.environment)} variables>"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -37,13 +37,13 @@ class Surroundings:
             _CURRENT.reset(before)
 
 
-_CURRENT: ContextVar[Surroundings | None] = ContextVar("surroundings", default=None)
+_CURRENT: ContextVar[Whereabouts | None] = ContextVar("surroundings", default=None)
 
 
-def current() -> Surroundings:
+def current() -> Whereabouts:
     """Those of the door for which something is being done."""
     known = _CURRENT.get()
-    return known if known is not None else Surroundings(os.environ, Path.cwd())
+    return known if known is not None else Whereabouts(os.environ, Path.cwd())
 
 
 def environment() -> Mapping[str, str]:

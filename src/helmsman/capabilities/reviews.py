@@ -7,12 +7,12 @@ then knows the findings and can be told to fix them. It is a turn and a task lik
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
+from helmsman.base.surroundings import current
 from helmsman.capabilities.review_scope import in_words, nothing_in_words, resolve, with_instructions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review
@@ -78,7 +78,7 @@ class Reviews:
             raise InvalidInput("A session has its directory and its model. Leave out cwd and model, or the session.")
         place = (session.options.cwd or session.directory) if session is not None else cwd
         checked = session_options(place if place is not None else ".", {}, self._helm.allowed_roots)
-        directory = checked.cwd or Path.cwd()
+        directory = checked.cwd or current().directory
         wanted = _checked(target or ReviewTarget(), instructions)
         state_dir = self._helm.settings.state_dir
         resolved = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)

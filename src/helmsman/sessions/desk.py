@@ -163,8 +163,10 @@ class Desk:
         if question.id in session.state.questions:
             await self._refuse(session, question, DEADLINE, reason)
 
-    async def answer(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> None:
-        """Answer an open question.
+    async def answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool = False
+    ) -> None:
+        """Answer an open question. `confined`: who answers has allowed roots, whether or not the session has.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
@@ -178,7 +180,7 @@ class Desk:
             )
         choices = read_answers(question, answers)
         says_yes = any(choice.value not in REFUSALS for choice in choices)
-        if self._allowed_roots and by.who == "agent" and says_yes and leaves_the_sandbox(question):
+        if (self._allowed_roots or confined) and by.who == "agent" and says_yes and leaves_the_sandbox(question):
             raise AnswerInvalid(
                 "There are allowed roots, and outside the sandbox this command could write anywhere: only a person can "
                 "let it, in the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",

@@ -58,15 +58,16 @@ class QuestionHandler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueuedTurn:
-    """A message that waits for its turn, the task it is, and the options it was sent with."""
+    """A message that waits for its turn, the task it is, the options it was sent with, and how it is run."""
 
     turn: TurnInput
     task_id: str
     options: SessionOptions
+    run: Callable[[Session, QueuedTurn], Awaitable[Session]]
 
 
 class Verbs(Protocol):
-    """What a session asks of the service that owns it."""
+    """What a session asks of the service by which its turn was begun: that one's rules, limits and deadlines hold."""
 
     async def say(
         self, session_id: str, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error"
@@ -79,6 +80,16 @@ class Verbs(Protocol):
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session: ...
+
+    def on_event(self, session: Session, event: Event) -> None:
+        """What an engine tells of a session whose turn this service began."""
+        ...
+
+    async def give_answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
+    ) -> None:
+        """Answer a question of such a turn, by the rules of who began it. `confined`: who answers has allowed roots."""
+        ...
 
 
 class Session:
@@ -117,7 +128,8 @@ class Session:
         self.notes: tuple[str, ...] = ()
         self.created_at = self.changed_at = datetime.now(UTC)
         """When this Helmsman first saw the session, and when something last happened in it."""
-        self._verbs = verbs
+        self.verbs = verbs
+        """The service by which its current (or last) turn was begun."""
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
@@ -319,16 +331,16 @@ class Session:
 
     async def say(self, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error") -> Session:
         """Send the next message: a new turn, or what `when_busy` says while one is running."""
-        return await self._verbs.say(self.id, message, images=images, when_busy=when_busy)
+        return await self.verbs.say(self.id, message, images=images, when_busy=when_busy)
 
     async def steer(self, text: str) -> None:
         """Put a message into the running turn."""
-        await self._verbs.steer(self.id, text)
+        await self.verbs.steer(self.id, text)
 
     async def interrupt(self) -> None:
         """Stop the running turn and all it left running; nothing to do when idle."""
-        await self._verbs.interrupt(self.id)
+        await self.verbs.interrupt(self.id)
 
     async def respond(self, question_id: str, *answers: str, by: AnsweredBy = PROGRAM) -> None:
         """Answer a question: one answer for each of its parts. `by` is written down as who gave them."""
-        await self._verbs.respond(self.id, question_id, answers, by=by)
+        await self.verbs.respond(self.id, question_id, answers, by=by)

@@ -20,7 +20,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySes
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.turns import NOT_OPEN, Turns, busy, fork_session, known_error, start_session
+from helmsman.steering.turns import Turns, busy, fork_session, known_error, start_session
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Steering(Turns):
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._keys.get(idempotency_key, lambda: self._see_through(begin))
+        return await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
 
     async def _new_session(
         self,
@@ -147,9 +147,7 @@ class Steering(Turns):
 
         Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
         """
-        if self._tasks is None:
-            raise NOT_OPEN.again()
-        return await run_to_completion(self._tasks, begin, self._abandon)
+        return await run_to_completion(self._shared.tasks, begin, self._abandon)
 
     async def _abandon(self, session: Session) -> None:
         try:
@@ -184,7 +182,9 @@ class Steering(Turns):
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
         known = session.options
-        wanted = session_options(known.cwd, changed_options(known, options), self.allowed_roots) if options else known
+        narrowed = self._memory.narrowed(known)
+        changed = changed_options(narrowed, options)
+        wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted)
         session.options = wanted
@@ -216,8 +216,8 @@ class Steering(Turns):
         task_id, draft = draft_task(turn.text, options, session_id=session.id)
         await self._ledger.enter(draft)
         session.task_ids.append(task_id)
-        session.queue.append(QueuedTurn(turn, task_id, options))
-        self._known.at_work[session.id] = session
+        session.queue.append(QueuedTurn(turn, task_id, options, self._run_queued_turn))
+        self._shared.roster.at_work[session.id] = session
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
 
@@ -274,7 +274,7 @@ class Steering(Turns):
             AnswerInvalid: The answer does not fit; nothing was sent.
         """
         session = await self.session(session_id)
-        await self.desk.answer(session, question_id, answers, by)
+        await session.verbs.give_answer(session, question_id, answers, by, confined=bool(self.allowed_roots))
         return session
 
     @takes_start_options
@@ -295,8 +295,9 @@ class Steering(Turns):
         require_place(source.id, source.directory)
         await self.truth.refuse_archived(source.id)
         turn = turn_input(message) if message is not None else None
-        changed = changed_options(source.options, options)
-        checked = session_options(source.options.cwd, changed, self.allowed_roots) if options else source.options
+        narrowed = self._memory.narrowed(source.options)
+        changed = changed_options(narrowed, options)
+        checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
 
         await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)
         opener = fork_session(source, checked, from_turn, on_question or source.on_question)

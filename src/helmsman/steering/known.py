@@ -28,37 +28,15 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 
-class KnownSessions:
-    """`adopt` attaches a session to the engine that runs it, and says whether one does."""
+class Roster:
+    """The sessions of a process, whichever door asked for them, and who is told what happens in them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        memory: Memory,
-        ledger: Ledger,
-        verbs: Verbs,
-        listeners: Listeners,
-        adopt: Callable[[Session, Task], Awaitable[bool]],
-    ) -> None:
-        self._settings = settings
-        self._memory = memory
-        self._ledger = ledger
-        self._verbs = verbs
-        self._listeners = listeners
-        self._adopt = adopt
-        self._restored = OnceEach[Session]()
+    def __init__(self) -> None:
         self.by_id: dict[str, Session] = {}
         self.at_work: dict[str, Session] = {}
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
-
-    def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
-        """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
-        return self._make(SessionState(session_id, directory=directory), options, listeners=None)
-
-    def add(self, session: Session) -> None:
-        """The session is there from now on."""
-        self.by_id[session.id] = session
-        session.introduce(self._listeners)
+        self.restored = OnceEach[Session]()
+        self.listeners: list[Callable[[Session, Event], None]] = []
 
     def on_event(self, session: Session, _event: Event) -> None:
         """Keep `at_work` true."""
@@ -67,15 +45,48 @@ class KnownSessions:
         else:
             self.at_work.pop(session.id, None)
 
+
+class KnownSessions:
+    """The roster as one door uses it. `adopt` attaches a session to the engine that runs it, and says whether one does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        roster: Roster,
+        memory: Memory,
+        ledger: Ledger,
+        verbs: Verbs,
+        adopt: Callable[[Session, Task], Awaitable[bool]],
+    ) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._memory = memory
+        self._ledger = ledger
+        self._verbs = verbs
+        self._adopt = adopt
+
+    def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
+        """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
+        return self._make(SessionState(session_id, directory=directory), options, listeners=None)
+
+    def add(self, session: Session) -> None:
+        """The session is there from now on."""
+        self._roster.by_id[session.id] = session
+        session.introduce(self._roster.listeners)
+
     async def get(self, session_id: str) -> Session:
         """A session by its id, known or found on disk, as it is now.
 
         Raises:
             SessionNotFound: There is none.
+            InvalidInput: It works outside the allowed roots of this door.
         """
-        known = self.by_id.get(session_id)
+        known = self._roster.by_id.get(session_id)
         if known is None:
-            return await self._restored.get(session_id, lambda: self._restore(session_id))
+            known = await self._roster.restored.get(session_id, lambda: self._restore(session_id))
+            self._memory.refuse_outside(known)  # another door may have been the one that asked first
+            return known
+        self._memory.refuse_outside(known)
         await self._catch_up(known)
         return known
 
@@ -108,9 +119,9 @@ class KnownSessions:
 
     def forget(self, session_id: str) -> None:
         """Let go of a session; whoever asks for it again gets it from disk."""
-        self.by_id.pop(session_id, None)
-        self.at_work.pop(session_id, None)
-        self._restored.forget(session_id)
+        self._roster.by_id.pop(session_id, None)
+        self._roster.at_work.pop(session_id, None)
+        self._roster.restored.forget(session_id)
 
     def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
         session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, listeners)
@@ -123,13 +134,13 @@ class KnownSessions:
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
         tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id)
-        if session_id in self.by_id:  # it has been started here meanwhile
-            return self.by_id[session_id]
+        if session_id in self._roster.by_id:  # it has been started here meanwhile
+            return self._roster.by_id[session_id]
         state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
-        session = self._make(state, known.options, self._listeners)
+        session = self._make(state, known.options, self._roster.listeners)
         session.worktree = tree
         await self._bring_up_to_date(session, known)
-        return self.by_id.setdefault(session_id, session)
+        return self._roster.by_id.setdefault(session_id, session)
 
 
 def _run_elsewhere(task: Task) -> str:

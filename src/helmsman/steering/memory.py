@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.files import is_inside
+from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import RegistryUnavailable
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import RecordedTurn, SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
+    from helmsman.sessions.session import Session
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.truth import TaskTruth
@@ -101,6 +102,20 @@ class Memory:
             past=past,
         )
 
+    def refuse_outside(self, session: Session) -> None:
+        """Make sure that this door may look at a session.
+
+        Raises:
+            InvalidInput: It works outside the allowed roots.
+        """
+        if (place := session.options.cwd or session.directory) is not None:
+            refuse_outside(place, self._allowed_roots, "session_id")
+
+    def is_inside(self, session: Session) -> bool:
+        """Whether this door may look at a session."""
+        place = session.options.cwd or session.directory
+        return not self._allowed_roots or place is None or is_inside(place, self._allowed_roots)
+
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
         """What is known of a session now, unless that can be no news to somebody who knows these tasks."""
         await self._ledger.write()
@@ -125,8 +140,11 @@ class Memory:
         kept = None if begun is None else begun.metadata.get("options")
         if not isinstance(kept, dict):
             return checked
-        options = kept_options(kept, checked)
-        roots = self._allowed_roots  # which may be narrower now than they were
+        return self.narrowed(kept_options(kept, checked))
+
+    def narrowed(self, options: SessionOptions) -> SessionOptions:
+        """The options of a session as far as this door may use them: others may have had wider roots, or none."""
+        roots = self._allowed_roots
         if not roots:
             return options
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))

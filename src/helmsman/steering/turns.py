@@ -18,10 +18,8 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
-from helmsman.agents.registry import Agents, EngineHolder
-from helmsman.approvals.audit import AuditLog
 from helmsman.approvals.rule_book import RuleBook
-from helmsman.base.concurrency import OnceEach, background_tasks
+from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError, InvalidInput, SessionBusy, TooManySessions
 from helmsman.model.events import (
     EngineGone,
@@ -39,19 +37,20 @@ from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
-from helmsman.tasks.ledger import Ledger, draft_task
-from helmsman.tasks.truth import TaskTruth
+from helmsman.steering.shared import Shared
+from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from anyio.abc import TaskGroup
-
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
+    from helmsman.agents.registry import EngineHolder
+    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
-    from helmsman.sessions.session import QuestionHandler
+    from helmsman.sessions.session import QuestionHandler, QueuedTurn
+    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
     from helmsman.worktrees import Worktree
 
@@ -88,45 +87,40 @@ class Turns(Verbs, ABC):
         env: Mapping[str, str] | None = None,
         on_question: QuestionHandler | None = None,
         agents: Iterable[Agent] = (),
+        shared: Shared | None = None,
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self._env = env
-        self.agents = Agents(agents)
+        self._surroundings = current()
         self._exit = AsyncExitStack()
-        self._tasks: TaskGroup | None = None
-        self._engines: EngineHolder | None = None
-        self._indexes = self.agents.indexes(self.settings)
-        self.truth = TaskTruth(self.settings, self.agents, self._indexes)
-        self._ledger = Ledger(self.settings.state_dir, self.truth)
-        self._keys = OnceEach[Session]()
-        self._listeners: list[Callable[[Session, Event], None]] = [self._ledger.on_event]
+        self._is_alone = shared is None
+        self._shared = shared if shared is not None else Shared(self.settings.state_dir, agents)
+        self.agents = self._shared.agents
+        self.truth = self._shared.truth
+        self._indexes = self.truth.look_into(self.settings)
+        self._ledger = self._shared.ledger
         self._starting = 0
         self.allowed_roots = self.settings.session_roots
-        memory = Memory(self.truth, self._ledger, self.allowed_roots)
-        self._known = KnownSessions(self.settings, memory, self._ledger, self, self._listeners, self._adopt)
-        self._listeners.append(self._known.on_event)
+        self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
+        self._known = KnownSessions(self.settings, self._shared.roster, self._memory, self._ledger, self, self._adopt)
         self.rules = RuleBook(self.settings.files, self.settings.state_dir)
         self.desk = Desk(
             self.rules,
-            AuditLog(self.settings.state_dir),
+            self._shared.audit,
             timeout=self.settings.approval_timeout,
             handler=on_question,
             allowed_roots=self.allowed_roots,
         )
 
     async def __aenter__(self) -> Self:
-        self._exit.push_async_callback(self._ledger.close)  # the last of all: ends are told while the rest closes
-        self._tasks = await self._exit.enter_async_context(background_tasks())
+        if self._is_alone:
+            await self._exit.enter_async_context(self._shared)
         for note in self.settings.ignored:
             log.warning("%s", note)
-        self._engines = EngineHolder(self.agents, self.settings, self._env, self._tasks)
-        self._tasks.start_soon(self._ledger.run)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
         await self._exit.aclose()
-        for session in self._known.by_id.values():
-            session.feed.close()
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
         """What an agent (the default one) can do."""
@@ -138,11 +132,13 @@ class Turns(Verbs, ABC):
         Raises:
             Unsupported: It cannot do what is needed.
         """
-        if self._engines is None:
-            raise NOT_OPEN.again()
         engine = await self._engines.get(agent or self.settings.default_agent)
         engine.capabilities.require(*needed)
         return engine
+
+    @property
+    def _engines(self) -> EngineHolder:
+        return self._shared.engines(self.settings, self._env)
 
     @property
     def ledger(self) -> Ledger:
@@ -150,10 +146,8 @@ class Turns(Verbs, ABC):
         return self._ledger
 
     def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something for as long as this Helmsman is open. It must not raise."""
-        if self._tasks is None:
-            raise NOT_OPEN.again()
-        self._tasks.start_soon(function)
+        """Run something for as long as this Helmsman, or the hub it is a door of, is open. It must not raise."""
+        self._shared.tasks.start_soon(function)
 
     async def _open(
         self,
@@ -272,10 +266,11 @@ class Turns(Verbs, ABC):
 
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
-        if self._tasks is not None:
-            self._tasks.start_soon(self._run_queued)
+        if self._shared.is_open:
+            self._shared.tasks.start_soon(self._run_queued)
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
+        session.verbs = self
         session.output_schema = turn.output_schema
         session.planning = turn.plan
         if task_id not in session.task_ids:
@@ -283,8 +278,8 @@ class Turns(Verbs, ABC):
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
 
     def _watch(self, session: Session) -> None:
-        if session.limits and self._tasks is not None:
-            self._tasks.start_soon(watch_turn, session, session.limits)
+        if session.limits:
+            self._shared.tasks.start_soon(watch_turn, session, session.limits)
 
     async def session(self, session_id: str) -> Session:
         """A session by its id, known or found on disk.
@@ -296,7 +291,7 @@ class Turns(Verbs, ABC):
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""
-        if self._engines is None or task.engine is None:
+        if not self._shared.is_open or task.engine is None:
             return False
         engine = await self._engines.reach(task.agent, task.engine)
         try:
@@ -316,13 +311,22 @@ class Turns(Verbs, ABC):
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def hear(session: Session, event: Event) -> None:
+            if self._memory.is_inside(session):
+                listener(session, event)
+
+        listeners = self._shared.roster.listeners
+        listeners.append(hear)
+        return lambda: listeners.remove(hear)
 
     @property
     def sessions(self) -> Mapping[str, Session]:
-        """The sessions this Helmsman has started or looked up."""
-        return self._known.by_id
+        """The sessions that were started or looked up here."""
+        known = self._shared.roster.by_id
+        if not self.allowed_roots:
+            return known
+        return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
@@ -347,7 +351,7 @@ class Turns(Verbs, ABC):
             session.engine.detach(session.id)  # or each would tell of the same things
         session.engine = engine
         try:
-            engine.attach(session.id, lambda event: self._on_event(session, event))
+            engine.attach(session.id, lambda event: session.verbs.on_event(session, event))
             if engine.lost is not None:
                 raise engine.lost.again()
         except HelmsmanError as error:  # it died just now: nobody else will tell the session
@@ -355,38 +359,49 @@ class Turns(Verbs, ABC):
                 session.apply(failed_turn(session.id, error))
             self.make_room()
 
-    def _on_event(self, session: Session, event: Event) -> None:
-        assert self._tasks is not None
-        if isinstance(event, QuestionAsked):
-            self._tasks.start_soon(self.desk.receive(session, event))
-            return
-        if session.planning and self.keeps_back(session, event):
-            return
-        session.apply(event)
-        if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
-            self._tasks.start_soon(self._run_queued)
+    def on_event(self, session: Session, event: Event) -> None:
+        """What an engine tells of a session whose turn was begun here."""
+        with self._surroundings.entered():  # not those of whoever opened the engine
+            if isinstance(event, QuestionAsked):
+                self._shared.tasks.start_soon(self.desk.receive(session, event))
+                return
+            if session.planning and self.keeps_back(session, event):
+                return
+            session.apply(event)
+            if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
+                self._shared.tasks.start_soon(self._run_queued)
+
+    async def give_answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
+    ) -> None:
+        """Answer a question of a turn that was begun here. `confined`: who answers has allowed roots."""
+        await self.desk.answer(session, question_id, answers, by, confined=confined)
 
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
-        for session in list(self._known.at_work.values()):
+        for session in list(self._shared.roster.at_work.values()):
             if not session.queue or session.state.is_running:
                 continue
             queued, known = session.queue.pop(0), session.options
             session.options = queued.options
             try:
-                await self.run_turn(session, queued.turn, queued.task_id)
-            except TooManySessions:
+                await queued.run(session, queued)
+            except TooManySessions:  # of the door that sent it; others may have room
                 session.options = known
                 session.queue.insert(0, queued)
-                return
             except HelmsmanError as error:
                 session.options = known
                 log.warning("a queued message of session %s could not be sent: %s", session.id, error)
             except Exception:  # the session has been told; the others go on
                 log.exception("a queued message of session %s could not be sent", session.id)
 
+    async def _run_queued_turn(self, session: Session, queued: QueuedTurn) -> Session:
+        with self._surroundings.entered():
+            return await self.run_turn(session, queued.turn, queued.task_id)
+
     def _check_room(self) -> None:
-        running = [session.id for session in self._known.at_work.values() if session.state.is_running]
+        at_work = self._shared.roster.at_work.values()
+        running = [session.id for session in at_work if session.state.is_running and session.verbs is self]
         if len(running) + self._starting >= self.settings.max_sessions:
             raise TooManySessions(
                 f"{len(running) + self._starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "
@@ -497,6 +512,3 @@ def busy(session_id: str) -> SessionBusy:
     return SessionBusy(
         f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
     )
-
-
-NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

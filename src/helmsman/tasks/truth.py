@@ -16,6 +16,7 @@ from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.agents.registry import Agents
@@ -30,10 +31,16 @@ _STARTED_WITHIN: Final = timedelta(minutes=5)
 class TaskTruth:
     """Finds out. Everything here is read from disk, on a thread."""
 
-    def __init__(self, settings: Settings, agents: Agents, indexes: Mapping[str, SessionIndex]) -> None:
-        self._settings = settings
+    def __init__(self, agents: Agents) -> None:
         self._agents = agents
-        self._indexes = indexes
+        self._homes: dict[tuple[Path, str | None], tuple[Settings, Mapping[str, SessionIndex]]] = {}
+
+    def look_into(self, settings: Settings) -> Mapping[str, SessionIndex]:
+        """What the agents keep on disk by these settings is looked at from now on; by their names."""
+        key = settings.codex_home, settings.codex_remote
+        if key not in self._homes:
+            self._homes[key] = settings, self._agents.indexes(settings)
+        return self._homes[key][1]
 
     async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         """What the registry has to change of a local task, or None if it is right. `siblings` are its session's tasks."""
@@ -79,7 +86,9 @@ class TaskTruth:
         if task.owner is not None and task.owner.is_alive():
             return None
         agent, engine = self._agents.get(task.agent), task.engine
-        engine_alive = None if agent is None or engine is None else agent.engine_is_alive(self._settings, engine)
+        engine_alive: bool | None = None
+        if agent is not None and engine is not None:
+            engine_alive = any(agent.engine_is_alive(settings, engine) for settings, _ in tuple(self._homes.values()))
         return reconcile(task, self._own_turn(task, siblings), datetime.now(UTC), engine_alive=engine_alive)
 
     def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
@@ -109,25 +118,32 @@ class TaskTruth:
         return [session_id for _, session_id in sorted(found)]
 
     def _changed_since(self, agent: str, begin: datetime) -> Iterator[SessionInfo]:
-        cursor: str | None = None
-        while (index := self._indexes.get(agent)) is not None:
-            page, cursor = index.list(cursor=cursor)
-            for info in page:
-                if info.updated_at < begin:
-                    return
-                yield info
-            if cursor is None:
-                return
+        for index in self._indexes():
+            cursor: str | None = None
+            while True:
+                page, cursor = index.list(cursor=cursor)
+                for info in page:
+                    if info.updated_at < begin:
+                        cursor = None
+                        break
+                    if info.agent == agent:
+                        yield info
+                if cursor is None:
+                    break
 
     def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> RecordedTurn | None:
         found = self._find(session_id)
         return None if found is None else found[1].turn(session_id, turn_id, since=since)
 
     def _find(self, session_id: str) -> tuple[SessionInfo, SessionIndex] | None:
-        for index in self._indexes.values():
+        for index in self._indexes():
             if (info := index.find(session_id)) is not None:
                 return info, index
         return None
+
+    def _indexes(self) -> Iterator[SessionIndex]:
+        for _, indexes in tuple(self._homes.values()):
+            yield from indexes.values()
 
 
 def _is_prompt_of(task: Task, prompt: str | None) -> bool:

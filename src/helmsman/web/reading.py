@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import anyio.to_thread
@@ -10,6 +9,7 @@ import anyio.to_thread
 from helmsman._version import __version__
 from helmsman.agents.registry import engine_overviews
 from helmsman.base.shortening import shortened
+from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
@@ -21,6 +21,7 @@ from helmsman.web.views import entry, listed, one_line, present, question_in_ful
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from starlette.requests import Request
 
@@ -77,7 +78,7 @@ class Reading:
                 "codex": codex,
                 "codexError": error,
                 "capabilities": capabilities,
-                "defaultDirectory": str(Path.cwd()),
+                "defaultDirectory": str(current().directory),
                 "approvalTimeoutSec": helm.settings.approval_timeout,
                 "maxSessions": helm.settings.max_sessions,
                 "running": len(running),

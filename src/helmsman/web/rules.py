@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from pydantic import Field
 
 from helmsman.base.shown_text import visible
+from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, text
 from helmsman.web.views import present
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
 
     from helmsman.approvals.listed_rules import ListedRule
@@ -67,10 +69,7 @@ class Rules:
 def _place(directory: str | None) -> Path | None:
     if directory is None:
         return None
-    try:
-        path = Path(directory).expanduser()
-    except RuntimeError:
-        path = Path(directory)
+    path = expand_home(directory)
     if not path.is_absolute():
         raise InvalidInput(
             f"directory cannot be {directory!r:.80}. Write the whole path, from / or ~ on.", parameter="directory"

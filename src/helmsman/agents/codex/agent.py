@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from helmsman.agents.codex.engine import left_running
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.protocol import Agent
+from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
@@ -149,7 +149,7 @@ async def _open_app_server(
         binary,
         codex_home=home,
         state_dir=settings.state_dir,
-        env=os.environ if env is None else env,
+        env=environment() if env is None else env,
     )
     roots = settings.session_roots
     if _detaches(settings, binary):

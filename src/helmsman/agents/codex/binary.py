@@ -33,6 +33,7 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact
+from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ async def find_codex(
     Raises:
         CodexNotFound: There is none, or what is there is not Codex or does not run.
     """
-    env = os.environ if env is None else env
+    env = environment() if env is None else env
     reasons: list[str] = []
     for candidate in await anyio.to_thread.run_sync(_candidates, explicit, env):
         try:

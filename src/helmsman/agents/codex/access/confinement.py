@@ -12,7 +12,6 @@ What cannot be fully read counts as outside.
 from __future__ import annotations
 
 import ast
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +19,7 @@ from helmsman.agents.codex.access.policies import sandbox_name
 from helmsman.agents.codex.features import Feature
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.git_view import repository_root
+from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _writable(sandbox: Mapping[str, Any], workspace_roots: Sequence[str]) -> lis
 
 
 def _tmpdir() -> str:
-    return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108
+    return environment().get("TMPDIR") or "/tmp"  # noqa: S108
 
 
 def _may_allow(file: Path) -> bool:

@@ -6,7 +6,6 @@ read or changed, and read-only: the command must run, and must not be able to wr
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import anyio
 
 from helmsman.agents.codex.wire.process import open_child
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
         return SandboxCheck(works=None, detail=f"not checked on {sys.platform}")
     with tempfile.TemporaryDirectory(prefix="helmsman-sandbox-", ignore_cleanup_errors=True) as scratch:
         # Codex's sandbox leaves small directories wherever temporary files go.
-        child_env = {**(os.environ if env is None else env), "CODEX_HOME": scratch, "TMPDIR": scratch}
+        child_env = {**(environment() if env is None else env), "CODEX_HOME": scratch, "TMPDIR": scratch}
         try:
             # Up to 0.130 the platform is a subcommand, afterwards only the command follows.
             _, about, _ = await _output([binary.path, "sandbox", "--help"], child_env, Path(scratch))

@@ -20,6 +20,7 @@ import anyio
 import anyio.abc
 
 from helmsman.base.redaction import redact
+from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import REMOTE_TOKEN
 
@@ -159,7 +160,7 @@ async def open_child(
 
 def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment Codex runs in: ours, with the home it is to use and its bundled tools on the PATH."""
-    merged = dict(os.environ if env is None else env)
+    merged = dict(environment() if env is None else env)
     merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
     if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
         merged["CODEX_HOME"] = str(codex_home)

@@ -1,0 +1,165 @@
+"""Several doors on one process: they share the sessions, and each has its own settings, rules, limits and directory."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.agents.registry import fingerprint
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
+from helmsman.model.answered_by import AnsweredBy
+from helmsman.settings import ConfigFile
+from helmsman.steering.shared import Shared
+from tests.played import PlayedAgent
+from tests.sessions.test_service_properties import unhurried
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman import Session, Settings
+
+pytestmark = pytest.mark.anyio
+
+_AGENT = AnsweredBy("agent", "test", "tool")
+
+
+@pytest.fixture
+def agent() -> PlayedAgent:
+    return PlayedAgent()
+
+
+@pytest.fixture
+async def shared(tmp_path: Path, agent: PlayedAgent) -> AsyncIterator[Shared]:
+    async with Shared(unhurried(tmp_path).state_dir, [agent]) as shared:
+        yield shared
+
+
+@asynccontextmanager
+async def two_doors(shared: Shared, one: Settings, other: Settings) -> AsyncIterator[tuple[Helmsman, Helmsman]]:
+    async with Helmsman(one, shared=shared) as first, Helmsman(other, shared=shared) as second:
+        yield first, second
+
+
+async def question_of(session: Session) -> str:
+    with anyio.fail_after(20):
+        await session.wait()
+    return session.questions[0].id
+
+
+async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_came_by(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    settings = unhurried(tmp_path)
+    async with Helmsman(settings, shared=shared) as second:
+        async with Helmsman(settings, shared=shared) as first:
+            session = await first.start("go", cwd=tmp_path, agent=agent.name)
+        assert await second.session(session.id) is session
+        agent.engines[-1].ask()
+        await second.respond(session.id, await question_of(session), ["approve"])
+        agent.engines[-1].end("completed")
+        with anyio.fail_after(20):
+            assert await session.wait(until="end")
+        await second.say(session.id, "more")
+        assert len(agent.engines) == 1
+        assert session.verbs is second
+
+
+async def test_each_door_counts_its_own_turns(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:
+    narrow = replace(unhurried(tmp_path), max_sessions=1)
+    async with two_doors(shared, narrow, unhurried(tmp_path)) as (first, second):
+        await second.start("go", cwd=tmp_path, agent=agent.name)
+        await first.start("go", cwd=tmp_path, agent=agent.name)
+        with pytest.raises(TooManySessions):
+            await first.start("go", cwd=tmp_path, agent=agent.name)
+        await second.start("go", cwd=tmp_path, agent=agent.name)
+
+
+async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_door_that_began_it(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    rules = {"rules": [{"effect": "allow", "type": "command_approval"}]}
+    lenient = replace(
+        unhurried(tmp_path), files=(ConfigFile(tmp_path / "helmsman.toml", rules, trusted=True),), approval_timeout=5.0
+    )
+    async with two_doors(shared, lenient, unhurried(tmp_path)) as (first, second):
+        session = await first.start("go", cwd=tmp_path, agent=agent.name)
+        agent.engines[-1].ask()
+        with anyio.fail_after(20):
+            while agent.engines[-1].open_questions:
+                await session.feed.changed()
+        agent.engines[-1].end("completed")
+        with anyio.fail_after(20):
+            await session.wait(until="end")
+        await second.say(session.id, "more")
+        agent.engines[-1].ask()
+        question = await question_of(session)
+        assert session.deadlines[question].seconds > 5
+
+
+async def test_no_door_sees_hears_or_continues_what_is_outside_its_roots(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    confined = replace(unhurried(tmp_path), allowed_roots=(inside,))
+    async with two_doors(shared, unhurried(tmp_path), confined) as (wide, narrow):
+        heard: list[str] = []
+        narrow.listen(lambda session, _event: heard.append(session.id))
+        there = await wide.start("go", cwd=inside, agent=agent.name, sandbox="danger-full-access")
+        elsewhere = await wide.start("go", cwd=outside, agent=agent.name)
+        assert set(narrow.sessions) == {there.id}
+        assert set(heard) == {there.id}
+        for refused in (narrow.session(elsewhere.id), narrow.say(elsewhere.id, "more"), narrow.interrupt(elsewhere.id)):
+            with pytest.raises(InvalidInput, match="outside"):
+                await refused
+        assert (await narrow.session(there.id)) is there
+
+
+async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_began_the_turn(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    confined = replace(unhurried(tmp_path), allowed_roots=(tmp_path,))
+    async with two_doors(shared, unhurried(tmp_path), confined) as (wide, narrow):
+        session = await wide.start("go", cwd=tmp_path, agent=agent.name)
+        agent.engines[-1].ask()
+        question = await question_of(session)
+        with pytest.raises(AnswerInvalid, match="only a person"):
+            await narrow.respond(session.id, question, ["approve"], by=_AGENT)
+        await wide.respond(session.id, question, ["approve"], by=_AGENT)
+
+
+async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    at = Whereabouts({**os.environ, "HOME": str(tmp_path / "home")}, tmp_path / "here")
+    with at.entered():
+        helm = Helmsman(unhurried(tmp_path), shared=shared)
+    async with helm:
+        with at.entered():
+            assert (await helm.start("go", agent=agent.name)).directory == str(tmp_path / "here")
+            assert (await helm.start("go", cwd="below", agent=agent.name)).directory == str(tmp_path / "here" / "below")
+            assert (await helm.start("go", cwd="~", agent=agent.name)).directory == str(tmp_path / "home")
+
+
+async def test_doors_for_which_an_engine_would_differ_have_one_each(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    settings = unhurried(tmp_path)
+    async with (
+        Helmsman(settings, shared=shared, env={"PATH": "/one", "TERM": "a"}) as first,
+        Helmsman(settings, shared=shared, env={"PATH": "/two"}) as second,
+        Helmsman(replace(settings, max_sessions=3), shared=shared, env={"PATH": "/one", "TERM": "b"}) as third,
+    ):
+        engines = [await helm.engine(agent=agent.name) for helm in (first, second, third)]
+    assert engines[0] is engines[2]
+    assert engines[0] is not engines[1]
+    assert fingerprint({"PATH": "/one"}) != fingerprint({"PATH": "/two"})
