@@ -36,8 +36,9 @@ async def _run(state: str) -> None:
     from helmsman.base.shown_text import visible
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.process import Hub
-    from helmsman.mcp.hub_door import serve_pipe
+    from helmsman.mcp.hub_door import PipeDoors
     from helmsman.mcp.pipe import PROTOCOL
+    from helmsman.steering.shared import Shared
 
     class Formatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -56,7 +57,12 @@ async def _run(state: str) -> None:
 
     gc.freeze()
     gc.enable()
-    await Hub(state_dir, keepers).run({PROTOCOL: serve_pipe, CONTROL: serve_control})
+    hub = Hub(state_dir, keepers)
+    async with Shared(state_dir) as shared:
+        hub.is_working = lambda: bool(shared.roster.at_work)
+        pipes = PipeDoors(shared)
+        await pipes.forget_gone()
+        await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control})
 
 
 if __name__ == "__main__":

@@ -128,6 +128,9 @@ def start(state: str) -> bool:
             return False
         if below_an_agent(os.getpid()):
             raise NoHub("it was started by an agent of Helmsman's own")
+        epoch = os.pread(lock, 100, 0).split()[:1]
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"".join(epoch), 0)  # whoever is named beside it is gone
         listener = _listen(state)
         descriptors.append(listener)
         log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

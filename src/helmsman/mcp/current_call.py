@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from helmsman.base.processes import Process
+    from helmsman.tasks.calls import CallLog
+
 
 @dataclass(frozen=True, slots=True)
 class NumberedCall:
@@ -20,6 +23,8 @@ class NumberedCall:
     pipe: str
     seq: int
     is_repeated: bool
+    calls: CallLog
+    pipe_process: Process
     take: Callable[[], None]
     """Tells the pipe that a tool has begun: a hub that ends now may have ended of it."""
 

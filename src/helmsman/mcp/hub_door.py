@@ -28,20 +28,23 @@ from mcp_types import (
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
 from helmsman.base.shown_text import visible
-from helmsman.base.surroundings import Surroundings
-from helmsman.errors import HelmsmanError
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.mcp.current_call import NumberedCall, current_call, current_form
 from helmsman.mcp.server import build_server
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
+from helmsman.tasks.calls import CallLog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
     from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
 
 log = logging.getLogger(__name__)
 
@@ -107,29 +110,43 @@ def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings:
     return settings
 
 
-async def serve_pipe(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
-    """Serve a pipe, until it leaves."""
-    hello = _Hello(fields)
-    try:
-        settings = _settings(hub, hello, refused)
-    except _NotServed as answer:
-        connection.put(answer.args[0])
-        await connection.written()
-        return
-    hub.idle = settings.hub_idle
-    door = PipeDoor(hello, connection, hub.epoch)
-    hub.doors[connection] = door
-    connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
-    with Surroundings(hello.environment, hello.directory).entered():
-        async with Helmsman(settings, env=hello.environment) as helm:
-            await door.serve(helm)
-            await helm.ledger.leave()
+class PipeDoors:
+    """Serves the pipes that connect to a hub."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._calls = CallLog(shared.state_dir)
+
+    async def forget_gone(self) -> None:
+        """Forget the calls of pipes that have gone."""
+        try:
+            await self._calls.forget_gone()
+        except RegistryUnavailable as error:
+            log.warning("%s", error)
+
+    async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        """Serve a pipe, until it leaves."""
+        hello = _Hello(fields)
+        try:
+            settings = _settings(hub, hello, refused)
+        except _NotServed as answer:
+            connection.put(answer.args[0])
+            await connection.written()
+            return
+        hub.idle = settings.hub_idle
+        door = PipeDoor(hello, connection, hub.epoch, self._calls)
+        hub.doors[connection] = door
+        connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
+        with Whereabouts(hello.environment, hello.directory).entered():
+            async with Helmsman(settings, env=hello.environment, shared=self._shared) as helm:
+                await door.serve(helm)
 
 
 class PipeDoor:
     """One connected pipe."""
 
-    def __init__(self, hello: _Hello, connection: Connection, epoch: int) -> None:
+    def __init__(self, hello: _Hello, connection: Connection, epoch: int, calls: CallLog) -> None:
+        self._calls = calls
         self._hello = hello
         self._connection = connection
         self._epoch = epoch
@@ -153,7 +170,13 @@ class PipeDoor:
         server = build_server(helm)
         forms = _Forms(self._connection, self._hello.forms, self._epoch)
         lines = _Lines(self._connection)
-        reader = _Reader(self._connection, lines, forms, self._hello.pipe)
+        process = running_process(self._hello.pid) or Process(self._hello.pid, "")
+        reader = _Reader(
+            self._connection,
+            lines,
+            forms,
+            lambda seq, again, take: NumberedCall(self._hello.pipe, seq, again, self._calls, process, take),
+        )
         writer = _Writer(self._connection, lines, forms, reader)
         options = server.create_initialization_options(NotificationOptions(tools_changed=True))
         try:
@@ -344,11 +367,17 @@ class _Writer(_Stream):
 class _Reader(_Stream):
     """The pipe's lines as the session's messages."""
 
-    def __init__(self, connection: Connection, lines: _Lines, forms: _Forms, pipe: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        lines: _Lines,
+        forms: _Forms,
+        numbered: Callable[[int, bool, Callable[[], None]], NumberedCall],
+    ) -> None:
         self._connection = connection
         self._lines = lines
         self._forms = forms
-        self._pipe = pipe
+        self._numbered = numbered
         self._heard, self._messages = anyio.create_memory_object_stream[_Heard](0)
         self.last_context: contextvars.Context | None = None
         """What the SDK runs the handler of the last message in: it knows which call it is."""
@@ -395,9 +424,8 @@ class _Reader(_Stream):
             return error
         match message:
             case JSONRPCRequest():
-                context.run(
-                    current_call.set, NumberedCall(self._pipe, seq, kind != b"m", lambda: self._lines.take(message.id))
-                )
+                numbered = self._numbered(seq, kind != b"m", lambda: self._lines.take(message.id))
+                context.run(current_call.set, numbered)
                 return self._request(message, seq, answer)
             case JSONRPCNotification(method="notifications/cancelled"):
                 self._lines.cancel((message.params or {}).get("requestId"), seq)

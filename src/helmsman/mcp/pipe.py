@@ -31,6 +31,7 @@ import _signal  # type: ignore[import-not-found] # `signal` would import `enum`
 import os
 import select
 import sys
+import time
 
 from helmsman._version import __version__
 from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, state_directory
@@ -119,6 +120,8 @@ class _Pipe:
         self._to_hub = bytearray()
         self._client_left = False
         self._introduced = False
+        self._silent_hubs = 0
+        """How many hubs in a row welcomed us and said nothing more."""
         self._poll = select.poll()
         self._polled: set[int] = set()
 
@@ -214,6 +217,8 @@ class _Pipe:
         if self._client_left:
             raise _Ended
         if come_back or self._waiting:
+            time.sleep(min(0.05 * self._silent_hubs, 1))
+            self._silent_hubs += 1
             self._connect()
 
     def _forget(self, seq: int) -> None:
@@ -223,6 +228,7 @@ class _Pipe:
         self._taken.pop(seq, None)
 
     def _heard(self, frame: bytes) -> None:
+        self._silent_hubs = 0
         kind, rest = frame[:1], frame[1:]
         if kind == b"n":
             self._to_client += rest[1:] + b"\n"
