@@ -30,7 +30,7 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("unhurried")
 
-_MAY_RUN_COMMANDS = {"codex_home_templates", "bare_cli"}
+_MAY_RUN_COMMANDS = {"codex_home_templates", "bare_cli", "bare_place"}
 """Tests with neither of these fixtures start no command that is worth it."""
 
 _QUICK_PROGRAMS = Path(__file__).parent / "quick_programs"

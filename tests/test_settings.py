@@ -225,6 +225,7 @@ ONLY_YOURS = {
     "allowed_roots",
     "log_level",
     "engine",
+    "hub_idle_ms",
     "shell_snapshots",
 }
 

@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -119,10 +120,13 @@ def _run_and_tell(connection: socket.socket) -> None:
     data, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(3 * array.array("i").itemsize))
     streams = array.array("i")
     streams.frombytes(ancillary[0][2])
+    if "hub" in (asked := json.loads(data)):
+        connection.close()
+        _be_hub(asked, streams)
     pid = os.fork()
     if pid == 0:
         connection.close()
-        _be(json.loads(data), streams)
+        _be(asked, streams)
     for stream in streams:
         os.close(stream)
     connection.sendall(_CODE.pack(pid))
@@ -142,10 +146,13 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
     """Become the command."""
     import runpy
 
+    from helmsman.hub import launch
+
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    launch.spawn = partial(_spawn_hub, command["server"])
     if command["on_terminal"]:
         import fcntl
         import termios
@@ -175,6 +182,39 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
     if isinstance(code, int | None):
         _end(code or 0)
     sys.exit(code)  # type: ignore[arg-type]
+
+
+def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int) -> None:
+    """What `helmsman.hub.launch.spawn` does, in a fork."""
+    from helmsman.hub.launch import environment
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(server)
+        asked = {"hub": state, "env": environment(state, os.environ)}
+        passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log, lock, listener]))
+        connection.sendmsg([json.dumps(asked).encode()], [passed])
+        connection.recv(1)  # it has been heard
+
+
+def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
+    """Become a hub: with its descriptors where it looks for them, its environment, and its own program from there on."""
+    import fcntl
+
+    from helmsman.cli import hub_process
+
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    high = [fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in (nothing, nothing, *descriptors)]
+    for number, descriptor in enumerate(high):
+        os.dup2(descriptor, number)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.argv = ["hub_process", asked["hub"]]
+    try:
+        hub_process.main()
+    finally:
+        os._exit(1)
 
 
 def _end(code: int) -> None:
@@ -222,6 +262,7 @@ def _ask(
     """Have a command begun; its process id."""
     connection.connect(server)
     asked = {"arguments": list(arguments), "env": dict(env), "directory": directory, "on_terminal": on_terminal}
+    asked["server"] = server
     passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))
     connection.sendmsg([json.dumps(asked).encode()], [passed])
     (pid,) = _CODE.unpack(connection.recv(_CODE.size))

@@ -13,12 +13,12 @@ Events and items are in `helmsman.model.events`, errors in `helmsman.errors`, th
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from helmsman._version import __version__
 
+TYPE_CHECKING = False  # `typing` would cost as much as all else that a pipe to the hub imports
 if TYPE_CHECKING:
+    from typing import Any
+
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.questions import Prompt, Question
     from helmsman.service import Helmsman
@@ -58,6 +58,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: a command line that needs little starts fast."""
+    import importlib
+
     for module, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(importlib.import_module(f"helmsman.{module}"), name)

@@ -202,6 +202,12 @@ class RegistryTooNew(RegistryUnavailable):
     retryable = False
 
 
+class OutcomeUnknown(HelmsmanError):
+    """It was begun by a process that ended before it could tell what came of it; it is not done a second time."""
+
+    code = "unknown_outcome"
+
+
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 

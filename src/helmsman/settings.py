@@ -52,7 +52,7 @@ _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "inactivity_timeout")
+_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
 
 
@@ -86,6 +86,7 @@ class Settings:
     expose_primitives: bool
     engine_idle: float = 900.0
     first_event_timeout: float = 0.0
+    hub_idle: float = 60.0
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
     allowed_roots: tuple[Path, ...] = ()
@@ -550,6 +551,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "how long an engine waits for somebody when nothing runs in it",
         _whole_number(1000, 30 * _DAY_MS),
         _smaller,
+    ),
+    "hub_idle_ms": _Setting(
+        "HELMSMAN_HUB_IDLE_MS",
+        60_000,
+        "how long the hub stays when no client is connected and nothing runs",
+        _whole_number(0, 30 * _DAY_MS),
+        only_yours,
     ),
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",

@@ -155,7 +155,7 @@ def bare_cli(tmp_path: Path) -> Cli:
     """The command without any Codex: what it does before it needs one."""
     home = tmp_path / "home"
     (home / ".codex").mkdir(parents=True)
-    env = {"HOME": str(home), "PATH": os.defpath, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    env = {"HOME": str(home), "PATH": os.defpath, "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DETACH": "0"}
     return Cli(env | {"CODEX_CLI_PATH": str(tmp_path / "no-codex-here")}, tmp_path)
 
 

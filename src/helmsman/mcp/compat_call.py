@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helmsman.mcp.compat_events import Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
-from helmsman.mcp.doors import by_form
+from helmsman.mcp.current_call import current_form
+from helmsman.mcp.doors import by_form, form_name
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.answered_by import Answered
@@ -138,6 +139,7 @@ class CallInFlight:
         if capabilities is None or capabilities.elicitation is None or not context.session.can_send_request:
             return None
         await self.flush()  # what led to the question comes before it
+        current_form.set(form_name(session, question))
         try:
             async with session.on_screen(question):
                 answers = await self._elicit(question)

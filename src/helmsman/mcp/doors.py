@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.errors import HelmsmanError
+from helmsman.mcp.current_call import current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
 
@@ -111,6 +112,7 @@ class Doors:
         request_id: types.RequestId | None,
     ) -> list[str] | None:
         self._shown.add(question.id)
+        current_form.set(form_name(session, question))
         try:
             async with session.on_screen(question):
                 result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
@@ -133,6 +135,11 @@ async def _until_closed(session: Session, question: Question, asking: anyio.Canc
     while question.id in session.state.questions:
         await session.feed.changed()
     asking.cancel()
+
+
+def form_name(session: Session, question: Question) -> str:
+    """What a form is called, by whichever hub."""
+    return f"{session.id}/{question.id}"
 
 
 def has_forms(context: Context) -> bool:

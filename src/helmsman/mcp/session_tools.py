@@ -44,6 +44,8 @@ async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayO
     unless whenBusy says to steer the running turn or to queue the message."""
     session = await call.helm.session(args.session_id)
     session.on_question = call.on_question or session.on_question
+    if call.done_before is not None:
+        return contract.SayOutput(session_id=session.id, status=session.status, task_id=call.done_before.id)
     await session.say(args.message, images=args.images, when_busy=args.when_busy)
     return contract.SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 

@@ -8,7 +8,7 @@ are for protocol mistakes.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
@@ -17,15 +17,19 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
+from helmsman.mcp.current_call import current_call
 from helmsman.shapes.contract import Input, Output
+from helmsman.tasks.calls import CallKey, call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from helmsman.mcp.current_call import NumberedCall
     from helmsman.mcp.doors import Context, Doors
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
+    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,9 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
         read_only_hint=False, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=open_world
     )
 
+
+BEGIN_A_TASK: Final = frozenset({"codex", "codex_start", "codex_say"})
+"""Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
 
 CODEX: Final = "codex"
 """Whom the tools that carry its name start, whatever the default agent is."""
@@ -63,6 +70,8 @@ class CallContext:
     doors: Doors
     context: Context
     params: types.CallToolRequestParams
+    done_before: Task | None = None
+    """The task that this very call has begun already, when it was asked of an earlier hub."""
 
     @property
     def on_question(self) -> QuestionHandler | None:
@@ -169,7 +178,55 @@ class Toolbox:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
-        return await tool.called(CallContext(self._helm, self._doors, context, params))
+        call = CallContext(self._helm, self._doors, context, params)
+        numbered = current_call.get()
+        try:
+            if numbered is None:
+                return await tool.called(call)
+            numbered.take()
+            listed = next(one for one in self._listing if one.name == params.name)
+            if listed.annotations is not None and listed.annotations.read_only_hint:
+                return await tool.called(call)
+            return await self._called_once(tool, call, numbered, listed.annotations)
+        except (SystemExit, KeyboardInterrupt) as error:  # one call does not end the process of all
+            log.exception("%s tried to end the process", params.name)
+            raise MCPError(types.INTERNAL_ERROR, f"{params.name} failed: {type(error).__name__}.") from error
+
+    async def _called_once(
+        self, tool: Offered, call: CallContext, numbered: NumberedCall, annotations: types.ToolAnnotations | None
+    ) -> CallOutcome:
+        """Do what a call asks for, unless an earlier hub has done it: then give the answer there was, if one is known."""
+        pipe, seq, calls = numbered.pipe, numbered.seq, numbered.calls
+        try:
+            was_begun, answer = await calls.begin(pipe, seq, numbered.pipe_process)
+        except RegistryUnavailable as error:
+            return failed(error)
+        if answer is not None:
+            return types.CallToolResult.model_validate_json(answer)
+        if was_begun:
+            known = await self._helm.ledger.registry(lambda registry: registry.with_key(numbered.key))
+            repeatable = annotations is not None and annotations.idempotent_hint
+            if not repeatable and tool.name not in BEGIN_A_TASK:
+                return failed(
+                    OutcomeUnknown(
+                        f"{tool.name} was begun by a hub that ended before it could tell what came of it. Look whether it "
+                        "was done before you call it again."
+                    )
+                )
+            call = replace(call, done_before=known)
+        current_key = call_key.set(CallKey(numbered.key))
+        try:
+            outcome = await tool.called(call)
+        except MCPError:
+            await calls.answer(pipe, seq, None)
+            raise
+        finally:
+            call_key.reset(current_key)
+        stored = None
+        if isinstance(outcome, types.CallToolResult):
+            stored = outcome.model_dump_json(by_alias=True, exclude_none=True)
+        await calls.answer(pipe, seq, stored)
+        return outcome
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._listing if tool.name == name), None)

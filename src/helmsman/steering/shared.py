@@ -89,6 +89,7 @@ def _for_engines(settings: Settings) -> Settings:
         tools=(),
         expose_primitives=False,
         first_event_timeout=0,
+        hub_idle=0,
         inactivity_timeout=0,
         files=(),
         ignored=(),

@@ -32,6 +32,7 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.sessions.progress import infer_progress
+from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, options_to_keep, task_status_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -332,6 +333,8 @@ def draft_task(
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
+    if idempotency_key is None and (called := call_key.get()) is not None:
+        idempotency_key = called.take()
     return task_id, TaskDraft(
         id=task_id,
         agent=options.agent,

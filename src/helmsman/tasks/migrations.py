@@ -66,7 +66,21 @@ _REVISIONS: Final = (
 
 _AGENTS: Final = ("ALTER TABLE tasks ADD COLUMN agent TEXT NOT NULL DEFAULT 'codex'",)
 
-MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS)
+_CALLS: Final = (
+    """
+    CREATE TABLE calls (
+        pipe TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        pid INTEGER NOT NULL,
+        started TEXT NOT NULL,
+        begun_at INTEGER NOT NULL,
+        answer TEXT,
+        PRIMARY KEY (pipe, seq)
+    )
+    """,
+)
+
+MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
 CURRENT: Final = len(MIGRATIONS)

@@ -21,6 +21,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
+from helmsman.testing.hubs import end_hub, hub_pid
 from helmsman.testing.model import ScriptedModel
 from helmsman.testing.repository import make_repository
 
@@ -71,20 +72,25 @@ def codex_home_templates(tmp_path_factory: pytest.TempPathFactory) -> HomeTempla
 @pytest.fixture
 def codex_home(
     tmp_path: Path, codex_binary: Path, model: ScriptedModel, codex_home_templates: HomeTemplates
-) -> CodexHome:
-    """A fresh CODEX_HOME and HOME, configured for the scripted model."""
+) -> Iterator[CodexHome]:
+    """A fresh CODEX_HOME and HOME, configured for the scripted model. A hub that was started in it must have ended."""
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     version = codex_version(codex_binary)
     home.use_model(model.base_url, version)
     home.keep_quiet(version)
-    return home
+    yield home
+    state_dir = Path(home.env["HELMSMAN_STATE_DIR"])
+    if hub_pid(state_dir) is not None:
+        end_hub(state_dir)
+        pytest.fail("The test left a hub behind.", pytrace=False)
 
 
 @pytest.fixture
 def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
-    """The state directory of `codex_home.env`, for tests with engines that outlive their process: here they are stopped."""
+    """The state directory of `codex_home.env`, for tests with a hub or engines that outlive their process: they end here."""
     state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
     yield state_dir
+    end_hub(state_dir)
     for record in read_records(state_dir):
         stop_engine(record)
 

@@ -1,0 +1,92 @@
+"""The program of the hub, started by whichever door comes first: `python -I -m helmsman.cli.hub_process STATE_DIR`.
+
+It lets go of what it inherited before it imports anything, and then wires the doors into the hub.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from helmsman.base.processes import Process
+    from helmsman.httpd.hub_door import HttpDoors
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub, Serve
+    from helmsman.steering.shared import Shared
+
+HTTP = "helmsman-http 1"
+
+
+def main() -> None:
+    from helmsman.hub.daemon import become_daemon
+
+    become_daemon()
+    import gc
+
+    gc.disable()  # a client waits for all that is imported now
+    import anyio
+
+    anyio.run(_run, os.path.abspath(sys.argv[1]))  # noqa: PTH100
+
+
+async def _run(state: str) -> None:
+    import gc
+    import logging
+    from pathlib import Path
+
+    from helmsman.base.redaction import RedactingFilter
+    from helmsman.base.shown_text import visible
+    from helmsman.hub.control import CONTROL, serve_control
+    from helmsman.hub.process import Hub
+    from helmsman.mcp.hub_door import PipeDoors
+    from helmsman.mcp.pipe import PROTOCOL
+    from helmsman.steering.shared import Shared
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return visible(super().format(record))  # it quotes programs and models
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RedactingFilter())
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    state_dir = Path(state)
+
+    def keepers() -> Collection[Process]:
+        from helmsman.agents.codex.detached.records import read_records
+
+        return {record.keeper for record in read_records(state_dir)}
+
+    gc.freeze()
+    gc.enable()
+    hub = Hub(state_dir, keepers)
+    async with Shared(state_dir) as shared:
+        hub.is_working = lambda: bool(shared.roster.at_work)
+        pipes = PipeDoors(shared)
+        await pipes.forget_gone()
+        await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control, HTTP: _serve_http(shared)})
+
+
+def _serve_http(shared: Shared) -> Serve:
+    """Web servers take long to import, and few ask for one."""
+
+    async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        import anyio.to_thread
+
+        def load() -> type[HttpDoors]:
+            from helmsman.httpd.hub_door import HttpDoors
+
+            return HttpDoors
+
+        doors = await anyio.to_thread.run_sync(load)
+        await doors(shared).serve(hub, connection, fields, refused)
+
+    return serve
+
+
+if __name__ == "__main__":
+    main()

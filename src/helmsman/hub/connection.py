@@ -1,0 +1,131 @@
+"""One door's connection to the hub: lines in both directions, and nobody else waits for a door that does not read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from socket import recv_fds
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+if TYPE_CHECKING:
+    import socket
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES: Final = 64 * 1024
+_MOST_DESCRIPTORS: Final = 4
+_BACKLOG_BYTES: Final = 1024 * 1024
+"""So much may wait for a door that does not read. Whoever has more to say to it waits with it, and it is not read from."""
+
+
+class Connection:
+    """A connected socket. `write_all` belongs into a task group, for as long as anything is to be written."""
+
+    def __init__(self, socket: socket.socket) -> None:
+        socket.setblocking(False)
+        self._socket = socket
+        self._read = bytearray()
+        self._waiting = bytearray()
+        self._news = anyio.Event()
+        self._progress = anyio.Event()
+        self.is_gone = False
+        self.descriptors: list[int] = []
+        """What the door has handed over, in order. Whoever takes one closes it."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) > _BACKLOG_BYTES and not self.is_gone
+
+    async def line(self) -> bytes | None:
+        """The next line without its end, or None when there is none to come. Waits while the door does not read."""
+        searched = 0
+        while (end := self._read.find(b"\n", searched)) < 0:
+            searched = len(self._read)
+            while self.is_full:
+                await self.progress()
+            chunk = await self._receive()
+            if not chunk:
+                return None
+            self._read += chunk
+        line = bytes(self._read[:end])
+        del self._read[: end + 1]
+        return line
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                return self._receive_now()
+            except BlockingIOError:
+                with suppress(OSError):
+                    await anyio.wait_readable(self._socket)
+            except OSError:
+                return b""
+
+    def _receive_now(self) -> bytes:
+        data, descriptors, _, _ = recv_fds(self._socket, _CHUNK_BYTES, _MOST_DESCRIPTORS)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.descriptors += descriptors
+        return data
+
+    def close(self) -> None:
+        """Let go of the connection, and of what nobody has taken."""
+        self._socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+    def put(self, line: bytes) -> None:
+        """Say something, in order, however much waits already."""
+        self._waiting += line + b"\n"
+        self._news.set()
+
+    async def send(self, line: bytes) -> None:
+        """Say something; waits while the door does not read.
+
+        Raises:
+            anyio.BrokenResourceError: The door is gone.
+        """
+        while self.is_full:
+            await self.progress()
+        if self.is_gone:
+            raise anyio.BrokenResourceError
+        self.put(line)
+
+    async def progress(self) -> None:
+        """Wait until the door has read something, or is gone."""
+        await self._progress.wait()
+
+    async def write_all(self) -> None:
+        """Write what is said, until cancelled or the door is gone."""
+        try:
+            while True:
+                await self._news.wait()
+                self._news = anyio.Event()
+                while self._waiting:
+                    try:
+                        del self._waiting[: self._socket.send(self._waiting[:_CHUNK_BYTES])]
+                    except BlockingIOError:
+                        await anyio.wait_writable(self._socket)
+                    self._tell_progress()
+        except OSError:
+            log.debug("a door is gone")
+        finally:
+            self.is_gone = True
+            self._tell_progress()
+
+    async def written(self) -> None:
+        """Wait until all is written, or the door is gone."""
+        while self._waiting and not self.is_gone:
+            await self.progress()
+
+    def last_word(self, line: bytes) -> None:
+        """Say something as far as it goes without waiting, behind what waits: the process ends."""
+        with suppress(OSError):
+            self._socket.send(self._waiting + line + b"\n")
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = anyio.Event()

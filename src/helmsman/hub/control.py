@@ -1,0 +1,73 @@
+"""What `helmsman hub` asks of the hub: how it is, and to end. A line each way, on the socket that doors use."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman._version import __version__
+from helmsman.hub.launch import connect
+from helmsman.hub.process import LATER, NEXT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub
+
+CONTROL: Final = "helmsman-control 1"
+_SECONDS: Final = 10.0
+_WORDS: Final = {"stop": LATER, "restart": NEXT}
+
+
+async def serve_control(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+    """Answer one request."""
+    if refused is not None:
+        return
+    asked = fields[0] if fields else ""
+    connection.put(json.dumps(_status(hub)).encode())
+    await connection.written()
+    if asked in _WORDS:
+        hub.end(_WORDS[asked], f"helmsman hub {asked}")
+
+
+def _status(hub: Hub) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "epoch": hub.epoch,
+        "stateDirectory": str(hub.state_dir),
+        "uptimeSeconds": round(time.time() - hub.started_at, 1),
+        "memoryBytes": _memory(),
+        "doors": [dict(door.description) for door in hub.doors.values()],
+    }
+
+
+def _memory() -> int | None:
+    if sys.platform != "linux":
+        return None
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file on a disk
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def ask_hub(state_dir: Path, request: str) -> dict[str, Any] | None:
+    """What the hub of a state directory answers; None where there is none. Blocks for some seconds at most."""
+    connection = connect(str(state_dir))
+    if connection is None:
+        return None
+    try:
+        connection.settimeout(_SECONDS)
+        connection.sendall(f"{CONTROL}\t{request}\n".encode())
+        said = b""
+        while not said.endswith(b"\n"):
+            part = connection.recv(65536)
+            if not part:
+                return None
+            said += part
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+    finally:
+        connection.close()

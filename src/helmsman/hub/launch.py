@@ -1,0 +1,264 @@
+"""The way from a door to the hub: connect to the one there is, or start one.
+
+Whoever starts a hub makes its lock and its listening socket, and the hub inherits both: every other door can connect at
+once, and what it says waits until the hub has imported everything. The lock belongs to the open file, so it is held from
+before the hub exists until it is gone, however it ends; nothing is ever removed. A hub may end at any moment, and its
+socket closes before its lock is free, so both are tried again in every round.
+
+Imported by pipes, which are to start in no time: only what costs nothing.
+"""
+
+from __future__ import annotations
+
+import _socket
+import itertools
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+SOCKET = "hub.sock"
+LOCK = "hub.lock"
+"""Held by the hub. Says its epoch, its pid and its version, for people and tests."""
+LOG = "hub.log"
+
+LOCK_FD, LISTENER_FD = 3, 4
+"""Where a hub finds what it inherits."""
+
+_STARTS = 4
+"""After so many hubs that ended before they said a word, the next would do the same."""
+_PATIENCE_SECONDS = 60.0
+"""How long somebody may hold the lock and not listen."""
+_ROUND_SECONDS = 0.01
+_BACKLOG = 256
+_ADDRESS_BYTES = 100
+"""The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
+_TAIL_BYTES = 2000
+_PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH")
+"""What a hub inherits of its first door's environment. All else comes with doors, and only for what they ask."""
+_PASSED_ON_PREFIXES = ("LC_", "XDG_")
+
+
+class NoHub(Exception):
+    """Here is no place for a hub: the service runs inside the process that wanted one."""
+
+
+class HubFailed(Exception):
+    """Hubs do not come up; the text says what the last one said."""
+
+
+def state_directory(env: Mapping[str, str]) -> str:
+    """The state directory as far as the environment says; only the hub reads the user's file, and may name another."""
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs more than the whole pipe
+    named = env.get("HELMSMAN_STATE_DIR", "")
+    if not named:
+        given = env.get("XDG_STATE_HOME", "")
+        usual = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
+        return f"{given}/helmsman" if given.startswith("/") else f"{home}/{usual}/helmsman"
+    if named == "~" or named.startswith("~/"):
+        return home + named[1:]
+    return os.path.join(os.getcwd(), named)  # noqa: PTH109, PTH118
+
+
+class Way:
+    """The way to the hub of one state directory."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self._starts = 0
+
+    def connection(self) -> _socket.socket:
+        """A connection to the hub, which is started if there is none.
+
+        Raises:
+            NoHub: There can be none.
+            HubFailed: None comes up.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            connected = connect(self.state)
+            if connected is not None:
+                return connected
+            if self._starts == _STARTS or time.monotonic() > deadline:
+                raise HubFailed(f"The hub of {self.state} does not start. The end of its log:\n{_tail(self.state)}")
+            if start(self.state):
+                time.sleep(0.05 * self._starts)
+                self._starts += 1
+            else:
+                time.sleep(_ROUND_SECONDS)
+
+    def welcomed(self) -> None:
+        """The hub that we are connected to works."""
+        self._starts = 0
+
+
+def connect(state: str) -> _socket.socket | None:
+    """A connection to the hub of a state directory, or None where nobody listens."""
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        _with_address(state, SOCKET, connection.connect)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def start(state: str) -> bool:
+    """Start a hub; False where somebody else holds the lock.
+
+    Raises:
+        NoHub: The state directory is no place for one.
+    """
+    import fcntl
+
+    descriptors: list[int] = []
+    try:
+        _make_private(state)
+        lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptors.append(lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if below_an_agent(os.getpid()):
+            raise NoHub("it was started by an agent of Helmsman's own")
+        epoch = os.pread(lock, 100, 0).split()[:1]
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"".join(epoch), 0)  # whoever is named beside it is gone
+        listener = _listen(state)
+        descriptors.append(listener)
+        log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptors.append(log)
+        spawn(state, lock, listener, log)
+    except OSError as error:
+        raise NoHub(f"{state} is no place for one: {error.strerror or error}") from error
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
+
+
+def spawn(state: str, lock: int, listener: int, log: int) -> None:
+    """Start the process. It forks at once and belongs to nobody, so there is nothing to wait for but that."""
+    import fcntl
+
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    # Out of the way of the numbers that they are to have.
+    high = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (nothing, nothing, log, lock, listener)]
+    os.close(nothing)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, *_isolation(), "-m", "helmsman.cli.hub_process", state],
+            environment(state, os.environ),
+            file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
+            setsid=True,
+        )
+    finally:
+        for descriptor in high:
+            os.close(descriptor)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return  # our parent had us ignore our children
+
+
+def environment(state: str, env: Mapping[str, str]) -> dict[str, str]:
+    """What a hub has of the environment of the door that starts it."""
+    passed = {name: env[name] for name in env if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)}
+    return passed | {"HELMSMAN_STATE_DIR": state}
+
+
+def below_an_agent(pid: int) -> bool:
+    """Whether a process was started, however indirectly, by Helmsman: by a keeper, a hub, or a service inside a command.
+
+    Linux tells by what the ancestors were started as; elsewhere it is not known, and the answer is no. If an ancestor ends
+    while we look, it is yes.
+    """
+    if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib costs more than the whole pipe
+        return False
+    try:
+        while (pid := parent_of(pid)) > 1:
+            words = read(f"/proc/{pid}/cmdline").split(b"\0")
+            names = [word.rpartition(b"/")[2] for word in words[:2]]
+            modules = [word for before, word in itertools.pairwise(words) if before == b"-m"]
+            if (
+                b"helmsman" in names
+                or b"codex-helmsman" in names
+                or any(one.startswith(b"helmsman") for one in modules)
+            ):
+                return True
+    except (OSError, ValueError, IndexError):
+        return True
+    return False
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process (Linux)."""
+    return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+
+
+def read(path: str) -> bytes:
+    """The whole of a small file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _isolation() -> list[str]:
+    """What keeps a client's variables from deciding what the hub imports, unless it is the user's own site."""
+    user_site = getattr(sys.modules.get("site"), "USER_SITE", None)
+    return ["-E", "-P"] if user_site and __file__.startswith(user_site) else ["-I"]
+
+
+def _make_private(state: str) -> None:
+    os.makedirs(state, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib costs more than the whole pipe
+    status = os.stat(state)  # noqa: PTH116
+    if status.st_mode & 0o022 or status.st_uid != os.geteuid():
+        raise PermissionError(1, "other users can write to it")
+
+
+def _listen(state: str) -> int:
+    """A socket that listens at the address of the hub, in place of one that nobody listens to any more."""
+    fresh = f"{SOCKET}.{os.getpid()}"
+    path = f"{state}/{fresh}"
+    if os.path.lexists(path):
+        os.unlink(path)  # noqa: PTH108
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    _with_address(state, fresh, listener.bind)
+    os.chmod(path, 0o600)  # noqa: PTH101
+    listener.listen(_BACKLOG)
+    os.rename(path, f"{state}/{SOCKET}")  # noqa: PTH104
+    return listener.detach()
+
+
+def _with_address(state: str, name: str, act: Callable[[str], T]) -> T:
+    """Use a socket by its address. Where that is too long, the process goes to its directory and back."""
+    path = f"{state}/{name}"
+    if len(os.fsencode(path)) <= _ADDRESS_BYTES:
+        return act(path)
+    here = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.chdir(state)
+        return act(name)
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def _tail(state: str) -> str:
+    try:
+        return read(f"{state}/{LOG}")[-_TAIL_BYTES:].decode("utf-8", "replace")
+    except OSError as error:
+        return f"(no log: {error.strerror})"

@@ -1,0 +1,174 @@
+"""The hub's process: what it takes off of whoever started it, whom it lets in, and how it ends.
+
+It ends only abruptly: doors are told to go to the next hub, and then the process is gone. An orderly end would have the MCP
+sessions answer every call in flight with an error, and the pipes would pass that on. Whatever it knows is in the store, in
+keepers and in the pipes; a hub that is killed, stopped, replaced or idle leaves the same behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.base.concurrency import background_tasks
+from helmsman.hub.connection import Connection
+from helmsman.hub.launch import LISTENER_FD, LOCK, LOCK_FD, LOG
+from helmsman.hub.peer import PeerRefused, check_peer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from pathlib import Path
+
+    from helmsman.base.processes import Process
+
+log = logging.getLogger(__name__)
+
+_HELLO_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 5.0
+"""How often the hub looks at its log and its lock."""
+_LOG_BYTES: Final = 1024 * 1024
+NEXT, LATER = b"h", b"l"
+"""The last word to a door: come back to the next hub at once, or when there is something to say."""
+
+
+class Door(Protocol):
+    """Who is connected, as `helmsman hub` shows it."""
+
+    @property
+    def description(self) -> Mapping[str, Any]: ...
+
+    @property
+    def is_working(self) -> bool:
+        """Whether something goes on that the hub stays for when the door has gone."""
+        ...
+
+
+Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable[None]]"
+"""Serves a connection that began with these fields, to its end; the text says why it is refused, if it is."""
+
+
+class Hub:
+    """One hub. `doors` are the connections that are served, as those who serve them enter them."""
+
+    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]]) -> None:
+        self.state_dir = state_dir
+        self.epoch = _next_epoch()
+        self.started_at = time.time()
+        self.idle = 60.0
+        self.doors: dict[Connection, Door] = {}
+        self.is_working: Callable[[], bool] = lambda: False
+        self._keepers = keepers
+        self._used_at = time.monotonic()
+        self._left = anyio.Event()
+
+    async def run(self, protocols: Mapping[str, Serve]) -> NoReturn:
+        """Serve whoever connects, until idle or told to end. A protocol is known by the first word of its hello."""
+        listener = socket.socket(fileno=LISTENER_FD)
+        listener.setblocking(False)
+        log.info("hub %s of %s begins, epoch %s, version %s", os.getpid(), self.state_dir, self.epoch, __version__)
+        async with background_tasks() as tasks:
+            tasks.start_soon(self._look_after_itself)
+            tasks.start_soon(self._end_by_signal)
+            while True:
+                try:
+                    connected, _ = listener.accept()
+                except BlockingIOError:
+                    await anyio.wait_readable(listener)
+                    continue
+                except OSError as error:  # out of descriptors: whoever waits is let in when one is free
+                    log.warning("nobody can be let in: %s", error)
+                    await anyio.sleep(1)
+                    continue
+                tasks.start_soon(self._serve, connected, protocols)
+
+    async def _serve(self, connected: socket.socket, protocols: Mapping[str, Any]) -> None:
+        connection = Connection(connected)
+        refused: str | None = None
+        try:
+            with closing(connection):
+                try:
+                    check_peer(connected, self._keepers())
+                except PeerRefused as error:
+                    refused = str(error)
+                    log.warning("a process was refused: %s", refused)
+                with anyio.move_on_after(_HELLO_SECONDS):
+                    hello = await connection.line()
+                    fields = hello.decode("utf-8", "surrogateescape").split("\t") if hello else [""]
+                    serve = protocols.get(fields[0])
+                    if serve is None:
+                        return
+                    with anyio.CancelScope(shield=True):
+                        async with background_tasks() as tasks:
+                            tasks.start_soon(connection.write_all)
+                            await serve(self, connection, fields[1:], refused)
+        except Exception:
+            log.exception("a door failed")
+        finally:
+            self.doors.pop(connection, None)
+            self._used_at = time.monotonic()
+            self._left.set()
+
+    def end(self, word: bytes, reason: str) -> NoReturn:
+        """Be gone."""
+        log.info("the hub ends: %s", reason)
+        for connection in self.doors:
+            connection.last_word(word)
+        logging.shutdown()
+        os._exit(0)
+
+    async def _end_by_signal(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                self.end(NEXT, f"signal {number}")
+
+    async def _look_after_itself(self) -> None:
+        while True:
+            self._left = anyio.Event()
+            if self.doors or self.is_working():
+                self._used_at = time.monotonic()
+            idle = time.monotonic() - self._used_at
+            if idle >= self.idle:
+                self.end(NEXT, "idle")
+            if not _is_ours(self.state_dir / LOCK):
+                self.end(NEXT, "its lock was removed")
+            rotate_log(self.state_dir / LOG)
+            with anyio.move_on_after(min(_LOOK_SECONDS, max(self.idle - idle, 0.01))):
+                await self._left.wait()
+
+
+def rotate_log(path: Path) -> None:
+    """Begin the log anew when it has become long; the one before it is kept."""
+    with suppress(OSError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_name(f"{path.name}.1"))
+            fresh = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.dup2(fresh, 2)
+            os.close(fresh)
+
+
+def _next_epoch() -> int:
+    """One more than the last hub's, written into the lock beside who holds it."""
+    with suppress(ValueError, IndexError):
+        return _enter(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1)
+    return _enter(1)
+
+
+def _enter(epoch: int) -> int:
+    os.ftruncate(LOCK_FD, 0)
+    os.pwrite(LOCK_FD, f"{epoch} {os.getpid()} {__version__}\n".encode(), 0)
+    return epoch
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(LOCK_FD))
+    except OSError:
+        return False

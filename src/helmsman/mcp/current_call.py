@@ -1,0 +1,38 @@
+"""Which call of which pipe is being worked on, for whoever has to know that it was asked before.
+
+Set for the length of a request that came through the hub's socket; elsewhere there is none.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from helmsman.base.processes import Process
+    from helmsman.tasks.calls import CallLog
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedCall:
+    """A request by the number that its pipe gave it: the same whenever it is asked again, of whichever hub."""
+
+    pipe: str
+    seq: int
+    is_repeated: bool
+    calls: CallLog
+    pipe_process: Process
+    take: Callable[[], None]
+    """Tells the pipe that a tool has begun: a hub that ends now may have ended of it."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.pipe}:{self.seq}"
+
+
+current_call: Final[ContextVar[NumberedCall | None]] = ContextVar("current_call", default=None)
+current_form: Final[ContextVar[str | None]] = ContextVar("current_form", default=None)
+"""The name of the form that is about to be shown; a new hub finds it again by this."""

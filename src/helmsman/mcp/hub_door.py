@@ -1,0 +1,454 @@
+"""A pipe's end in the hub: an MCP session on the frames of `helmsman.mcp.pipe`.
+
+The SDK serves the session through the two streams here. They decide what the pipe is told of each line: an answer makes it
+forget the line, `initialize` and subscriptions are kept and said again to the next hub, a call that was cancelled is
+forgotten. What was said before to another hub comes again: of a kept line the client knows the answer, so that is not sent
+a second time; a form that the client still shows is not shown again.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import anyio.lowlevel
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+
+from helmsman._version import __version__
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
+from helmsman.base.shown_text import visible
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import HelmsmanError, RegistryUnavailable
+from helmsman.mcp.current_call import NumberedCall, current_call, current_form
+from helmsman.mcp.server import build_server
+from helmsman.service import Helmsman
+from helmsman.settings import load_settings
+from helmsman.tasks.calls import CallLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub
+    from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
+
+log = logging.getLogger(__name__)
+
+_USAGE: Final = 2
+"""How a server ends that is set up wrongly."""
+_LAST_WORDS_SECONDS: Final = 2.0
+_KEPT: Final = frozenset({"initialize", "logging/setLevel", "resources/subscribe"})
+"""Requests that a new hub must hear too; the client knows their answers."""
+_HELD: Final = "subscriptions/listen"
+"""A request that goes on for as long as the client listens."""
+_ATTACH: Final = "helmsman/attach"
+"""Our own request, for a new hub to find out who can be asked; its answer goes nowhere."""
+
+
+class _Hello:
+    def __init__(self, fields: list[str]) -> None:
+        self.version, self.pipe, pid, directory, flags, environment, forms, *_ = fields
+        self.pid = int(pid)
+        self.directory = Path(_text(directory))
+        self.flags = _flags([_text(flag) for flag in flags.split(",") if flag])
+        pairs = (_text(pair).partition("=") for pair in environment.split(",") if pair)
+        self.environment = {name: value for name, _, value in pairs}
+        self.forms = [_text(form) for form in forms.split(",") if form]
+
+
+def _text(value: str) -> str:
+    return os.fsdecode(bytes.fromhex(value))
+
+
+def _hex(text: str) -> bytes:
+    return os.fsencode(text).hex().encode()
+
+
+def _flags(words: list[str]) -> dict[str, object]:
+    """The settings among the flags of `helmsman serve`, which the pipe has looked at."""
+    flags: dict[str, object] = {}
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if name == "expose-primitives":
+            flags["expose_primitives"] = True
+        else:
+            flags[name] = value if equals else next(rest)
+    flags.pop("transport", None)
+    return flags
+
+
+class _NotServed(Exception):
+    """What a pipe is told instead of being served."""
+
+
+def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings:
+    if refused is not None:
+        raise _NotServed(b"s\t" + _hex(refused))
+    try:
+        settings = load_settings(hello.flags, hello.environment, hello.directory)
+    except HelmsmanError as error:
+        raise _NotServed(b"x\t%d\t%b" % (_USAGE, _hex(f"Error: {visible(error.message)}"))) from error
+    if not settings.detach:
+        raise _NotServed(b"s\t" + _hex("the settings say that nothing outlives it"))
+    if settings.state_dir.resolve() != hub.state_dir.resolve():
+        raise _NotServed(b"g\t" + _hex(str(settings.state_dir)))
+    return settings
+
+
+class PipeDoors:
+    """Serves the pipes that connect to a hub."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._calls = CallLog(shared.state_dir)
+
+    async def forget_gone(self) -> None:
+        """Forget the calls of pipes that have gone."""
+        try:
+            await self._calls.forget_gone()
+        except RegistryUnavailable as error:
+            log.warning("%s", error)
+
+    async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        """Serve a pipe, until it leaves."""
+        hello = _Hello(fields)
+        try:
+            settings = _settings(hub, hello, refused)
+        except _NotServed as answer:
+            connection.put(answer.args[0])
+            await connection.written()
+            return
+        hub.idle = settings.hub_idle
+        door = PipeDoor(hello, connection, hub.epoch, self._calls)
+        hub.doors[connection] = door
+        connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
+        with Whereabouts(hello.environment, hello.directory).entered():
+            async with Helmsman(settings, env=hello.environment, shared=self._shared) as helm:
+                await door.serve(helm)
+
+
+class PipeDoor:
+    """One connected pipe."""
+
+    def __init__(self, hello: _Hello, connection: Connection, epoch: int, calls: CallLog) -> None:
+        self._calls = calls
+        self._hello = hello
+        self._connection = connection
+        self._epoch = epoch
+        self._client: str | None = None
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        return {
+            "kind": "mcp",
+            "client": self._client,
+            "pid": self._hello.pid,
+            "version": self._hello.version,
+            "directory": str(self._hello.directory),
+        }
+
+    @property
+    def is_working(self) -> bool:
+        return False
+
+    async def serve(self, helm: Helmsman) -> None:
+        server = build_server(helm)
+        forms = _Forms(self._connection, self._hello.forms, self._epoch)
+        lines = _Lines(self._connection)
+        process = running_process(self._hello.pid) or Process(self._hello.pid, "")
+        reader = _Reader(
+            self._connection,
+            lines,
+            forms,
+            lambda seq, again, take: NumberedCall(self._hello.pipe, seq, again, self._calls, process, take),
+        )
+        writer = _Writer(self._connection, lines, forms, reader)
+        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        try:
+            async with background_tasks() as tasks:
+                tasks.start_soon(reader.read)
+                await server.run(reader, writer, options)
+        except* anyio.BrokenResourceError:
+            log.debug("a pipe went in the middle of a word")
+        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+            await self._connection.written()
+
+
+class _Lines:
+    """Which of the pipe's lines are open, and what it is told of each."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._requests: dict[str | int, tuple[int, str, bool]] = {}
+        """Requests by the client's id: the line's number, the method, and whether the client knows the answer."""
+        self._cancelling: dict[str | int, int] = {}
+        self._subscribed: dict[str, int] = {}
+        """Kept subscriptions by what they are to."""
+
+    def request(self, request: JSONRPCRequest, seq: int, *, known: bool) -> None:
+        self._requests[request.id] = seq, request.method, known
+        uri = (request.params or {}).get("uri")
+        if request.method == _HELD and not known:
+            self._connection.put(b"k%d" % seq)
+        elif request.method == "resources/subscribe":
+            self._subscribed[str(uri)] = seq
+        elif request.method == "resources/unsubscribe" and (dropped := self._subscribed.pop(str(uri), None)):
+            self._connection.put(b"d%d" % dropped)
+
+    def take(self, request_id: str | int) -> None:
+        """A tool has begun on a request."""
+        if (known := self._requests.get(request_id)) is not None:
+            shown = jsonrpc_id(request_id)
+            self._connection.put(b"t%d %b" % (known[0], shown))
+
+    def cancel(self, request_id: Any, seq: int) -> None:
+        """The client takes a request back. That is said again too, until the request has come to its end."""
+        if request_id in self._requests:
+            self._cancelling[request_id] = seq
+        else:
+            self._connection.put(b"a%d" % seq)
+
+    def answered(self, request_id: str | int, line: bytes, *, good: bool) -> bytes | None:
+        """The frame of an answer; None for one that the client knows, or never asked for."""
+        seq, method, known = self._settle(request_id)
+        if known or not seq:
+            return None
+        return b"%b%d %b" % (b"k" if good and method in _KEPT else b"r", seq, line)
+
+    def unanswered(self, request_id: str | int) -> None:
+        seq, _, _ = self._settle(request_id)
+        if seq:
+            self._connection.put(b"a%d" % seq)
+
+    def _settle(self, request_id: str | int) -> tuple[int, str, bool]:
+        if (cancelled := self._cancelling.pop(request_id, None)) is not None:
+            self._connection.put(b"a%d" % cancelled)
+        return self._requests.pop(request_id, (0, "", False))
+
+
+def jsonrpc_id(value: str | int) -> bytes:
+    import json
+
+    return json.dumps(value).encode()
+
+
+class _Forms:
+    """Requests of ours to the client, under ids that no other hub gives, and that the next one finds again."""
+
+    def __init__(self, connection: Connection, shown: list[str], epoch: int) -> None:
+        self._connection = connection
+        self._epoch = epoch
+        self._shown = set(shown)
+        """What the client still shows of an earlier hub's, and nobody here has asked for yet."""
+        self._ids: dict[str | int, str] = {}
+        """The client's id for each of the SDK's."""
+        self._early: dict[str, JSONRPCResponse | JSONRPCError] = {}
+        """Answers to what an earlier hub asked, for when it is asked here."""
+
+    def ask(self, request: JSONRPCRequest) -> tuple[JSONRPCRequest, bool]:
+        """The request as the client sees it, and whether it shows it already."""
+        name = current_form.get()
+        wanted = f"form-{name}" if name else f"{self._epoch}.{request.id}"
+        if wanted in self._ids.values():
+            wanted = f"{wanted}-{self._epoch}.{request.id}"
+        self._ids[request.id] = wanted
+        shown = wanted in self._shown
+        self._shown.discard(wanted)
+        return request.model_copy(update={"id": wanted}), shown
+
+    def answered(self, answer: JSONRPCResponse | JSONRPCError) -> JSONRPCResponse | JSONRPCError | None:
+        """An answer as the SDK knows it; None for one that is kept until its question is asked here, or unknown."""
+        wanted = str(answer.id)
+        self._connection.put(b"z" + wanted.encode())
+        for ours, theirs in self._ids.items():
+            if theirs == wanted:
+                del self._ids[ours]
+                return answer.model_copy(update={"id": ours})
+        if wanted in self._shown:
+            self._early[wanted] = answer
+        return None
+
+    def early(self, request: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError | None:
+        """What the client has answered to a request before it was put here."""
+        answer = self._early.pop(str(request.id), None)
+        if answer is None:
+            return None
+        ours = next(ours for ours, theirs in self._ids.items() if theirs == request.id)
+        del self._ids[ours]
+        return answer.model_copy(update={"id": ours})
+
+    def withdraw(self, params: dict[str, Any]) -> dict[str, Any]:
+        """A cancellation of ours as the client sees it."""
+        theirs = self._ids.pop(params.get("requestId", ""), None)
+        if theirs is None:
+            return params
+        self._connection.put(b"z" + theirs.encode())
+        return {**params, "requestId": theirs}
+
+    def withdraw_unclaimed(self) -> None:
+        """Take back what nobody here asks any more."""
+        for shown in self._shown:
+            cancelled = JSONRPCNotification(
+                jsonrpc="2.0", method="notifications/cancelled", params={"requestId": shown, "reason": "closed"}
+            )
+            self._connection.put(b"n " + _dumped(cancelled))
+            self._connection.put(b"z" + shown.encode())
+        self._shown.clear()
+        self._early.clear()
+
+
+def _dumped(message: Any) -> bytes:
+    line: bytes = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return line
+
+
+_Heard = tuple[contextvars.Context, SessionMessage | Exception]
+
+
+class _Stream:
+    """What the SDK asks of either stream besides its messages."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """The connection belongs to the hub."""
+        await anyio.lowlevel.checkpoint()
+
+
+class _Writer(_Stream):
+    """The session's messages on their way to the pipe."""
+
+    def __init__(self, connection: Connection, lines: _Lines, forms: _Forms, reader: _Reader) -> None:
+        self._connection = connection
+        self._lines = lines
+        self._forms = forms
+        self._reader = reader
+
+    async def send(self, message: SessionMessage) -> None:
+        content = message.message
+        match content:
+            case JSONRPCResponse() | JSONRPCError() if content.id is not None:
+                good = isinstance(content, JSONRPCResponse)
+                frame = self._lines.answered(content.id, _dumped(content), good=good)
+                if frame is not None:
+                    await self._connection.send(frame)
+            case JSONRPCRequest():
+                request, shown = self._forms.ask(content)
+                if not shown:
+                    await self._connection.send(b"q%b %b" % (str(request.id).encode(), _dumped(request)))
+                elif (answer := self._forms.early(request)) is not None:
+                    await self._reader.hear(SessionMessage(answer))
+            case JSONRPCNotification(method="notifications/cancelled", params=dict() as params):
+                withdrawn = content.model_copy(update={"params": self._forms.withdraw(params)})
+                await self._connection.send(b"n " + _dumped(withdrawn))
+            case _:
+                await self._connection.send(b"n " + _dumped(content))
+
+
+class _Reader(_Stream):
+    """The pipe's lines as the session's messages."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        lines: _Lines,
+        forms: _Forms,
+        numbered: Callable[[int, bool, Callable[[], None]], NumberedCall],
+    ) -> None:
+        self._connection = connection
+        self._lines = lines
+        self._forms = forms
+        self._numbered = numbered
+        self._heard, self._messages = anyio.create_memory_object_stream[_Heard](0)
+        self.last_context: contextvars.Context | None = None
+        """What the SDK runs the handler of the last message in: it knows which call it is."""
+
+    async def read(self) -> None:
+        """Read what the pipe says, until it leaves."""
+        with self._heard:
+            while (frame := await self._connection.line()) is not None:
+                context = contextvars.copy_context()
+                message = self._read(frame, context)
+                if message is not None:
+                    await self._heard.send((context, message))
+
+    async def hear(self, message: SessionMessage) -> None:
+        """Take in something that the client said before."""
+        await self._heard.send((contextvars.copy_context(), message))
+
+    async def aclose(self) -> None:
+        self._messages.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> SessionMessage | Exception:
+        self.last_context, message = await self._messages.receive()
+        return message
+
+    def _read(self, frame: bytes, context: contextvars.Context) -> SessionMessage | Exception | None:
+        number, _, line = frame.partition(b" ")
+        kind, seq = number[:1], int(number[1:])
+        answer = b""
+        if kind == b"K":
+            line, _, answer = line.rpartition(b"\t")
+        try:
+            message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
+        except Exception as error:  # noqa: BLE001 - the SDK looks at it
+            self._connection.put(b"a%d" % seq)
+            return error
+        match message:
+            case JSONRPCRequest():
+                numbered = self._numbered(seq, kind != b"m", lambda: self._lines.take(message.id))
+                context.run(current_call.set, numbered)
+                return self._request(message, seq, answer)
+            case JSONRPCNotification(method="notifications/cancelled"):
+                self._lines.cancel((message.params or {}).get("requestId"), seq)
+            case JSONRPCNotification(method="notifications/initialized"):
+                if kind != b"K":
+                    self._connection.put(b"k%d" % seq)
+            case JSONRPCNotification():
+                self._connection.put(b"a%d" % seq)
+            case JSONRPCResponse() | JSONRPCError():
+                self._connection.put(b"a%d" % seq)
+                known = self._forms.answered(message)
+                return None if known is None else SessionMessage(known)
+        return SessionMessage(message)
+
+    def _request(self, request: JSONRPCRequest, seq: int, answer: bytes) -> SessionMessage:
+        if answer and request.method == "initialize":
+            agreed = jsonrpc_message_adapter.validate_json(answer.decode(), by_name=False)
+            if isinstance(agreed, JSONRPCResponse):  # what the client believes counts, not what it once proposed
+                version = agreed.result.get("protocolVersion")
+                request = request.model_copy(update={"params": {**(request.params or {}), "protocolVersion": version}})
+        self._lines.request(request, seq, known=bool(answer))
+
+        async def unanswered() -> None:
+            self._lines.unanswered(request.id)
+
+        return SessionMessage(request, ServerMessageMetadata(on_request_unanswered=unanswered))

@@ -1,0 +1,368 @@
+"""`helmsman serve` as a pipe: lines between a client's standard streams and the hub, which holds the MCP session.
+
+The pipe knows no MCP. It numbers the client's lines, and the hub says which to forget, which to keep and say again to
+every hub to come. When the hub is gone, the pipe starts or finds the next and says again what was kept and what was not
+answered; the client's connection goes on. Pipes live for weeks, so this is spoken by every later hub:
+
+    hello     helmsman-pipe 1 ⇥ version ⇥ pipe ⇥ pid ⇥ directory ⇥ flag,flag… ⇥ NAME=VALUE,… ⇥ open form,…   (values in hex)
+    welcome   w ⇥ 1 ⇥ version ⇥ epoch ⇥ pid      served
+              g ⇥ directory                      the settings name another state directory: go to its hub
+              s ⇥ reason                         no hub for this one: the service runs inside its own process
+              x ⇥ code ⇥ text                    say this and end
+    to hub    m<seq> line           said for the first time
+              M<seq> line           again: no hub has answered it
+              K<seq> line ⇥ answer  kept; the answer is what the client was told, empty where it was told nothing
+    to pipe   r<seq> line           the answer, for the client; forget
+              a<seq>                forget
+              k<seq> [line]         keep; the line, if any, is for the client
+              d<seq>                drop what was kept
+              t<seq> id             a tool has begun on this request
+              q<id> line            a request for the client, open until z<id>
+              n line                for the client
+              h                     go to the next hub
+              l                     go to the next hub when there is something to say
+
+It imports next to nothing, and holds nothing that needs clearing up: any signal may end it.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found] # `signal` would import `enum`
+import os
+import select
+import sys
+import time
+
+from helmsman._version import __version__
+from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, state_directory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Sequence
+
+PROTOCOL = "helmsman-pipe 1"
+
+_CHUNK = 64 * 1024
+_PIPE_BUF = 4096
+"""A pipe that is writable takes so much without blocking. The flag that never blocks belongs to all who share the pipe."""
+_BACKLOG = 1024 * 1024
+"""While so much waits for one side, the other is not read from."""
+_TRIES = 3
+"""So many hubs may end while they work on a call. Then it is the call that ends them."""
+_LAST_WORDS_MS = 2000
+"""How long the hub may take to say what is left after the client closed its end."""
+_OFF = ("0", "false", "no", "off")
+_CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec"), "--tools": ()}
+"""Options with a value, and what it may be for us; anything else is for the command line to read and complain about."""
+
+
+class _ServeInside(Exception):
+    """No hub for this pipe."""
+
+
+class _Ended(Exception):
+    """There is nothing more to do."""
+
+
+def run_pipe(flags: Sequence[str]) -> int | None:
+    """Serve a client on standard input and output; the exit code, or None if the service is to run inside this process."""
+    detached = os.environ.get("HELMSMAN_DETACH", "").strip().lower() not in _OFF
+    if not (detached and _understood(flags) and hasattr(os, "posix_spawn") and hasattr(select, "poll")):
+        return None
+    try:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        _Pipe(flags).run()
+    except (_ServeInside, NoHub) as reason:
+        sys.stderr.write(f"helmsman: without a hub: {reason}\n")
+        sys.stderr.flush()
+        return None
+    except HubFailed as failed:
+        sys.stderr.write(f"Error: {failed}\n")
+        return 1
+    except _Ended as ended:
+        return ended.args[0] if ended.args else 0
+    return 0
+
+
+def _understood(flags: Sequence[str]) -> bool:
+    """Whether these are the flags of a server on standard input and output."""
+    words = iter(flags)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _CHOICES:
+            value = value if equals else next(words, "")
+            if not value or (_CHOICES[name] and value not in _CHOICES[name]):
+                return False
+        elif word != "--expose-primitives":
+            return False
+    return True
+
+
+class _Pipe:
+    def __init__(self, flags: Sequence[str]) -> None:
+        self._flags = flags
+        self._id = os.urandom(16).hex()
+        self._directory = os.getcwd()  # noqa: PTH109 - pathlib costs more than the whole pipe
+        self._way = Way(state_directory(os.environ))
+        self._hub: _socket.socket | None = None
+        self._hub_number = -1
+        self._count = 0
+        self._waiting: dict[int, bytes] = {}
+        self._kept: dict[int, tuple[bytes, bytes]] = {}
+        self._forms: dict[bytes, None] = {}
+        self._taken: dict[int, bytes] = {}
+        """Calls that the hub works on, with their ids as the client knows them."""
+        self._tries: dict[int, int] = {}
+        self._from_client = bytearray()
+        self._from_hub = bytearray()
+        self._to_client = bytearray()
+        self._to_hub = bytearray()
+        self._client_left = False
+        self._introduced = False
+        self._silent_hubs = 0
+        """How many hubs in a row welcomed us and said nothing more."""
+        self._poll = select.poll()
+        self._polled: set[int] = set()
+
+    def run(self) -> None:
+        self._connect()
+        while True:
+            self._look()
+
+    # --- the hub -----------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Be welcomed by a hub, and say to it what there is to say."""
+        while True:
+            hub = self._way.connection()
+            try:
+                hub.sendall(self._hello())
+                welcome = self._welcome(hub)
+            except OSError:
+                welcome = []
+            if welcome:
+                break
+            hub.close()
+        self._way.welcomed()
+        self._hub, self._hub_number = hub, hub.fileno()
+        hub.setblocking(False)
+        self._introduce(welcome)
+        for seq, (line, answer) in self._kept.items():
+            self._to_hub += b"K%d %b\t%b\n" % (seq, line, answer)
+        for seq, line in self._waiting.items():
+            self._to_hub += b"M%d %b\n" % (seq, line)
+
+    def _hello(self) -> bytes:
+        environment = (os.fsencode(f"{name}={value}") for name, value in os.environ.items())
+        fields = (
+            PROTOCOL,
+            __version__,
+            self._id,
+            str(os.getpid()),
+            os.fsencode(self._directory).hex(),
+            ",".join(os.fsencode(flag).hex() for flag in self._flags),
+            ",".join(one.hex() for one in environment),
+            ",".join(form.hex() for form in self._forms),
+        )
+        return "\t".join(fields).encode() + b"\n"
+
+    def _welcome(self, hub: _socket.socket) -> list[str]:
+        """What the hub says to our hello; nothing if it ended before it said anything."""
+        poll = select.poll()
+        poll.register(hub, select.POLLIN)
+        poll.register(1, 0)
+        said = b""
+        while not said.endswith(b"\n"):
+            if any(number == 1 for number, _ in poll.poll()):
+                raise _Ended  # the client has gone
+            byte = hub.recv(1)  # what follows the line is for later
+            if not byte:
+                return []
+            said += byte
+        kind, *fields = said.decode().rstrip("\n").split("\t")
+        if kind == "w":
+            return fields
+        text = bytes.fromhex(fields[-1]).decode("utf-8", "surrogateescape")
+        if kind == "g":
+            self._way = Way(text)
+            return []
+        if kind == "s" and not self._introduced:
+            raise _ServeInside(text)
+        sys.stderr.write(f"{text}\n")
+        raise _Ended(int(fields[0]) if kind == "x" else 1)
+
+    def _introduce(self, welcome: list[str]) -> None:
+        if not self._introduced:
+            _, version, _, pid, *_ = welcome
+            where = f"state directory {self._way.state}, log {self._way.state}/{LOG}"
+            sys.stderr.write(f"helmsman: hub {pid}, version {version}, {where}\n")
+            sys.stderr.flush()
+        self._introduced = True
+
+    def _lose_hub(self, *, come_back: bool = True) -> None:
+        if self._hub is not None:
+            self._poll_forget(self._hub_number)
+            self._hub.close()
+        self._hub, self._hub_number = None, -1
+        self._from_hub.clear()
+        self._to_hub.clear()
+        for seq, request_id in self._taken.items():
+            if seq in self._waiting:
+                self._tries[seq] = self._tries.get(seq, 0) + 1
+                if self._tries[seq] == _TRIES:
+                    self._forget(seq)
+                    self._to_client += _GAVE_UP % request_id
+        self._taken.clear()
+        if self._client_left:
+            raise _Ended
+        if come_back or self._waiting:
+            time.sleep(min(0.05 * self._silent_hubs, 1))
+            self._silent_hubs += 1
+            self._connect()
+
+    def _forget(self, seq: int) -> None:
+        self._waiting.pop(seq, None)
+        self._kept.pop(seq, None)
+        self._tries.pop(seq, None)
+        self._taken.pop(seq, None)
+
+    def _heard(self, frame: bytes) -> None:
+        self._silent_hubs = 0
+        kind, rest = frame[:1], frame[1:]
+        if kind == b"n":
+            self._to_client += rest[1:] + b"\n"
+        elif kind == b"q":
+            form, _, line = rest.partition(b" ")
+            self._forms[form] = None
+            self._to_client += line + b"\n"
+        elif kind == b"z":
+            self._forms.pop(rest, None)
+        elif kind == b"h" or kind == b"l":
+            self._lose_hub(come_back=kind == b"h")
+        else:
+            number, _, line = rest.partition(b" ")
+            seq = int(number)
+            if kind == b"t":
+                self._taken[seq] = line
+                return
+            if kind == b"k" and (seq in self._waiting or seq in self._kept):
+                known = self._waiting.pop(seq, b"") or self._kept[seq][0]
+                self._kept[seq] = known, line
+                self._taken.pop(seq, None)
+            elif kind in (b"r", b"a", b"d"):
+                self._forget(seq)
+            if line:
+                self._to_client += line + b"\n"
+
+    # --- both sides --------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Wait until something can be read or written, and do that."""
+        hears_client = not self._client_left and len(self._to_hub) < _BACKLOG
+        self._poll_for(0, select.POLLIN if hears_client else None)
+        self._poll_for(1, select.POLLOUT if self._to_client else 0)
+        if self._hub is not None:
+            reading = select.POLLIN if len(self._to_client) < _BACKLOG else 0
+            self._poll_for(self._hub_number, reading | (select.POLLOUT if self._to_hub else 0))
+        events = dict(self._poll.poll(_LAST_WORDS_MS if self._client_left else None))
+        if self._client_left and not events:
+            raise _Ended
+        if (event := events.get(1, 0)) and not (event & select.POLLOUT and self._write_to_client()):
+            raise _Ended  # nobody reads any more
+        if self._hub is not None and (event := events.get(self._hub_number, 0)):
+            if event & ~select.POLLOUT:
+                self._read_from_hub()
+            else:
+                self._write_to_hub()
+        if 0 in events:
+            self._read_from_client()
+
+    def _poll_for(self, number: int, events: int | None) -> None:
+        if events is None:
+            self._poll_forget(number)
+        else:
+            self._polled.add(number)
+            self._poll.register(number, events)
+
+    def _poll_forget(self, number: int) -> None:
+        if number in self._polled:
+            self._polled.discard(number)
+            self._poll.unregister(number)
+
+    def _write_to_client(self) -> bool:
+        try:
+            del self._to_client[: os.write(1, self._to_client[:_PIPE_BUF])]
+        except BrokenPipeError:
+            return False
+        return True
+
+    def _write_to_hub(self) -> None:
+        assert self._hub is not None
+        try:
+            del self._to_hub[: self._hub.send(self._to_hub[:_CHUNK])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lose_hub()
+
+    def _read_from_hub(self) -> None:
+        assert self._hub is not None
+        try:
+            chunk = self._hub.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._lose_hub()
+            return
+        self._from_hub += chunk
+        hub = self._hub
+        if b"\n" in chunk:
+            *frames, rest = bytes(self._from_hub).split(b"\n")
+            self._from_hub = bytearray(rest)
+            for frame in frames:
+                if self._hub is not hub:
+                    return
+                self._heard(frame)
+
+    def _read_from_client(self) -> None:
+        chunk = os.read(0, _CHUNK)
+        if not chunk:
+            self._client_left = True
+            if self._hub is None:
+                raise _Ended
+            self._poll_forget(0)
+            self._hub_shutdown()
+            return
+        self._from_client += chunk
+        if b"\n" not in chunk:
+            return
+        *lines, rest = bytes(self._from_client).split(b"\n")
+        self._from_client = bytearray(rest)
+        if self._hub is None:
+            self._connect()
+        for line in lines:
+            self._count += 1
+            self._waiting[self._count] = line
+            self._to_hub += b"m%d %b\n" % (self._count, line)
+
+    def _hub_shutdown(self) -> None:
+        """Tell the hub that nothing more will come, behind all that is on its way."""
+        assert self._hub is not None
+        try:
+            self._hub.setblocking(True)
+            self._hub.sendall(self._to_hub)
+            self._hub.shutdown(1)
+            self._hub.setblocking(False)
+        except OSError:
+            raise _Ended from None
+        self._to_hub.clear()
+
+
+_GAVE_UP = (
+    b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"Three hubs of Helmsman ended while they worked on this '
+    b"call, so it is not tried again. It may have been done: look before you repeat it. The hub's log says more "
+    b'(helmsman hub log)."}}\n'
+)

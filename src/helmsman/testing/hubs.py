@@ -1,0 +1,58 @@
+"""The hub of a test: which process it is, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from helmsman.hub.launch import LOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SECONDS = 10.0
+_POLL = 0.005
+
+
+def hub_pid(state_dir: Path) -> int | None:
+    """The hub of a state directory, if one runs. It holds the lock; one that is still starting has yet to say who it is."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            lock = os.open(state_dir / LOCK, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = os.pread(lock, 100, 0).split()
+        else:
+            return None
+        finally:
+            os.close(lock)
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            pid = int(said[1])
+            os.kill(pid, 0)
+            return pid
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Somebody holds {state_dir / LOCK} and does not say who it is.")
+        time.sleep(_POLL)
+
+
+def end_hub(state_dir: Path) -> None:
+    """Kill the hub of a state directory, if one runs, and wait until it is gone. It is made for that."""
+    deadline = time.monotonic() + _SECONDS
+    pid = hub_pid(state_dir)
+    while pid is not None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        time.sleep(_POLL)
+        pid = hub_pid(state_dir)

@@ -1,0 +1,1 @@
+"""The hub and the pipes to it, as processes."""

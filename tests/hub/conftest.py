@@ -1,0 +1,56 @@
+"""A place where `helmsman serve` is a pipe to a hub."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing.hubs import end_hub, hub_pid
+from tests.clients.server_process import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.testing import CodexHome
+
+SECONDS = 60
+
+
+class Place(Serving):
+    """How to start a pipe, and the hub it finds."""
+
+    @property
+    def hub(self) -> int:
+        """The hub's pid."""
+        pid = hub_pid(self.state_dir)
+        assert pid is not None
+        return pid
+
+    async def kill_hub(self) -> None:
+        pid = self.hub
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            while hub_pid(self.state_dir) == pid:
+                await anyio.sleep(0.005)
+
+
+@pytest.fixture
+def place(codex_home: CodexHome, codex_binary: Path, git_repo: Path, detached_engines: Path) -> Place:
+    """With a real Codex on the scripted model."""
+    return Place.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1", HELMSMAN_STATE_DIR=str(detached_engines))
+
+
+@pytest.fixture
+def bare_place(tmp_path: Path) -> Iterator[Place]:
+    """Without any Codex."""
+    (tmp_path / "home" / ".codex").mkdir(parents=True)
+    kept = ("PATH", "TMPDIR", "LANG", "HELMSMAN_TEST_ID")
+    env = {name: os.environ[name] for name in kept if name in os.environ}
+    state_dir = tmp_path / "state"
+    yield Place({**env, "HOME": str(tmp_path / "home"), "HELMSMAN_STATE_DIR": str(state_dir)}, tmp_path)
+    end_hub(state_dir)
