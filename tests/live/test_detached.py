@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import engines as detached
-from helmsman.agents.codex.detached.engines import can_detach, open_detached, open_recorded, stop_engine
+from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
 from helmsman.agents.codex.detached.records import read_record, read_records
 from helmsman.agents.codex.wire import app_server, transports
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
@@ -49,10 +49,7 @@ USER = Path(__file__).with_name("engine_user.py")
 
 @pytest.fixture
 async def binary(codex_binary: Path, codex_home: CodexHome) -> CodexBinary:
-    binary = await find_codex(explicit=codex_binary, env=codex_home.env)
-    if not can_detach(binary):
-        pytest.skip("This Codex cannot listen on a Unix socket.")
-    return binary
+    return await find_codex(explicit=codex_binary, env=codex_home.env)
 
 
 class Place:
@@ -169,7 +166,7 @@ async def test_a_killed_process_leaves_its_turn_and_its_question_to_the_next(
         question = await follower.question()
         assert follower.state.status == "awaiting_approval"
         assert follower.opened.turn_id == question.turn_id
-        (done,) = (item for item in follower.state.items if isinstance(item, CommandExecution))
+        done, *_ = (item for item in follower.state.items if isinstance(item, CommandExecution))
         assert ("echo first" in done.command, done.status) == (True, "completed")
         assert done.output in ("first\n", "")  # of a quick command Codex itself misses the output now and then
         await engine.answer(question, (Choice("approve"),))
@@ -240,6 +237,8 @@ async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: 
 async def test_two_who_share_a_session_see_one_question_and_the_first_answer_wins(
     place: Place, model: ScriptedModel
 ) -> None:
+    if not is_shared(place.binary):
+        pytest.skip("This Codex is on a pipe, and has one owner.")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with place.open() as one, place.open() as other:
         assert one.id == other.id
@@ -380,7 +379,6 @@ async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Pl
         (record,) = place.records
     os.kill(record.keeper.pid, signal.SIGKILL)
     await until(lambda: not record.is_kept)
-    assert record.is_running
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_running
