@@ -207,7 +207,7 @@ class _Pipe:
         self._hub, self._hub_number = None, -1
         self._from_hub.clear()
         self._to_hub.clear()
-        for seq, request_id in self._taken.items():
+        for seq, request_id in list(self._taken.items()):
             if seq in self._waiting:
                 self._tries[seq] = self._tries.get(seq, 0) + 1
                 if self._tries[seq] == _TRIES:
