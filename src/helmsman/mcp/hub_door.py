@@ -162,10 +162,6 @@ class PipeDoor:
             "directory": str(self._hello.directory),
         }
 
-    @property
-    def is_working(self) -> bool:
-        return False
-
     async def serve(self, helm: Helmsman) -> None:
         server = build_server(helm)
         forms = _Forms(self._connection, self._hello.forms, self._epoch)
