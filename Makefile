@@ -43,7 +43,7 @@ fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from 
 
 test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
-	$(BIN)/pytest -m "not matrix" -n $(WORKERS) $(TEST)
+	$(BIN)/pytest -m "not matrix" -n $(WORKERS) --dist worksteal $(TEST)
 
 cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)
 	$(MAKE) test TEST="--cov --cov-report=term $(TEST)"

@@ -92,14 +92,17 @@ Medians, quartiles in parentheses.
 def check() -> bool:
     """Compare the ratios that matter most with their bounds; whether none is clearly worse.
 
-    Where one seems to be, all are measured once more: a loss is there again, a disturbance is not.
+    What seems to be is measured once more: a loss is there again, a disturbance is not.
     """
     bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
-    ratios = anyio.run(_ratios)
-    if any(ratios[name] > bound["at_most"] for name, bound in bounds.items()):
-        again = anyio.run(_ratios)
-        print("Measured again, because of", ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
-        ratios = {name: min(ratio, again[name]) for name, ratio in ratios.items()}
+    ratios: dict[str, float] = {}
+    for measure in (_startup, turns.quick_ratios, _intake):
+        found = anyio.run(measure)
+        if any(ratio > bounds[name]["at_most"] for name, ratio in found.items()):
+            print("Measured again, because of", ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items()))
+            again = anyio.run(measure)
+            found = {name: min(ratio, again[name]) for name, ratio in found.items()}
+        ratios |= found
     fine = True
     for name, bound in bounds.items():
         ratio = ratios[name]
@@ -109,12 +112,12 @@ def check() -> bool:
     return fine
 
 
-async def _ratios() -> dict[str, float]:
-    return {
-        "startup": await startup.quick_ratio(),
-        **await turns.quick_ratios(),
-        "event_beside_json": await intake.quick_ratio(),
-    }
+async def _startup() -> dict[str, float]:
+    return {"startup": await startup.quick_ratio()}
+
+
+async def _intake() -> dict[str, float]:
+    return {"event_beside_json": await intake.quick_ratio()}
 
 
 if __name__ == "__main__":

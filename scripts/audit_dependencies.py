@@ -109,11 +109,10 @@ def pip_audit() -> Path:
     """The tool, installed if need be."""
     tool = TOOL / ("Scripts" if sys.platform == "win32" else "bin") / "pip-audit"
     if not tool.exists():
-        for python, *words in (
-            (sys.executable, "venv", str(TOOL)),
-            (str(tool.with_name("python")), "pip", "install", "--quiet", "pip-audit"),
-        ):
-            command = [python, "-m", *words]
+        # It runs once: neither a pip of its own nor everything compiled is worth the wait.
+        install = ("pip", "--python", str(tool.with_name("python")), "install", "--quiet", "--no-compile", "pip-audit")
+        for words in (("venv", "--without-pip", str(TOOL)), install):
+            command = [sys.executable, "-m", *words]
             subprocess.run(command, capture_output=True, encoding="utf-8", timeout=INSTALL_SECONDS, check=True)
     return tool
 

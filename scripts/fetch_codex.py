@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PACKAGE = "@openai/codex"
@@ -26,6 +27,8 @@ MATRIX = ("0.93.0", "0.115.0", "0.130.0", "0.145.0", "0.155.0", "latest")
 REPOSITORY = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("HELMSMAN_CODEX_CACHE") or REPOSITORY / ".cache" / "codex").absolute()
 NPM_SECONDS = 600
+AT_ONCE = 3
+"""While one is unpacked, others come in."""
 
 PLATFORMS = {
     ("Linux", "x64"): "x86_64-unknown-linux-musl",
@@ -41,16 +44,22 @@ class CannotFetch(Exception):
 
 def main(asked: list[str]) -> int:
     failed = False
-    for wanted in asked or MATRIX:
-        try:
-            version = newest_version() if wanted == "latest" else wanted
-            print(version, fetched(version), sep="\t", flush=True)
-        except CannotFetch as problem:
-            failed = True
-            print(f"Codex {wanted} cannot be had: {problem}", file=sys.stderr)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for wanted, fetching in [(one, pool.submit(fetched_as, one)) for one in asked or MATRIX]:
+            try:
+                print(*fetching.result(), sep="\t", flush=True)
+            except CannotFetch as problem:
+                failed = True
+                print(f"Codex {wanted} cannot be had: {problem}", file=sys.stderr)
     if not asked and (wheel := wheel_binary()) is not None:
         print(*wheel, sep="\t")
     return int(failed)
+
+
+def fetched_as(wanted: str) -> tuple[str, Path]:
+    """A version, also by the name `latest`, and its binary."""
+    version = newest_version() if wanted == "latest" else wanted
+    return version, fetched(version)
 
 
 def fetched(version: str) -> Path:
@@ -71,8 +80,12 @@ def fetched(version: str) -> Path:
                 reasons.append(str(problem))
                 continue
             if binary_in(unpacked) is not None:
-                unpacked.rename(folder)
-                return fetched(version)
+                try:
+                    unpacked.rename(folder)
+                except OSError:
+                    if binary_in(folder) is None:
+                        raise
+                return fetched(version)  # by us, or by somebody who was quicker
             reasons.append(f"{package} holds no binary for {triple}.")
     raise CannotFetch("\n".join(reasons))
 

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from helmsman.base.git_view import repository_root
-from helmsman.base.surroundings import current, environment
+from helmsman.base.surroundings import current
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 
@@ -159,13 +159,6 @@ def _narrow(values: dict[str, Any], given: _Given) -> Iterable[str]:
 
 def _shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def usual_state_dir() -> Path:
-    """The state directory for who was given no settings."""
-    env = environment()
-    named = env.get("HELMSMAN_STATE_DIR")
-    return Path(named) if named else _state_dir(env, _home(env))
 
 
 def _config_dir(env: Mapping[str, str], home: Path) -> Path:

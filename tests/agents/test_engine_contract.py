@@ -1,7 +1,8 @@
-"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's two, and one made of nothing but it."""
+"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, and one made of nothing but it."""
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.agent import CodexAgent
+from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.protocol import Capability
 from helmsman.errors import (
     EngineLost,
@@ -27,16 +30,18 @@ from helmsman.model.inputs import turn_input
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
 from helmsman.testing import say
+from helmsman.testing.binaries import codex_version, codex_versions
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from helmsman import Session, Settings
     from helmsman.agents.protocol import Agent, Engine
     from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.home import HomeTemplates
 
 pytestmark = pytest.mark.anyio
 
@@ -100,16 +105,35 @@ class Stage:
             engine.end("completed")
 
 
-@pytest.fixture(params=["app-server", "exec", "played"])
+@pytest.fixture(params=["app-server", "exec", "played", "on a pipe"])
 def stage(
-    request: pytest.FixtureRequest, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
-) -> Stage:
+    request: pytest.FixtureRequest,
+    settings: Settings,
+    codex_home: CodexHome,
+    codex_home_templates: HomeTemplates,
+    model: ScriptedModel,
+    git_repo: Path,
+    tmp_path: Path,
+) -> Iterator[Stage]:
     if request.param == "played":
-        return Stage(PlayedAgent(), settings, codex_home.env, git_repo)
+        yield Stage(PlayedAgent(), settings, codex_home.env, git_repo)
+        return
     model.on("short", say("done"))
     model.on("more", say("done again"))
     model.on("long", say("begun ", model.gate(), "and ended"))
-    return Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
+    if request.param != "on a pipe":
+        yield Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
+        return
+    older = [path for path in codex_versions().values() if codex_version(path) < (0, 163, 0)]
+    if not older or os.name != "posix":
+        pytest.skip("There is no Codex here that is on a pipe.")
+    home = codex_home_templates.new_home(older[-1], tmp_path / "older")
+    home.use_model(model.base_url, codex_version(older[-1]))
+    home.keep_quiet(codex_version(older[-1]))
+    settings = load_settings({"codex_path": str(older[-1]), "detach": True}, home.env, tmp_path)
+    yield Stage(CodexAgent(), settings, home.env, git_repo, model)
+    for record in read_records(settings.state_dir):
+        stop_engine(record)
 
 
 # --- sessions and turns ----------------------------------------------------------------------------------------------
@@ -215,7 +239,8 @@ async def test_a_closed_engine_says_so_to_all(stage: Stage) -> None:
         await follower.ends()
         assert not engine.lost
     assert isinstance(engine.lost, HelmsmanError)
-    assert [type(event) for event in follower.events].count(EngineGone) == 1
+    told = 0 if Capability.DETACH in engine.capabilities else 1  # one that goes on is not gone
+    assert [type(event) for event in follower.events].count(EngineGone) == told
     with pytest.raises(EngineLost):
         await engine.open(stage.options)
     with pytest.raises(EngineLost):

@@ -62,7 +62,7 @@ def test_every_kind_of_change_arrives(repo: Path) -> None:
     wanted = {path: content for path, content in snapshot(repo).items() if path != "status"}
     diff = diff_of(repo)
 
-    applied = apply_patch(repo, diff)
+    applied = apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert {path: content for path, content in snapshot(repo).items() if path != "status"} == wanted
     assert (repo / "run.sh").stat().st_mode & stat.S_IXUSR
@@ -83,7 +83,7 @@ def test_a_diff_begins_at_the_root_wherever_one_stands(repo: Path) -> None:
     (repo / "lines.txt").write_text("changed\n", encoding="utf-8")
     diff = diff_of(repo)
 
-    applied = apply_patch(repo / "folder", diff.removesuffix("\n"))
+    applied = apply_patch(repo / "folder", diff.removesuffix("\n"), state_dir=repo.with_name("state"))
 
     assert applied.repository == repo
     assert (repo / "lines.txt").read_text(encoding="utf-8") == "changed\n"
@@ -95,7 +95,7 @@ def test_a_tree_that_moved_on_is_merged(repo: Path) -> None:
     (repo / "lines.txt").write_text(LINES.replace("line 8\n", "eight\n"), encoding="utf-8")
     commit(repo)
 
-    applied = apply_patch(repo, diff)
+    applied = apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert applied.three_way
     merged = LINES.replace("line 5\n", "five\n").replace("line 8\n", "eight\n")
@@ -107,7 +107,7 @@ def test_a_change_from_an_unknown_version_is_a_conflict(repo: Path) -> None:
     diff = "diff --git a/old.txt b/old.txt\n--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-something else\n+new\n"
 
     with pytest.raises(ApplyConflict, match="does not fit") as caught:
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert caught.value.details["conflicts"] == ["old.txt"]
     assert snapshot(repo) == before
@@ -120,7 +120,7 @@ def test_a_change_that_is_there_already_is_said_to_be(repo: Path) -> None:
     commit(repo)
 
     with pytest.raises(ApplyConflict, match="already"):
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
 
 def test_untracked_files_are_a_reason_to_refuse(repo: Path) -> None:
@@ -130,11 +130,11 @@ def test_untracked_files_are_a_reason_to_refuse(repo: Path) -> None:
     before = snapshot(repo)
 
     with pytest.raises(DirtyTree) as caught:
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
     assert caught.value.details["files"] == ["mine.txt"]
     assert snapshot(repo) == before
 
-    apply_patch(repo, diff, allow_dirty=True)
+    apply_patch(repo, diff, allow_dirty=True, state_dir=repo.with_name("state"))
     assert (repo / "old.txt").read_text(encoding="utf-8") == "new\n"
     assert (repo / "mine.txt").read_text(encoding="utf-8") == "mine\n"
 
@@ -151,7 +151,7 @@ def test_an_ignored_file_where_a_directory_must_be_is_in_the_way(repo: Path) -> 
     before = snapshot(repo)
 
     with pytest.raises(ApplyConflict, match="not a directory"):
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert snapshot(repo) == before
     assert not (repo / "run.sh").stat().st_mode & stat.S_IXUSR
@@ -162,7 +162,7 @@ def test_nothing_is_written_outside_the_tree(repo: Path, name: str) -> None:
     diff = f"diff --git a/{name} b/{name}\nnew file mode 100755\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+evil\n"
 
     with pytest.raises(ApplyConflict):
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert not (repo.parent / "outside.txt").exists()
     assert not (repo / ".git" / "hooks" / "post-commit").exists()
@@ -180,7 +180,7 @@ def test_hooks_of_the_repository_are_not_run(repo: Path, tmp_path: Path) -> None
     git(repo, "-c", "core.fsmonitor=false", "reset", "--quiet", "--hard")
     witness.unlink(missing_ok=True)
 
-    apply_patch(repo, diff)
+    apply_patch(repo, diff, state_dir=repo.with_name("state"))
 
     assert not witness.exists()
 
@@ -189,13 +189,13 @@ def test_hooks_of_the_repository_are_not_run(repo: Path, tmp_path: Path) -> None
 def test_what_is_no_diff_is_a_conflict_and_no_crash(repo: Path, diff: str) -> None:
     before = snapshot(repo)
     with pytest.raises(ApplyConflict):
-        apply_patch(repo, diff)
+        apply_patch(repo, diff, state_dir=repo.with_name("state"))
     assert snapshot(repo) == before
 
 
 def test_a_place_without_a_repository_or_a_commit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not in a git repository"):
-        apply_patch(tmp_path, "x")
+        apply_patch(tmp_path, "x", state_dir=tmp_path.with_name("state"))
     git(tmp_path, "init", "--quiet")
     with pytest.raises(InvalidInput, match="no commit"):
-        apply_patch(tmp_path, "x")
+        apply_patch(tmp_path, "x", state_dir=tmp_path.with_name("state"))

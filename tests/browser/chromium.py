@@ -48,11 +48,13 @@ class PageError(AssertionError):
     """A script of a test, or the page itself, failed."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chromium:
     """A browser that runs."""
 
     address: str
+    _spare: _Window | None = None
+    """A window that a test has left as it found it. A new one costs as much as all that most tests do in it."""
 
     @asynccontextmanager
     async def page(self, *, width: int = 1280, height: int = 800, scale: float = 1) -> AsyncIterator[Page]:
@@ -60,20 +62,39 @@ class Chromium:
         async with connect(self.address, max_size=None) as socket, background_tasks() as tasks:
             page = Page(socket)
             tasks.start_soon(page.listen)
-            context = (await page.call("Target.createBrowserContext"))["browserContextId"]
-            target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
-            attached = await page.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-            page.target, page.context = attached["sessionId"], context
+            window, self._spare = self._spare or await _new_window(page), None
+            attached = await page.call("Target.attachToTarget", targetId=window.target, flatten=True)
+            page.target, page.context = attached["sessionId"], window.context
             for domain in ("Page", "Runtime", "Log"):
                 await page.call(f"{domain}.enable")
             await page.call("Emulation.setFocusEmulationEnabled", enabled=True)  # several windows, each as if in front
             await page.resize(width, height, scale)
+            as_new = False
             try:
                 yield page
+                await page.forget_everything()
+                as_new = self._spare is None
             finally:
                 page.target = None
-                await page.call("Target.disposeBrowserContext", browserContextId=context)
+                if as_new:
+                    self._spare = window
+                else:
+                    await page.call("Target.disposeBrowserContext", browserContextId=window.context)
                 tasks.cancel_scope.cancel()
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What the browser calls a window, and the cookies and permissions it shares with no other."""
+
+    target: str
+    context: str
+
+
+async def _new_window(page: Page) -> _Window:
+    context = (await page.call("Target.createBrowserContext"))["browserContextId"]
+    target = await page.call("Target.createTarget", url="about:blank", browserContextId=context)
+    return _Window(target["targetId"], context)
 
 
 @contextmanager
@@ -82,6 +103,10 @@ def running_chromium(program: str, folder: Path) -> Iterator[Chromium]:
     arguments = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-first-run"]
     arguments += ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"]
     arguments += ["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB"]
+    # A window keeps its process from one page to the next, and none is kept ready for pages that nobody opens.
+    arguments += ["--disable-site-isolation-trials", "--renderer-process-limit=1", "--in-process-gpu"]
+    arguments += ["--disable-features=SpareRendererForSitePerProcess,BackForwardCache,Translate,OptimizationHints"]
+    arguments += ["--disable-component-update", "--disable-default-apps", "--disable-sync", "--no-pings"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--no-sandbox")  # Chromium does not run as root otherwise
     with (folder / "chromium.log").open("wb") as log:
@@ -203,6 +228,18 @@ class Page:
         """As if somebody had answered the browser's question about them with yes."""
         allowed = {"permissions": ["notifications"], "browserContextId": self.context}
         await self.call("Browser.grantPermissions", **allowed)
+
+    async def forget_everything(self) -> None:
+        """Leave the page, and nothing of it in the window. What was emulated goes when nobody is attached."""
+        origin = await self.get("(sessionStorage.clear(), location.origin)")
+        await self.call("Page.navigate", url="about:blank")
+        await self.until("location.href === 'about:blank' && document.readyState === 'complete'")
+        await self.call("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        await self.call("Page.resetNavigationHistory")
+        whose, self.target = self.target, None
+        await self.call("Storage.clearCookies", browserContextId=self.context)
+        await self.call("Browser.resetPermissions", browserContextId=self.context)
+        await self.call("Target.detachFromTarget", sessionId=whose)
 
     # --- acting ------------------------------------------------------------------------------------------------------
 

@@ -118,6 +118,13 @@ async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
     assert session.turn_count == 2
     await page.click("[role=tab]:nth-child(3)")
     await page.until("document.querySelectorAll('.turn-row').length === 2")
+    await page.get(
+        "window.row = document.querySelector('.turns li:nth-child(2) .turn-row'), window.words = row.firstChild, 0"
+    )
+    await page.click("[role=tab]:nth-child(2)")
+    await page.click("[role=tab]:nth-child(3)")  # which reads the list again
+    await page.until("!window.words.isConnected")
+    assert await page.get("window.row.isConnected"), "a click that comes just then would be lost"
     await page.click(".turns li:nth-child(2) .turn-row")
     await page.until("document.querySelector('[role=tab]').ariaSelected === 'true'")
     await page.until_text(".agent_message", "tests written")

@@ -273,10 +273,13 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
         assert session.worktree is not None
         pid = int((settings.state_dir / "pid").read_text(encoding="utf-8"))
         daemon = int((settings.state_dir / "daemon").read_text(encoding="utf-8"))
+        await helm.ledger.write()  # the other one reads there that the turn has ended
         async with await anyio.open_process(["sleep", "600"], cwd=session.worktree.path) as bystander:
-            applied = await other.extras.changes.apply(session.id)
-            assert bystander.returncode is None, "a person's own program in the worktree was ended"
-            bystander.kill()
+            try:
+                applied = await other.extras.changes.apply(session.id)
+                assert bystander.returncode is None, "a person's own program in the worktree was ended"
+            finally:  # or the end of the block would wait for it, and nobody see what went wrong
+                bystander.kill()
         await is_gone(pid)
         await is_gone(daemon)
         assert any(command.startswith("sleep 600") for command in applied.ended)

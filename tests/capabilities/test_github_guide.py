@@ -33,7 +33,7 @@ def published(git_repo: Path) -> Path:
 
 
 def test_a_place_without_a_repository_begins_at_the_beginning(tmp_path: Path) -> None:
-    guide = github_guide(tmp_path)
+    guide = github_guide(tmp_path, state_dir=tmp_path.with_name("state"))
 
     assert "git init" in step(guide, "git repository").text
     assert "There is no remote" in step(guide, "on GitHub").text
@@ -43,7 +43,7 @@ def test_a_place_without_a_repository_begins_at_the_beginning(tmp_path: Path) ->
 def test_a_repository_without_a_commit_needs_one(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet", "--initial-branch=trunk")
 
-    guide = github_guide(tmp_path)
+    guide = github_guide(tmp_path, state_dir=tmp_path.with_name("state"))
 
     assert "no commit" in step(guide, "git repository").text
     assert "The default branch is `trunk`." in step(guide, "pushed").text
@@ -57,7 +57,7 @@ def test_a_repository_that_has_everything_leaves_only_what_cannot_be_seen(publis
     git(published, "commit", "--quiet", "--message=Ready")
     git(published, "update-ref", "refs/remotes/origin/main", "HEAD")
 
-    guide = github_guide(published, environments=["site"])
+    guide = github_guide(published, environments=["site"], state_dir=published.with_name("state"))
 
     assert [found.title for found in guide.steps if found.state != "done"] == ["GitHub connected to Codex"]
     assert "The default branch is `main`." in step(guide, "pushed").text
@@ -85,7 +85,7 @@ def test_a_repository_that_has_everything_leaves_only_what_cannot_be_seen(publis
 def test_a_remote_is_on_github_or_not(git_repo: Path, url: str, name: str | None) -> None:
     git(git_repo, "remote", "add", "origin", url)
 
-    found = step(github_guide(git_repo), "on GitHub")
+    found = step(github_guide(git_repo, state_dir=git_repo.with_name("state")), "on GitHub")
 
     assert found.state == ("todo" if name is None else "done")
     assert name is None or found.text.startswith(f"{name} (remote")
@@ -95,29 +95,32 @@ def test_a_remote_on_github_counts_before_origin(git_repo: Path) -> None:
     git(git_repo, "remote", "add", "origin", "https://gitlab.com/owner/name.git")
     git(git_repo, "remote", "add", "mirror", "https://github.com/owner/name.git")
 
-    assert "remote `mirror`: https://github.com/owner/name.git" in step(github_guide(git_repo), "on GitHub").text
+    assert (
+        "remote `mirror`: https://github.com/owner/name.git"
+        in step(github_guide(git_repo, state_dir=git_repo.with_name("state")), "on GitHub").text
+    )
 
 
 def test_a_login_in_the_remote_does_not_come_out(git_repo: Path) -> None:
     git(git_repo, "remote", "add", "origin", "https://me:ghp_secretsecretsecret@github.com/owner/name.git")
 
-    guide = github_guide(git_repo)
+    guide = github_guide(git_repo, state_dir=git_repo.with_name("state"))
 
     assert "ghp_" not in guide.text
     assert "https://github.com/owner/name.git" in guide.text
 
 
 def test_what_the_cloud_does_not_see_is_said(published: Path) -> None:
-    pushed = step(github_guide(published), "pushed")
+    pushed = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
     (published / "new.txt").write_text("new\n", encoding="utf-8")
-    uncommitted = step(github_guide(published), "pushed")
+    uncommitted = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
     git(published, "add", "new.txt")
     git(published, "commit", "--quiet", "--message=New")
-    unpushed = step(github_guide(published), "pushed")
+    unpushed = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
     git(published, "switch", "--quiet", "--create", "feature")
-    new_branch = step(github_guide(published), "pushed")
+    new_branch = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
     git(published, "switch", "--quiet", "--detach")
-    detached = step(github_guide(published), "pushed")
+    detached = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
 
     assert pushed.state == "done"
     assert (uncommitted.state, "1 files have uncommitted" in uncommitted.text) == ("todo", True)
@@ -156,7 +159,7 @@ def test_an_extra_for_developers_is_installed(tmp_path: Path) -> None:
 def test_the_script_and_the_place_to_put_it_are_in_the_guide(published: Path) -> None:
     (published / "go.mod").touch()
 
-    found = step(github_guide(published), "environment")
+    found = step(github_guide(published, state_dir=published.with_name("state")), "environment")
 
     assert found.state == "todo"
     assert "    go mod download\n" in found.text
@@ -165,16 +168,19 @@ def test_the_script_and_the_place_to_put_it_are_in_the_guide(published: Path) ->
 
 
 def test_checks_are_found_wherever_they_are(git_repo: Path) -> None:
-    assert "No CI" in step(github_guide(git_repo), "Checks").text
+    assert "No CI" in step(github_guide(git_repo, state_dir=git_repo.with_name("state")), "Checks").text
     (git_repo / ".gitlab-ci.yml").touch()
-    assert "GitLab CI" in step(github_guide(git_repo), "Checks").text
+    assert "GitLab CI" in step(github_guide(git_repo, state_dir=git_repo.with_name("state")), "Checks").text
     (git_repo / ".github" / "workflows").mkdir(parents=True)
     (git_repo / ".github" / "workflows" / "release.yaml").write_text("on: push\n", encoding="utf-8")
-    assert "none runs on `pull_request`" in step(github_guide(git_repo), "Checks").text
+    assert (
+        "none runs on `pull_request`"
+        in step(github_guide(git_repo, state_dir=git_repo.with_name("state")), "Checks").text
+    )
 
 
 def test_a_directory_inside_tells_of_the_whole_repository(published: Path) -> None:
     (published / "deep" / "down").mkdir(parents=True)
 
     for inside in (published / "deep" / "down", published / "not" / "there"):
-        assert github_guide(inside).text.startswith("# owner/name: ready")
+        assert github_guide(inside, state_dir=inside.with_name("state")).text.startswith("# owner/name: ready")

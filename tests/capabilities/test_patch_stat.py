@@ -30,7 +30,7 @@ def test_git_and_the_text_agree(git_repo: Path) -> None:
     (git_repo / "changed.txt").write_text("--- x\n+++ y\ndiff --git a/x b/x\n", encoding="utf-8")
     (git_repo / "blob.bin").write_bytes(bytes(range(255, -1, -1)))
     (git_repo / "made.txt").write_text("no newline at the end", encoding="utf-8")
-    diff = diff_of_directory(git_repo)
+    diff = diff_of_directory(git_repo, state_dir=git_repo.with_name("state"))
     assert files_of(diff.text) == diff.files
     assert "5 file(s) changed" in stat_of(diff.files)
     assert "blob.bin | binary" in stat_of(diff.files)

@@ -158,19 +158,26 @@ def test_an_mcp_server_that_wants_a_login_says_how() -> None:
     assert [line.fix for line in web] == ["Run `codex mcp login w`."]
 
 
-def test_detaching_says_why_it_is_not_possible(tmp_path: Path) -> None:
+def test_detaching_says_what_it_means_and_why_it_is_not_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def line(version: str, **env: str) -> tuple[str, str]:
-        binary = _binary(version, can_listen_unix=version != "0.115.0")
+        binary = replace(_binary(version, can_listen_unix=True), has_app_server=version != "0.20.0")
         check = codex_checks.check_detaching(binary, _settings(tmp_path, **env))
         return check.status, f"{check.detail} {check.fix}"
 
     assert line("0.163.0")[0] == "ok"
     assert line("0.163.0", HELMSMAN_DETACH="0")[1].startswith("switched off")
-    old, why = line("0.115.0")
-    assert old == "warning"
-    assert "cannot listen on a Unix socket" in why
-    open_socket, why = line("0.145.0")
-    assert open_socket == "warning"
+    none, why = line("0.20.0")
+    assert none == "warning"
+    assert "cannot run as an app-server" in why
+    monkeypatch.setattr(codex_checks, "tells_sandboxed", lambda: True)
+    on_pipe, what = line("0.145.0")
+    assert on_pipe == "ok"
+    assert "an engine of its own (Codex 0.163.0 and newer can share one)" in what
+    monkeypatch.setattr(codex_checks, "tells_sandboxed", lambda: False)
+    reachable, why = line("0.145.0")
+    assert reachable == "warning"
     assert "network access" in why
 
 

@@ -5,6 +5,7 @@ What differs and may differ is in `differences.py`; anything else fails.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from tests.compat.comparison import relative, same_messages
 from tests.compat.servers import Client, Message, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.home import HomeTemplates
@@ -58,6 +59,7 @@ def bench(tmp_path: Path, model: ScriptedModel, codex_home_templates: HomeTempla
     for name in ("original", "helmsman"):
         homes[name] = codex_home_templates.new_home(BINARY, tmp_path / name / "home")
         homes[name].use_model(model.base_url, codex_version(BINARY))
+        homes[name].keep_quiet(codex_version(BINARY))
         places[name] = make_repository(tmp_path / name / "repository")
     return Bench(
         Server.original(BINARY, homes["original"], places["original"]),
@@ -138,20 +140,21 @@ SCRIPTS: dict[str, Script] = {
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-async def test_a_turn_gives_the_same_result_and_the_same_messages(
-    bench: Bench, model: ScriptedModel, name: str
-) -> None:
-    tool, steps, arguments = SCRIPTS[name]
-    model.on("go", *steps)
-    seen = []
+async def test_a_turn_gives_the_same_result_and_the_same_messages(bench: Bench, model: ScriptedModel) -> None:
+    for name, (_, steps, _) in SCRIPTS.items():
+        model.on(f"go: {name}.", *steps)
+    seen: dict[str, list[tuple[Message, list[Message], tuple[Any, ...]]]] = {name: [] for name in SCRIPTS}
     for server in bench.both:
         async with server.connected() as client:
-            result = await client.call(tool, {"prompt": "go", **arguments})
-            seen.append((_result(result), _told(client), _asked_of_model(model)))
-    assert seen[1][0] == seen[0][0]
-    same_messages(*(told for _, told, _ in seen))
-    assert seen[1][2] == seen[0][2]
+            for name, (tool, _, arguments) in SCRIPTS.items():
+                call = await client.begin_call(tool, {"prompt": f"go: {name}.", **arguments})
+                result = (await client.answer(call))["result"]
+                seen[name].append((_result(result), _told(client, call), _asked_of_model(model)))
+    for name, (original, ours) in seen.items():
+        with _named(name):
+            assert ours[0] == original[0]
+            same_messages(original[1], ours[1])
+            assert ours[2] == original[2]
 
 
 async def test_the_end_and_the_output_of_a_command_that_takes_its_time_are_told_whole(
@@ -170,29 +173,34 @@ async def test_the_end_and_the_output_of_a_command_that_takes_its_time_are_told_
     assert (ends[1]["exit_code"], ends[1]["aggregated_output"]) == (3, "hi\n")
 
 
-@pytest.mark.parametrize("decision", ["approved", "approved_for_session", "denied", "nonsense"])
 @pytest.mark.parametrize("what", ["command", "change"])
 async def test_an_approval_is_asked_for_and_answered_in_the_same_way(
-    bench: Bench, model: ScriptedModel, what: str, decision: str
+    bench: Bench, model: ScriptedModel, what: str
 ) -> None:
     step = run("touch made.txt", escalate="please") if what == "command" else patch(add("made.txt", "x\n"))
-    model.on("go", step, say("done"))
-    seen = []
+    decisions = ("approved", "approved_for_session", "denied", "nonsense")
+    seen: dict[str, list[tuple[Message, list[Message], list[Message], bool]]] = {name: [] for name in decisions}
+    for decision in decisions:
+        model.on(f"go: {decision}.", step, say("done"))
     for server in bench.both:
         async with server.connected() as client:
-            forms = _answering(client, {"result": {"decision": decision}})
-            arguments = WRITES if what == "command" else READS
-            result = await client.call("codex", {"prompt": "go", **arguments})
-            seen.append((_result(result), forms, _told(client), (server.directory / "made.txt").exists()))
-    same_messages(seen[0][2], seen[1][2])
-    for form in seen[1][1]:
-        form["message"], _, more = form["message"].partition("\n")
-        assert more.startswith("Codex asks to "), differences.LONGER_QUESTIONS
-    assert [seen[1][0], _without_ids(seen[1][1], bench.helmsman), seen[1][3]] == [
-        seen[0][0],
-        _without_ids(seen[0][1], bench.original),
-        seen[0][3],
-    ]
+            for decision in decisions:
+                forms = _answering(client, {"result": {"decision": decision}})
+                arguments = WRITES if what == "command" else READS
+                call = await client.begin_call("codex", {"prompt": f"go: {decision}.", **arguments})
+                result = (await client.answer(call))["result"]
+                made = server.directory / "made.txt"
+                asked = _without_ids(forms, server, call)
+                seen[decision].append((_result(result), asked, _told(client, call), made.exists()))
+                made.unlink(missing_ok=True)
+    for decision, (original, ours) in seen.items():
+        with _named(decision):
+            assert ours[1]
+            same_messages(original[2], ours[2])
+            for form in ours[1]:
+                form["message"], _, more = form["message"].partition("\n")
+                assert more.startswith("Codex asks to "), differences.LONGER_QUESTIONS
+            assert (ours[0], ours[1], ours[3]) == (original[0], original[1], original[3])
 
 
 async def test_an_attempt_that_failed_is_told_in_the_same_way(bench: Bench, model: ScriptedModel) -> None:
@@ -541,9 +549,19 @@ def _result(result: Message) -> Message:
     return {"content": result["content"], "structured": structured, "isError": result.get("isError", False)}
 
 
-def _told(client: Client) -> list[Message]:
+def _told(client: Client, call: int | None = None) -> list[Message]:
     left_out = differences.LEFT_OUT_KINDS | differences.IN_ANY_ORDER
-    return [event for event in client.events() if event["type"] not in left_out]
+    return [event for event in client.events(call) if event["type"] not in left_out]
+
+
+@contextmanager
+def _named(script: str) -> Iterator[None]:
+    """Say which script it is that differs."""
+    try:
+        yield
+    except AssertionError as difference:
+        difference.add_note(f"It is the script {script!r} that differs.")
+        raise
 
 
 def _about_servers(client: Client) -> list[Message]:
@@ -570,10 +588,10 @@ def _answering(client: Client, reply: Message | None) -> list[Message]:
     return forms
 
 
-def _without_ids(forms: list[Message], server: Server) -> list[Message]:
+def _without_ids(forms: list[Message], server: Server, call: int) -> list[Message]:
     shown = []
     for form in forms:
-        assert form["codex_mcp_tool_call_id"] == form["codex_event_id"] == "2", server.name
+        assert form["codex_mcp_tool_call_id"] == form["codex_event_id"] == str(call), server.name
         shown.append(relative({**form, "threadId": "T", "codex_call_id": "call"}))
     return shown
 

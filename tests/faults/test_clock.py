@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from helmsman.agents.codex.detached.keeper import Idleness, Log
+from helmsman.agents.codex.detached.watching import ListeningCodex
+from helmsman.agents.keeper.log import Log
+from helmsman.agents.keeper.process import Idleness
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.approvals import audit
 from helmsman.base.processes import Process
@@ -99,8 +101,8 @@ def working(updated_at: datetime) -> Task:
 @pytest.mark.parametrize("turn", [None, RecordedTurn(outcome="open", turn_id="t")], ids=["no record", "an open turn"])
 def test_a_task_whose_last_sign_lies_in_the_future_does_not_work_for_ever(turn: RecordedTurn | None) -> None:
     now = datetime(2026, 11, 15, tzinfo=UTC)
-    assert reconcile(working(now + GRACE / 2), turn, now) is None  # clocks differ a little
-    changes = reconcile(working(now + FAR), turn, now)
+    assert reconcile(working(now + GRACE / 2), turn, now, "Codex") is None  # clocks differ a little
+    changes = reconcile(working(now + FAR), turn, now, "Codex")
     assert changes is not None
     assert changes["status"] in ("failed", "unknown")
 
@@ -136,6 +138,6 @@ def test_a_jump_drops_no_task_that_runs_and_a_result_only_once_its_time_is_up(tm
 
 
 def test_an_idle_engine_ends_by_the_monotonic_clock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    idleness = Idleness(tmp_path, tmp_path / "nobody.sock", 900.0, Log(tmp_path / "log"))
+    idleness = Idleness(tmp_path, ListeningCodex(tmp_path / "nobody.sock"), 900.0, Log(tmp_path / "log"))
     monkeypatch.setattr("time.time", lambda: FAR.total_seconds() * 10)
     assert not idleness.may_end(nobody_attached=True)

@@ -49,11 +49,13 @@ async def stop_at_random(scene: Scene, sessions: int) -> None:
     orders = [(prompt, SECONDS if prompt == "patient" else chance.uniform(0, SLOWEST)) for prompt in prompts]
     ends: Counter[str] = Counter()
     tasks: list[str] = []
+    place = scene.repo.with_name("plain")  # in a repository Codex runs git for every session, for nothing here
+    place.mkdir()
 
     async def work(helm: Helmsman) -> None:
         while orders:
             prompt, patience = orders.pop()
-            session = await helm.start(prompt, cwd=scene.repo)
+            session = await helm.start(prompt, cwd=place)
             await session.wait(until="end", timeout=patience)
             await session.interrupt()
             assert not session.state.is_running

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -21,11 +22,14 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import engines as detached
-from helmsman.agents.codex.detached.engines import can_detach, open_detached, open_recorded, stop_engine
+from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
+from helmsman.agents.codex.detached.overview import activity_of
 from helmsman.agents.codex.detached.records import read_record, read_records
 from helmsman.agents.codex.wire import app_server, transports
+from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.watcher import Activity
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
-from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
+from helmsman.model.events import CommandExecution, EngineGone, QuestionAsked, QuestionClosed
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
@@ -49,10 +53,7 @@ USER = Path(__file__).with_name("engine_user.py")
 
 @pytest.fixture
 async def binary(codex_binary: Path, codex_home: CodexHome) -> CodexBinary:
-    binary = await find_codex(explicit=codex_binary, env=codex_home.env)
-    if not can_detach(binary):
-        pytest.skip("This Codex cannot listen on a Unix socket.")
-    return binary
+    return await find_codex(explicit=codex_binary, env=codex_home.env)
 
 
 class Place:
@@ -169,7 +170,7 @@ async def test_a_killed_process_leaves_its_turn_and_its_question_to_the_next(
         question = await follower.question()
         assert follower.state.status == "awaiting_approval"
         assert follower.opened.turn_id == question.turn_id
-        (done,) = (item for item in follower.state.items if isinstance(item, CommandExecution))
+        done, *_ = (item for item in follower.state.items if isinstance(item, CommandExecution))
         assert ("echo first" in done.command, done.status) == (True, "completed")
         assert done.output in ("first\n", "")  # of a quick command Codex itself misses the output now and then
         await engine.answer(question, (Choice("approve"),))
@@ -240,6 +241,8 @@ async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: 
 async def test_two_who_share_a_session_see_one_question_and_the_first_answer_wins(
     place: Place, model: ScriptedModel
 ) -> None:
+    if not is_shared(place.binary):
+        pytest.skip("This Codex is on a pipe, and has one owner.")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with place.open() as one, place.open() as other:
         assert one.id == other.id
@@ -290,6 +293,120 @@ async def test_a_sub_agents_question_comes_back_with_its_session(place: Place, m
         await engine.answer(asked, (Choice("approve"),))
         await until((place.repo / "child.txt").exists)
         await engine.interrupt(session_id)
+
+
+# --- on a pipe -------------------------------------------------------------------------------------------------------
+
+
+class RawOwner:
+    """Owns an engine on a pipe frame by frame, to leave it at the worst moment."""
+
+    def __init__(self, record: EngineRecord) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30)
+        self._socket.connect(str(record.socket))
+        self._socket.sendall(b"e0\n")
+        self._lines = self._socket.makefile("rb")
+        self.inputs: int = json.loads(self._lines.readline())["inputs"]
+
+    def asked(self) -> tuple[int, dict[str, Any]]:
+        """The number of the line with a question, and the question."""
+        for frame in self._lines:
+            number, _, line = frame[1:].partition(b" ")
+            if frame.startswith(b"o") and b"requestApproval" in line:
+                return int(number), json.loads(line)
+        raise AssertionError("nothing was asked")
+
+    def send_and_die(self, frame: str) -> None:
+        self._socket.sendall(frame.encode())
+        self._lines.close()
+        self._socket.close()
+
+
+@pytest.fixture
+async def on_pipe(place: Place) -> Place:
+    if is_shared(place.binary):
+        pytest.skip("This Codex listens.")
+    return place
+
+
+@pytest.mark.matrix
+async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Place, model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
+    async with on_pipe.open() as engine:
+        follower = await begin(engine, on_pipe, "touch")
+        await follower.question()
+    (record,) = on_pipe.records
+    owner = RawOwner(record)
+    number, question = owner.asked()
+    answer = json.dumps({"id": question["id"], "result": {"decision": "accept"}})
+    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer[:-5]}")
+    owner = RawOwner(record)
+    assert owner.asked() == (number, question)
+    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer}\n")
+    async with on_pipe.open() as engine:
+        follower = await adopt(engine, on_pipe, follower.opened.session_id)
+        assert (await follower.end()).outcome == "completed"
+        assert not any(isinstance(event, QuestionAsked) for event in follower.events)
+    assert (on_pipe.repo / "made.txt").exists()
+
+
+@pytest.mark.matrix
+async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(on_pipe: Place, model: ScriptedModel) -> None:
+    model.on("hello", say("Here I am."))
+    async with on_pipe.open() as engine:
+        opened = await engine.open(on_pipe.options)
+    (record,) = on_pipe.records
+    owner = RawOwner(record)
+    params = {"threadId": opened.session_id, "input": [{"type": "text", "text": "hello"}]}
+    request = json.dumps({"id": "0.1", "method": "turn/start", "params": params})
+    owner.send_and_die(f"i{owner.inputs + 1} {request}\n")
+    await until(lambda: model.requests and activity_of(record) == Activity())
+    async with on_pipe.open() as engine:
+        follower = await adopt(engine, on_pipe, opened.session_id)
+        assert (follower.state.status, follower.state.result) == ("done", "Here I am.")
+        await begin(engine, on_pipe, "hello")  # and the next owner's requests are not mixed up with that one's
+
+
+@pytest.mark.matrix
+async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pipe: Place) -> None:
+    async with on_pipe.open() as one:
+        async with on_pipe.open() as other:
+            assert one.id != other.id
+            (taken,) = [record for record in on_pipe.records if record.id == one.id]
+            with pytest.raises(EngineLost, match="in use by another"):
+                async with open_recorded(taken):
+                    pass
+        async with on_pipe.open() as again:
+            assert again.id == other.id
+
+
+@pytest.mark.matrix
+async def test_a_running_turn_can_be_stopped_by_the_next_owner(place: Place, model: ScriptedModel) -> None:
+    model.on("slow", run("sleep 1000"), say("done"))
+    async with place.open() as engine:
+        follower = await begin(engine, place, "slow")
+        await follower.until(lambda: any(isinstance(item, CommandExecution) for item in follower.state.items))
+    async with place.open() as engine:
+        follower = await adopt(engine, place, follower.opened.session_id)
+        await engine.interrupt(follower.opened.session_id)
+        assert (await follower.end()).outcome == "interrupted"
+        assert await engine.running_sessions() == ()
+
+
+@pytest.mark.matrix
+async def test_what_a_killed_keeper_left_is_ended_by_the_next_who_looks(place: Place, model: ScriptedModel) -> None:
+    model.on("slow", run("sleep 1000"), say("done"))
+    async with place.open() as engine:
+        follower = await begin(engine, place, "slow")
+        await follower.until(lambda: any(isinstance(item, CommandExecution) for item in follower.state.items))
+        (record,) = place.records
+        os.kill(record.keeper.pid, signal.SIGKILL)
+        await until(lambda: not record.is_kept)
+    async with place.open() as engine:
+        assert engine.id != record.id
+    assert not record.is_running
+    assert left_by(record.directory) == frozenset()
 
 
 # --- one engine for all ----------------------------------------------------------------------------------------------
@@ -380,7 +497,6 @@ async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Pl
         (record,) = place.records
     os.kill(record.keeper.pid, signal.SIGKILL)
     await until(lambda: not record.is_kept)
-    assert record.is_running
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_running

@@ -17,6 +17,7 @@ from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.process import codex_environment, open_child
 from helmsman.base.concurrency import background_tasks
+from helmsman.cli.checks import examine
 from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, InvalidSetting, Unsupported
 from helmsman.testing import run, say
 
@@ -107,6 +108,24 @@ async def test_a_turn_runs_there_and_its_question_waits_for_the_next(
     assert (git_repo / "made.txt").exists()
     assert TOKEN not in caplog.text
     assert TOKEN not in repr(settings)
+
+
+async def test_the_doctor_speaks_of_the_codex_that_is_used(
+    codex_home: CodexHome, tmp_path: Path, listening: Callable[..., str]
+) -> None:
+    settings = remote(codex_home, tmp_path, url := listening(token=False))
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        with anyio.fail_after(20):
+            while True:  # until it listens
+                try:
+                    assert (await helm.codex()).remote == "open"
+                    break
+                except EngineLost:
+                    await anyio.sleep(0.05)
+    checks = {check.name: check for check in (await examine(settings)).checks}
+    assert (checks["Codex"].status, checks["Codex"].detail.endswith(f" at {url}")) == ("ok", True)
+    assert checks["Handshake"].status == "ok"
+    assert "Sandbox" not in checks
 
 
 async def test_a_wrong_token_is_refused_and_not_shown(

@@ -412,7 +412,11 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
     session = await finished(await helm.start("one", cwd=git_repo))
     for _ in range(5):  # what the end of the first turn set off has looked at the queue
         await anyio.lowlevel.checkpoint()
-    session.queue.append(QueuedTurn(turn_input("later"), "T-local-later", session.options))
+
+    async def run(queued_in: Session, queued: QueuedTurn) -> Session:
+        return await helm.run_turn(queued_in, queued.turn, queued.task_id)
+
+    session.queue.append(QueuedTurn(turn_input("later"), "T-local-later", session.options, run))
     with pytest.raises(InvalidInput):
         await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})
     with anyio.fail_after(SECONDS):

@@ -16,7 +16,8 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.detached.records import private_directory, read_records, socket_path
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.keeper.places import private_directory, socket_path
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.httpd.server import TOKEN_NAME, http_token
 from helmsman.settings import ensure_state_dir

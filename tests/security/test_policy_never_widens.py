@@ -19,8 +19,10 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.peers import tells_sandboxed
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
@@ -265,7 +267,8 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
 ) -> None:
     """Whoever reaches the socket of an engine may start a session with full access in it.
 
-    Newer Codex keeps its sandboxes from it; for older ones Helmsman refuses to run such work in a detached engine.
+    Newer Codex keeps its sandboxes from it. Older ones are on a pipe, and their keeper lets no sandboxed command in, nor one
+    that has got away from its parents; where the system does not tell, such work is refused.
     """
     options: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "never"}
     if given == "by the caller":
@@ -278,13 +281,31 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
             engine = await helm.engine()
             if engine.id is None:
                 pytest.skip("This Codex has no detached engines.")
-            socket = detached_engines / "engines" / engine.id / "codex.sock"
-            connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(socket)!r})"
-            model.on("reach", run(f'python3 -c "{connect}" && touch reached'), say("tried"))
+            (socket,) = [record.socket for record in read_records(detached_engines) if record.id == engine.id]
+            assert socket.exists()
+            (git_repo / "reach.py").write_text(_REACH.format(socket=str(socket), listens=listens), encoding="utf-8")
+            away = "(setsid python3 reach.py away &); while [ ! -e tried-away ]; do sleep 0.05; done"
+            model.on("reach", run(f"python3 reach.py here; {away}"), say("tried"))
             await finished(await helm.start("reach", cwd=git_repo, **options))
+        assert (git_repo / "tried-here").exists()
 
-    await refused_or_done(reach, refused=not Feature.GUARDED_SOCKET.is_in(Version(*codex_version)))
-    assert not (git_repo / "reached").exists()
+    listens = Feature.GUARDED_SOCKET.is_in(Version(*codex_version))
+    await refused_or_done(reach, refused=not listens and not tells_sandboxed())
+    assert list(git_repo.glob("reached-*")) == []
+
+
+_REACH = """
+import pathlib, socket, sys
+try:
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.connect({socket!r})
+        engine.sendall(b"e0\\n")
+        if {listens} or engine.recv(1):
+            pathlib.Path("reached-" + sys.argv[1]).touch()
+except OSError:
+    pass
+pathlib.Path("tried-" + sys.argv[1]).touch()
+"""
 
 
 async def refused_or_done(work: Callable[[], Awaitable[None]], *, refused: bool) -> None:

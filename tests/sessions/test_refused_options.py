@@ -94,11 +94,39 @@ async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path
     async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)
         engine = cast("PlayedEngine", session.engine)
+        engine.detach(session.id)
         session.engine = None  # somebody else goes on with it in the same engine
         await engine.run_turn(session.id, session.options, turn_input("theirs"))
         with pytest.raises(SessionBusy):
             await session.say("mine")
         assert (session.status, session.state.turn_id) == ("active", engine.turn_id)
+        assert ((await helm.session(session.id)).status, session.state.prompt) == ("active", None)
+        engine.end("completed")
+        assert (await helm.session(session.id)).status == "done"
+        mine = await helm.tasks.get(session.task_ids[-1])
+        assert (mine.instruction, mine.status, mine.turn_id) == ("mine", "failed", None)
+        assert mine.error is not None
+        assert mine.error["code"] == "session_busy"
+
+
+async def test_what_a_plugged_in_engine_raises_is_its_own_failure_and_not_of_helmsman(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await ended(helm, agent, tmp_path)
+
+        def fail() -> None:
+            raise ValueError("out of coffee")
+
+        agent.engines[-1].at_once = fail
+        with pytest.raises(ValueError, match="out of coffee"):
+            await session.say("more")
+        task = await helm.tasks.get(session.task_ids[-1])
+        assert session.error is not None
+        assert task.error is not None
+        assert session.error.message == task.error["message"]
+        assert session.error.message.startswith(
+            "The engine of Played failed: ValueError('out of coffee'). Report it to"
+        )
 
 
 @pytest.mark.parametrize("name", ["codex", "ECHO", "two words", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnRequested
+from helmsman.model.events import AgentMessage, Event, ItemEnded, SettingsApplied, TurnRequested
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -28,3 +28,11 @@ def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
         assert reader.pending()
     assert heard == [None, message]
     assert [event.raw for event in session.feed.since(0).events] == [None, None]
+
+
+def test_what_was_told_before_the_agent_named_the_session_is_told_under_its_name() -> None:
+    session = Session(SessionState("provisional"), Feed(10), cast("Verbs", None), SessionOptions(), None)
+    session.apply(TurnRequested(session_id="provisional", text="go"))
+    session.apply(SettingsApplied(session_id="s"))
+    session.introduce([])
+    assert [event.session_id for event in session.feed.since(0).events] == ["s", "s"]

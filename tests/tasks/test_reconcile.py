@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,6 @@ from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 from helmsman.tasks.reconcile import GRACE, reconcile
 from helmsman.tasks.truth import TaskTruth
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -38,6 +35,7 @@ COMPLETED = RecordedTurn(
 FAILED = replace(
     COMPLETED, outcome="failed", message=None, error=Failure(code="other", message="Broken.", retryable=True)
 )
+FAILED_UNSAID = replace(COMPLETED, outcome="failed", message=None)
 INTERRUPTED = replace(COMPLETED, outcome="interrupted", message=None)
 
 
@@ -50,7 +48,7 @@ def task(status: TaskStatus = "working", **fields: Any) -> Task:
 def conclusion(
     task: Task, turn: RecordedTurn | None = None, now: datetime = NOW, *, engine_alive: bool | None = None
 ) -> Task:
-    changes = reconcile(task, turn, now, engine_alive=engine_alive)
+    changes = reconcile(task, turn, now, "Codex", engine_alive=engine_alive)
     return task if changes is None else changed(task, changes, now)
 
 
@@ -84,19 +82,19 @@ def test_every_combination_is_told() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", get_args(TaskStatus))
 async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus) -> None:
-    truth = TaskTruth(cast("Settings", None), Agents(), {})
+    truth = TaskTruth(Agents())
     assert await truth.changes(task(status, owner=Process.me()), ()) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
 def test_what_has_ended_stays(status: TaskStatus, turn: RecordedTurn | None) -> None:
-    assert reconcile(task(status), turn, NOW) is None
+    assert reconcile(task(status), turn, NOW, "Codex") is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 def test_a_cloud_task_is_left_alone(turn: RecordedTurn | None) -> None:
-    assert reconcile(task(origin="cloud"), turn, NOW) is None
+    assert reconcile(task(origin="cloud"), turn, NOW, "Codex") is None
 
 
 def test_a_turn_that_was_completed_brings_its_result() -> None:
@@ -149,10 +147,10 @@ def test_the_turn_before_is_not_taken_for_this_one() -> None:
 
 def test_a_codex_that_has_just_lost_its_parent_is_given_a_moment() -> None:
     just_now = task(updated_at=NOW - GRACE / 2)
-    assert reconcile(just_now, OPEN, NOW) is None
+    assert reconcile(just_now, OPEN, NOW, "Codex") is None
     assert conclusion(just_now, OPEN, NOW + GRACE).status == "failed"
     still_writing = replace(OPEN, last_written_at=NOW - GRACE / 2)
-    assert reconcile(task(), still_writing, NOW) is None
+    assert reconcile(task(), still_writing, NOW, "Codex") is None
     # A detached engine that is gone finishes nothing.
     assert conclusion(just_now, OPEN, NOW, engine_alive=False).status == "failed"
 
@@ -162,7 +160,17 @@ def test_what_was_unknown_is_found_out_later() -> None:
     assert conclusion(unknown, COMPLETED).status == "completed"
     assert conclusion(unknown, OPEN, engine_alive=True).status == "working"
     assert conclusion(unknown, OPEN).status == "failed"
-    assert reconcile(unknown, None, NOW) is None
+    assert reconcile(unknown, None, NOW, "Codex") is None
+
+
+def test_the_agent_is_called_by_its_name() -> None:
+    told = [
+        reconcile(task(), FAILED_UNSAID, NOW, "Echo"),
+        reconcile(task(), OPEN, NOW, "Echo", engine_alive=False),
+        reconcile(task(turn_id=None), None, NOW, "Echo"),
+        reconcile(task(), None, NOW, "Echo"),
+    ]
+    assert ["Echo" in str(changes) and "Codex" not in str(changes) for changes in told] == [True] * 4
 
 
 times = st.integers(-120, 7200).map(lambda seconds: BEGAN + timedelta(seconds=seconds))
@@ -189,7 +197,7 @@ def test_nothing_stays_working_without_anybody_to_finish_it(
 ) -> None:
     before = task(status, turn_id=turn_id)
     after = conclusion(before, turn, now, engine_alive=engine)
-    again: TaskChanges | None = reconcile(after, turn, now, engine_alive=engine)
+    again: TaskChanges | None = reconcile(after, turn, now, "Codex", engine_alive=engine)
     assert again is None or changed(after, again, now) == after, "a second look concludes nothing else"
     if before.is_running and not engine:
         assert not conclusion(before, turn, BEGAN + timedelta(days=1), engine_alive=engine).is_running

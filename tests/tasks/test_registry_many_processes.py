@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,32 +22,19 @@ def test_fifty_processes_share_a_registry(path: Path) -> None:
     registry = Registry(path)
     shared, _ = registry.add(TaskDraft(instruction="Shared by all"))
     registry.close()
-    command = [sys.executable, "-m", "tests.tasks.hammer_worker", str(path)]
-    workers = [
-        subprocess.Popen(
-            [*command, str(number), shared.id, str(ROUNDS)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        for number in range(PROCESSES)
-    ]
-    with ThreadPoolExecutor(PROCESSES) as threads:  # communicate closes their input: they begin
-        outputs = list(threads.map(lambda worker: worker.communicate(timeout=120), workers))
-    assert [(worker.returncode, errors) for worker, (_, errors) in zip(workers, outputs, strict=True)] == [
-        (0, "")
-    ] * PROCESSES
-    told = [json.loads(output) for output, _ in outputs]
+    command = [sys.executable, "-m", "tests.tasks.hammer_worker", str(path), str(PROCESSES), shared.id, str(ROUNDS)]
+    worked = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    assert (worked.returncode, worked.stderr) == (0, "")
+    told = {worker["number"]: worker for worker in map(json.loads, worked.stdout.splitlines())}
+    assert set(told) == set(range(PROCESSES))
 
     tasks = {task.id: task for task in registry.list(limit=10_000)[0]}
     assert len(tasks) == 1 + PROCESSES * ROUNDS + ROUNDS
-    for number, worker in enumerate(told):
+    for number, worker in told.items():
         results = [(tasks[own].status, tasks[own].result, tasks[own].revision) for own in worker["own"]]
         assert results == [("completed", f"{number}-{turn}", 2) for turn in range(ROUNDS)]
     for turn in range(ROUNDS):
-        assert len({worker["keys"][f"key-{turn}"] for worker in told}) == 1
+        assert len({worker["keys"][f"key-{turn}"] for worker in told.values()}) == 1
     expected = {f"{number}-{turn}": turn for number in range(PROCESSES) for turn in range(ROUNDS)}
     assert tasks[shared.id].metadata == expected, "no update is lost"
     aliases = [task.alias for task in tasks.values()]

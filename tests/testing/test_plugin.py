@@ -38,6 +38,24 @@ def test_a_test_that_leaves_a_process_behind_fails(pytester: pytest.Pytester) ->
     result.stdout.fnmatch_lines(["*The test left processes behind:*", "*time.sleep(600)*"])
 
 
+def test_a_test_that_uses_the_state_of_the_person_who_runs_it_fails(pytester: pytest.Pytester) -> None:
+    result = outcome(
+        pytester,
+        """
+        from helmsman.settings import ensure_state_dir, load_settings
+
+        def test_bad(no_leaks):
+            (ensure_state_dir(load_settings({}, {}).state_dir) / "registry").touch()
+
+        def test_good(no_leaks, tmp_path):
+            (ensure_state_dir(load_settings({"state_dir": str(tmp_path)}, {}).state_dir) / "registry").touch()
+        """,
+    )
+
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*The test wrote into the usual state directory*registry*"])
+
+
 def test_a_problem_in_the_script_fails_the_test(pytester: pytest.Pytester) -> None:
     result = outcome(
         pytester,

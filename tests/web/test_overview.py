@@ -88,15 +88,12 @@ async def test_usage_is_grouped_and_adds_up(browser: Browser, model: ScriptedMod
 async def test_engines_are_shown_with_what_runs_in_them(
     codex_binary: Path,
     codex_home: CodexHome,
-    codex_version: tuple[int, ...],
     detached_engines: Path,
     model: ScriptedModel,
     git_repo: Path,
     tmp_path: Path,
     token: str,
 ) -> None:
-    if codex_version < (0, 130, 0):
-        pytest.skip("This Codex cannot listen on a Unix socket.")
     model.on("work", hang())
     settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
     bearer = {"Authorization": f"Bearer {token}"}

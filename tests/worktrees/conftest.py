@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _plain_git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _plain_git() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("usual")))  # where nobody names a state directory
         yield
 
 

@@ -50,7 +50,7 @@ def test_changes_come_unstaged_and_new_files_untracked(tree: Worktree, main: Pat
     shown = git(main, "status", "--porcelain", "--untracked-files=all").splitlines()
     assert shown == [" D pack/inner.txt", " M poem.txt", "?? deep/er/new"]
     assert not (main / "pack").exists()
-    assert worktrees.diff_of_directory(main).patch == worktrees.diff(tree).patch
+    assert worktrees.diff_of_directory(main, state_dir=main.with_name("state")).patch == worktrees.diff(tree).patch
 
 
 def test_nothing_changed_is_nothing_to_do(tree: Worktree, main: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_worktree_that_is_gone_is_said_so(tree: Worktree) -> None:
 def test_a_directory_without_a_worktree_shows_what_is_not_committed(main: Path) -> None:
     (main / "new.txt").write_text("x\n", encoding="utf-8")
     (main / "poem.txt").unlink()
-    files = by_path(worktrees.diff_of_directory(main / "pack"))
+    files = by_path(worktrees.diff_of_directory(main / "pack", state_dir=main.with_name("state")))
     assert {path: file.kind for path, file in files.items()} == {"new.txt": "added", "poem.txt": "deleted"}
 
 
@@ -177,25 +177,26 @@ def test_a_directory_shows_what_changed_since_a_commit(main: Path) -> None:
     (main / "kept").write_text("x\n", encoding="utf-8")
     git(main, "add", ".")
     git(main, "commit", "--quiet", "--message=Later")
-    assert worktrees.diff_of_directory(main).files == ()
-    assert by_path(worktrees.diff_of_directory(main, before)).keys() == {"kept"}
+    assert worktrees.diff_of_directory(main, state_dir=main.with_name("state")).files == ()
+    assert by_path(worktrees.diff_of_directory(main, before, state_dir=main.with_name("state"))).keys() == {"kept"}
 
 
 @pytest.mark.parametrize("commit", ["no-such", "--output=x", "", "HEAD:README.md"])
 def test_a_commit_that_is_none_is_refused(main: Path, commit: str) -> None:
     with pytest.raises(InvalidInput, match="no commit"):
-        worktrees.diff_of_directory(main, commit)
+        worktrees.diff_of_directory(main, commit, state_dir=main.with_name("state"))
     assert not (main / "x").exists()
 
 
 def test_a_directory_before_the_first_commit_is_all_new(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     (tmp_path / "first").write_text("1\n", encoding="utf-8")
-    assert {path: file.kind for path, file in by_path(worktrees.diff_of_directory(tmp_path)).items()} == {
-        "first": "added"
-    }
+    assert {
+        path: file.kind
+        for path, file in by_path(worktrees.diff_of_directory(tmp_path, state_dir=tmp_path.with_name("state"))).items()
+    } == {"first": "added"}
 
 
 def test_a_directory_outside_of_a_repository_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not in the working tree"):
-        worktrees.diff_of_directory(tmp_path)
+        worktrees.diff_of_directory(tmp_path, state_dir=tmp_path.with_name("state"))

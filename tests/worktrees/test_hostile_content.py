@@ -60,7 +60,7 @@ def test_the_programs_of_the_repositorys_configuration_are_not_run(main: Path, s
     (tree.path / "new").write_text("n\n", encoding="utf-8")
     assert "+of the worktree" in worktrees.diff(tree).text
     worktrees.apply(tree)
-    worktrees.diff_of_directory(main)
+    worktrees.diff_of_directory(main, state_dir=main.with_name("state"))
     worktrees.discard(tree)
     assert sprung(trap) == ""
 
@@ -113,7 +113,7 @@ def test_a_repository_in_the_place_of_a_submodule_is_not_entered(
     (main / "lib" / ".gitattributes").write_text("* filter=trap diff=trap\n", encoding="utf-8")
     (main / "lib" / "README.md").write_text("changed\n", encoding="utf-8")
     worktrees.apply(tree)
-    worktrees.diff_of_directory(main)
+    worktrees.diff_of_directory(main, state_dir=main.with_name("state"))
     worktrees.discard(tree)
     assert sprung(trap) == ""
 

@@ -124,7 +124,10 @@ def test_a_sparse_checkout_gets_what_was_changed_outside_of_it(main: Path, state
     assert (main / "poem.txt").read_text(encoding="utf-8") == "changed\n"
     assert (main / "pack" / "more.txt").read_text(encoding="utf-8") == "more\n"
     assert not (main / "run.sh").exists()
-    assert {file.path for file in worktrees.diff_of_directory(main).files} == {"poem.txt", "pack/more.txt"}
+    assert {file.path for file in worktrees.diff_of_directory(main, state_dir=main.with_name("state")).files} == {
+        "poem.txt",
+        "pack/more.txt",
+    }
 
 
 def keep_pointers(main: Path) -> None:
@@ -161,12 +164,16 @@ def test_a_filter_that_only_the_repository_defines_is_not_run_and_nothing_is_cor
         worktrees.create(main, state_dir)
     assert git(main, "worktree", "list", "--porcelain").count("worktree ") == 1
     (main / "README.md").write_text("# Changed\n", encoding="utf-8")
-    assert [file.path for file in worktrees.diff_of_directory(main).files] == ["README.md"], "other files are no matter"
+    assert [file.path for file in worktrees.diff_of_directory(main, state_dir=main.with_name("state")).files] == [
+        "README.md"
+    ], "other files are no matter"
     (main / "data.big").write_text("bcd\n", encoding="utf-8")
     with pytest.raises(WorktreeError, match=refused):
-        worktrees.diff_of_directory(main)
+        worktrees.diff_of_directory(main, state_dir=main.with_name("state"))
     own_filter("rot", clean="tr a-m n-z", smudge="tr n-z a-m")
-    assert "+opq" in worktrees.diff_of_directory(main).text, "and what to do about it helps"
+    assert "+opq" in worktrees.diff_of_directory(main, state_dir=main.with_name("state")).text, (
+        "and what to do about it helps"
+    )
 
 
 def test_a_shallow_clone(main: Path, state_dir: Path, tmp_path: Path) -> None:

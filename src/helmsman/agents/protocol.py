@@ -422,6 +422,11 @@ class Agent(ABC):
     def name(self) -> str:
         """The word by which callers choose it."""
 
+    @property
+    def title(self) -> str:
+        """What it is called in sentences."""
+        return self.name.capitalize()
+
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         """What the engine that `open_engine` would open can do."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.codex.agent import CodexAgent, find_agent
+from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending
 from helmsman.agents.codex.storage.spending_index import SpendingIndex
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -18,6 +18,7 @@ __all__ = [
     "EngineHolder",
     "SessionSpending",
     "SpendingIndex",
+    "agent_in_use",
     "engine_overviews",
     "find_agent",
     "fingerprint",
@@ -69,6 +70,11 @@ class Agents:
     def get(self, name: str) -> Agent | None:
         """An agent by its name; None where a task or a session is of one that is not there now."""
         return self._by_name.get(name)
+
+    def title(self, name: str) -> str:
+        """What an agent is called in sentences, also one that is not there now."""
+        agent = self._by_name.get(name)
+        return name.capitalize() if agent is None else agent.title
 
     def indexes(self, settings: Settings) -> dict[str, SessionIndex]:
         """What each of them keeps on disk."""

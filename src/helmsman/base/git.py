@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base import surroundings
 from helmsman.base.git_view import View, read_settings, repository_root, view_of
 from helmsman.errors import WorktreeError
-from helmsman.settings import ensure_state_dir, usual_state_dir
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -189,10 +189,10 @@ class GitAnswer:
         return self
 
 
-def find_git(directory: Path, place: Path | None = None) -> Git | None:
+def find_git(directory: Path, place: Path) -> Git | None:
     """The working tree around a directory, as git finds it; None outside of one (a bare repository has none either).
 
-    `place` is the state directory; without it the usual one.
+    `place` is the state directory.
 
     Raises:
         WorktreeError: There is one, but git refuses to use it.
@@ -208,7 +208,7 @@ def find_git(directory: Path, place: Path | None = None) -> Git | None:
         Path(one_value(_run(("rev-parse", what), directory).output))
         for what in ("--show-toplevel", "--absolute-git-dir")
     )
-    return Git(work_tree=root, git_dir=git_dir, place=place or usual_state_dir())
+    return Git(work_tree=root, git_dir=git_dir, place=place)
 
 
 def is_bare(directory: Path) -> bool:

@@ -103,16 +103,14 @@ def one_at_a_time(git: Git) -> Iterator[None]:
 # --- a diff ----------------------------------------------------------------------------------------------------------
 
 
-def apply_patch(
-    directory: Path, diff: str, *, allow_dirty: bool = False, state_dir: Path | None = None
-) -> AppliedPatch:
+def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False, state_dir: Path) -> AppliedPatch:
     """Bring a diff into the working tree around `directory`. Blocks; call it in a thread.
 
     Args:
         directory: Any directory of the repository; the paths in the diff begin at the repository's root.
         diff: A unified diff as git makes it.
         allow_dirty: Go on where there are uncommitted changes, as long as they are in other files.
-        state_dir: The state directory, where it is not the usual one.
+        state_dir: The state directory.
 
     Raises:
         InvalidInput: There is no repository, or no commit in it.

@@ -13,6 +13,7 @@ import anyio
 
 from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
 from helmsman.agents.codex.cloud.values import CloudEnvironments
+from helmsman.agents.registry import find_agent
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
 from helmsman.base.processes import Process
@@ -53,12 +54,12 @@ class CloudTasks:
         self.settings = CloudSettings.load(helm.settings.files)
 
     async def client(self) -> CloudClient:
-        """The `codex cloud` of the Codex in use.
+        """The `codex cloud` of the Codex here.
 
         Raises:
             CodexNotFound: There is none.
         """
-        return CloudClient(await self._helm.codex(), self._helm.settings.codex_home, self._env)
+        return CloudClient(await find_agent(self._helm.settings, self._env), self._helm.settings.codex_home, self._env)
 
     async def environments(self) -> CloudEnvironments:
         """The environments one can submit to, as far as they are known."""

@@ -83,7 +83,7 @@ class Guide:
     text: str
 
 
-def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path | None = None) -> Guide:
+def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path) -> Guide:
     """The guide for the repository around a directory. Blocks (it runs git); call it in a thread. Never raises.
 
     Args:
@@ -127,7 +127,7 @@ class _Local:
     uncommitted: int = 0
 
 
-def _look(root: Path | None, state_dir: Path | None) -> _Local:
+def _look(root: Path | None, state_dir: Path) -> _Local:
     """What git says; without it, that there is a repository is all that is known."""
     if root is None:
         return _Local()

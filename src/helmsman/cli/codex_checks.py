@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.agents.codex.access.sandbox_check import check_sandbox
-from helmsman.agents.codex.detached.engines import can_detach, why_bound
+from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.peers import tells_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
 from helmsman.errors import HelmsmanError
@@ -40,17 +41,19 @@ _TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error:
 
 async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
     """Everything about a Codex that was found."""
-    checks = [check_version(binary)]
+    checks = [check_version(binary, settings.codex_remote)]
     engine = await _open_engine(helm)
     if isinstance(engine, HelmsmanError):
         checks.append(no_handshake(engine))
     else:
         checks += [_handshake(binary, engine), await _account(engine), *await _mcp_servers(engine)]
+    if binary.remote is not None:  # its sandbox and its life are the business of whoever started it
+        return checks
     return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
 
 
-def check_version(binary: CodexBinary) -> Check:
-    detail = f"{binary.version} at {binary.path}"
+def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
+    detail = f"{binary.version} at {remote or binary.path}"
     if binary.version < _OLDEST:
         detail += ", older than any that Helmsman is tested with."
         fix = f"Update it to {_OLDEST} or newer."
@@ -183,13 +186,17 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
         detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
         return Check("Detaching", "ok", detail)
     if not can_detach(binary):
-        fix = f"Get Codex {Feature.UNIX_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 if that is all right."
+        fix = "Get a newer Codex, or set HELMSMAN_DETACH=0 if that is all right."
         return Check("Detaching", "warning", why_bound(binary) or "", fix)
-    if not binary.can(Feature.GUARDED_SOCKET):
+    survives = "work and open questions survive the process that started them"
+    if is_shared(binary):
+        return Check("Detaching", "ok", survives)
+    if not tells_sandboxed():
         detail = (
             f"work goes on without you, but not in a sandbox with network access: commands of Codex {binary.version} could "
-            "reach the engine's socket."
+            "reach the engine, as this system does not tell them apart."
         )
         fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
         return Check("Detaching", "warning", detail, fix)
-    return Check("Detaching", "ok", "work and open questions survive the process that started them")
+    shared = f"{Feature.GUARDED_SOCKET.versions} can share one"
+    return Check("Detaching", "ok", f"{survives}; each process has an engine of its own ({shared})")

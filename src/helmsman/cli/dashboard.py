@@ -17,6 +17,7 @@ from helmsman.cli.serve import serve_until_signal
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from helmsman.httpd.server import HttpOptions
     from helmsman.settings import Settings
@@ -46,20 +47,31 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     """
     import anyio
 
+    from helmsman.cli.http_front import serve_in_hub
+    from helmsman.httpd.server import MCP_PATH, listen
+
     settings = settings_of_command()
     if server is not None:
-        _for_running_server(server, settings, open_it=not no_open, as_json=as_json)
+        _for_running_server(server, settings, open_it=not no_open, as_json=as_json, wait=True)
         return ExitCode.OK
     options = http_options(_free_port(listening["host"]) if port is None else port, **listening)
-    return anyio.run(_serve, settings, options, not no_open, as_json)
+    options.check()
+    with listen(options) as listener:
+        page = options.address(listener).removesuffix(MCP_PATH)
+
+        def show() -> None:
+            click.echo("The dashboard runs until Ctrl-C.", err=True)
+            _for_running_server(page, settings, open_it=not no_open, as_json=as_json, wait=False)
+
+        code = serve_in_hub("dashboard", settings, {}, options, listener, show)
+        return anyio.run(_serve, settings, options, listener, not no_open, as_json) if code is None else code
 
 
-async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_json: bool) -> int:
+async def _serve(settings: Settings, options: HttpOptions, listener: socket, open_it: bool, as_json: bool) -> int:
     from helmsman.cli.browser import open_in_background
     from helmsman.httpd.server import MCP_PATH, serve_http
     from helmsman.web.login import Logins
 
-    options.check()
     logins = Logins(secure=options.scheme == "https")
 
     def announce(address: str, _token_file: Path) -> None:
@@ -69,10 +81,10 @@ async def _serve(settings: Settings, options: HttpOptions, open_it: bool, as_jso
         if open_it:
             open_in_background(page, code.value, settings.state_dir, is_waiting=lambda: logins.is_waiting(code))
 
-    return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins))
+    return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins, listener))
 
 
-def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool) -> None:
+def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool, wait: bool) -> None:
     from helmsman.cli.browser import open_in_background
     from helmsman.cli.code_of_server import code_of_server
     from helmsman.httpd.server import MCP_PATH, http_token
@@ -81,7 +93,7 @@ def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_js
     code = code_of_server(base, http_token(settings.state_dir))
     _show(f"{base}/", code, as_json=as_json)
     opened = open_in_background(f"{base}/", code, settings.state_dir) if open_it else None
-    if opened is not None:
+    if opened is not None and wait:
         click.echo("Opening the browser …", err=True)
         opened.join()
 

@@ -7,6 +7,7 @@ it was written, and it is not repeated; where stdout goes elsewhere it gets that
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -56,7 +57,7 @@ class Outcome:
     exit_code: int
 
 
-class Display:
+class Display(ABC):
     """Shows a step from beginning to end; open it around the step."""
 
     on_question: QuestionHandler
@@ -67,21 +68,25 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def on_event(self, session: Session, event: Event) -> None:
-        raise NotImplementedError
+        """Something has happened in the session."""
 
+    @abstractmethod
     def finish(self, outcome: Outcome) -> None:
         """The step has ended."""
-        raise NotImplementedError
 
     async def animate(self) -> None:
         """Whatever has to be done all the time; cancelled at the end."""
+        return
 
     def interrupting(self) -> None:
         """The person wants the turn to stop."""
+        return
 
     def close(self) -> None:
         """The terminal must be left as it was found, now."""
+        return
 
 
 async def refuse(_session: Session, question: Question, /) -> Sequence[str] | None:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from helmsman.base.processes import Process
+    from helmsman.httpd.hub_door import HttpDoors
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub, Serve
+    from helmsman.steering.shared import Shared
+
+HTTP = "helmsman-http 1"
 
 
 def main() -> None:
@@ -62,7 +68,24 @@ async def _run(state: str) -> None:
         hub.work = lambda: len(shared.roster.at_work)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
-        await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control})
+        await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control, HTTP: _serve_http(shared)})
+
+
+def _serve_http(shared: Shared) -> Serve:
+    """Web servers take long to import, and few ask for one."""
+
+    async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        import anyio.to_thread
+
+        def load() -> type[HttpDoors]:
+            from helmsman.httpd.hub_door import HttpDoors
+
+            return HttpDoors
+
+        doors = await anyio.to_thread.run_sync(load)
+        await doors(shared).serve(hub, connection, fields, refused)
+
+    return serve
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.http_options import http_options, listening_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.httpd.server import HttpOptions
@@ -50,25 +50,40 @@ def command(
     gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
     import anyio
 
-    settings = settings_of_command({"tools": tools, "expose_primitives": expose_primitives, "engine": engine})
-    options = http_options(port, **listening) if transport == "http" else None
-    return anyio.run(_serve, settings, options)
+    flags = {"tools": tools, "expose_primitives": expose_primitives, "engine": engine}
+    settings = settings_of_command(flags)
+    if transport == "http":
+        return _serve_http(settings, flags, http_options(port, **listening))
+    return anyio.run(_serve_stdio, settings)
 
 
-async def _serve(settings: Settings, options: HttpOptions | None) -> int:
-    import helmsman.service  # noqa: F401 - what is imported by now is never looked at again when garbage is collected
+def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOptions) -> int:
+    import anyio
 
-    if options is None:
-        from helmsman.mcp.stdio import serve_stdio as serve
-    else:
-        from helmsman.httpd.server import serve_http
+    from helmsman.cli.http_front import serve_in_hub
+    from helmsman.httpd.server import TOKEN_NAME, http_token, listen, serve_http
+
+    options.check()
+    http_token(settings.state_dir)
+    with listen(options) as listener:
+        address, token_file = options.address(listener), settings.state_dir / TOKEN_NAME
+        code = serve_in_hub("http", settings, flags, options, listener, lambda: _announce(address, token_file))
+        if code is not None:
+            return code
 
         async def serve(helm: Helmsman) -> None:
-            await serve_http(helm, options, _announce)
+            await serve_http(helm, options, _announce, listener=listener)
+
+        return anyio.run(serve_until_signal, settings, serve)
+
+
+async def _serve_stdio(settings: Settings) -> int:
+    import helmsman.service  # noqa: F401 - what is imported by now is never looked at again when garbage is collected
+    from helmsman.mcp.stdio import serve_stdio
 
     gc.freeze()
     gc.enable()
-    return await serve_until_signal(settings, serve)
+    return await serve_until_signal(settings, serve_stdio)
 
 
 async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:

@@ -138,7 +138,7 @@ class TranscriptPrinter:
                 loud = event.kind in ("warning", "rate_limit")
                 return self._remark(event.message, "yellow" if loud else "dim")
             case events.TurnEnded(outcome="failed"):
-                self._failed = event.failure.message if event.failure is not None else "Codex gave no reason."
+                self._failed = event.failure.message if event.failure is not None else "The agent gave no reason."
                 return self._flush()
             case events.TurnEnded(outcome="interrupted"):
                 return [*self._flush(), *self._stopped(), Text(), Text("■ Interrupted", "yellow")]

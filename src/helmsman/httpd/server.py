@@ -96,6 +96,11 @@ class HttpOptions:
     def scheme(self) -> str:
         return "http" if self.tls_certificate is None else "https"
 
+    def address(self, listener: socket.socket) -> str:
+        """Where MCP clients find a server that listens there."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+
 
 def is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
@@ -193,11 +198,15 @@ def build_app(helm: Helmsman, *, token: str, options: HttpOptions, logins: Login
 
 
 async def serve_http(
-    helm: Helmsman, options: HttpOptions, announce: Callable[[str, Path], None], logins: Logins | None = None
+    helm: Helmsman,
+    options: HttpOptions,
+    announce: Callable[[str, Path], None],
+    logins: Logins | None = None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
 
-    `logins` are the dashboard's, for a caller that hands out codes itself.
+    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already.
     """
     import uvicorn
 
@@ -216,7 +225,7 @@ async def serve_http(
     tls = options.check()
     token = http_token(helm.settings.state_dir)
     app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins)))
-    with _listener(options) as listener:
+    with listener or listen(options) as listener:
         config = uvicorn.Config(
             app,
             http=BoundedConnection if tls is None else partial(TlsDoor, tls),  # type: ignore[arg-type]
@@ -235,11 +244,7 @@ async def serve_http(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
-            shown = f"[{options.host}]" if ":" in options.host else options.host
-            announce(
-                f"{options.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}",
-                helm.settings.state_dir / TOKEN_NAME,
-            )
+            announce(options.address(listener), helm.settings.state_dir / TOKEN_NAME)
             try:
                 await anyio.sleep_forever()
             finally:
@@ -247,7 +252,12 @@ async def serve_http(
                 server.should_exit = True
 
 
-def _listener(options: HttpOptions) -> socket.socket:
+def listen(options: HttpOptions) -> socket.socket:
+    """A socket that listens where the options say.
+
+    Raises:
+        InvalidSetting: Somebody else has the port, or there is no such interface.
+    """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
+from socket import recv_fds
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
+_MOST_DESCRIPTORS: Final = 4
 _BACKLOG_BYTES: Final = 1024 * 1024
 """So much may wait for a door that does not read. Whoever has more to say to it waits with it, and it is not read from."""
 
@@ -29,6 +32,8 @@ class Connection:
         self._news = anyio.Event()
         self._progress = anyio.Event()
         self.is_gone = False
+        self.descriptors: list[int] = []
+        """What the door has handed over, in order. Whoever takes one closes it."""
 
     @property
     def is_full(self) -> bool:
@@ -52,12 +57,25 @@ class Connection:
     async def _receive(self) -> bytes:
         while True:
             try:
-                return self._socket.recv(_CHUNK_BYTES)
+                return self._receive_now()
             except BlockingIOError:
                 with suppress(OSError):
                     await anyio.wait_readable(self._socket)
             except OSError:
                 return b""
+
+    def _receive_now(self) -> bytes:
+        data, descriptors, _, _ = recv_fds(self._socket, _CHUNK_BYTES, _MOST_DESCRIPTORS)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.descriptors += descriptors
+        return data
+
+    def close(self) -> None:
+        """Let go of the connection, and of what nobody has taken."""
+        self._socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
     def put(self, line: bytes) -> None:
         """Say something, in order, however much waits already."""

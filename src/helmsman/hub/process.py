@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import anyio
@@ -89,7 +89,7 @@ class Hub:
         connection = Connection(connected)
         refused: str | None = None
         try:
-            with connected:
+            with closing(connection):
                 try:
                     check_peer(connected, self._keepers())
                 except PeerRefused as error:

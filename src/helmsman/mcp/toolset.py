@@ -115,6 +115,11 @@ class Tool(Generic[InputT]):
         return takes, next(kind for kind in (gives, *get_args(gives)) if isclass(kind) and issubclass(kind, Output))
 
     def listed(self) -> types.Tool:
+        return self._listed.model_copy()
+
+    @cached_property
+    def _listed(self) -> types.Tool:
+        """Made once in a process, however many servers list it: most of the work is in the schemas."""
         takes, gives = self._models
         return types.Tool(
             name=self.name,

@@ -231,6 +231,7 @@ class Session:
     def introduce(self, listeners: Listeners) -> None:
         """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
         self._listeners = listeners
+        self.feed.rename(self.id)
         untold, self._untold = self._untold, []
         for event in untold:
             self._notify(listeners, event if event.session_id == self.id else replace(event, session_id=self.id))

@@ -222,7 +222,7 @@ class SessionState:
         self.status = _STATUS_AFTER[outcome]
         self.error = failure if outcome == "failed" else None
         if outcome == "failed" and failure is None:
-            self.error = Failure(code="unknown", message="Codex gave no reason.")
+            self.error = Failure(code="unknown", message="The agent gave no reason.")
         if outcome == "completed":
             self.result = self._final_message() or final_message
         self._ended_turn_id = turn_id or self.turn_id

@@ -14,13 +14,13 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
-from helmsman.agents.registry import find_agent, usable
+from helmsman.agents.registry import agent_in_use, usable
 from helmsman.base.concurrency import run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.turns import Turns, busy, fork_session, known_error, start_session
+from helmsman.steering.turns import Turns, busy, fork_session, start_session
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:
@@ -44,12 +44,13 @@ class Steering(Turns):
     # --- the engine --------------------------------------------------------------------------------------------------
 
     async def codex(self) -> CodexBinary:
-        """The Codex binary in use.
+        """The Codex in use: the remote one, where one is set.
 
         Raises:
             CodexNotFound: There is none.
+            EngineLost: The remote one does not answer.
         """
-        return await find_agent(self.settings, self._env)
+        return await agent_in_use(self.settings, self._env)
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Steering(Turns):
             session = await self._open(engine, open_session, turn, task_id, limits)
         except Exception as error:
             if turn is not None:
-                self._ledger.fail(task_id, known_error(error))
+                self._ledger.fail(task_id, self.as_known(error, options.agent))
             self.make_room()
             raise
         finally:

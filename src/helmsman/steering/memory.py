@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.errors import RegistryUnavailable
+from helmsman.errors import RegistryUnavailable, SessionBusy
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
     AgentMessage,
@@ -78,17 +78,16 @@ class Memory:
         if info is None and not tasks:
             return None
         directory = info.directory if info is not None else tasks[0].directory
-        running = tasks[0] if tasks and tasks[0].is_running else None
+        last = next(filter(_was_a_turn, tasks), None)
+        running = last if last is not None and last.is_running else None
         changes: TaskChanges | None = None
         if running is not None:
             changes = await self._truth.changes(running, tasks)
             running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
-        # A message that was queued and taken back never was the session's last turn.
-        last = next((task for task in tasks if task.turn_id is not None or task.status != "canceled"), None)
         failed: tuple[Event, ...] = ()
         if last is not None and running is None:
-            failed = _failed_turn(session_id, last, changes or {} if last is tasks[0] else {}, turn)
+            failed = _failed_turn(session_id, last, changes or {}, turn)
         past = failed or (() if turn is None else _as_events(session_id, turn))
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
@@ -150,6 +149,12 @@ class Memory:
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
         writes = None if options.writes == "anything" else options.writes
         return replace(options, writable_roots=inside, writes=writes, config={}, trust_repository=False)
+
+
+def _was_a_turn(task: Task) -> bool:
+    """Whether this was a turn of its session, as a message is not that was queued and taken back, or came while one ran."""
+    was_refused = task.error is not None and task.error.get("code") == SessionBusy.code
+    return task.turn_id is not None or not (task.status == "canceled" or was_refused)
 
 
 def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:

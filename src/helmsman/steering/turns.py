@@ -31,6 +31,7 @@ from helmsman.model.events import (
     TurnRequested,
     TurnStarted,
 )
+from helmsman.model.options import DEFAULT_AGENT
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.watchdog import watch_turn
@@ -172,7 +173,7 @@ class Turns(Verbs, ABC):
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
         except Exception as error:
-            session.apply(failed_turn(session.id, error))
+            session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
             if runs:  # and nobody will ever hear of it
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
@@ -222,11 +223,10 @@ class Turns(Verbs, ABC):
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
         except Exception as error:
-            self._ledger.fail(task_id, known_error(error))
+            known = self.as_known(error, session.options.agent)
+            self._ledger.fail(task_id, known)
             if running is None:
-                session.apply(failed_turn(session.id, error))
-            else:
-                session.apply(TurnStarted(session_id=session.id, turn_id=running))
+                session.apply(failed_turn(session.id, known))
             self.make_room()
             raise
         finally:
@@ -244,18 +244,35 @@ class Turns(Verbs, ABC):
         if session.state.is_running:
             raise busy(session.id)
         engine = await self.engine(*needed, agent=session.options.agent)
-        await self._load(session, engine)
+        _refuse_if_running(session.id, await self._load(session, engine))
         return session, engine
 
     async def _load(self, session: Session, engine: Engine) -> str | None:
-        """Have the engine load a session; the turn that was found running in it, if one was."""
+        """Have the engine load a session; the turn that was found running in it, if one was.
+
+        The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
+        or its task would be given the other's end.
+        """
         if session.engine is engine:
             return None
         engine.capabilities.require(Capability.RESUME)
         opened = await engine.resume(session.id, session.options)
         self._note_opened(session, opened)
+        if opened.turn_id is not None and session.state.is_running:
+            session.apply(failed_turn(session.id, busy(session.id)))
         self._attach(session, engine)
+        if opened.turn_id is not None:
+            session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
         return opened.turn_id
+
+    def as_known(self, error: Exception, agent: str) -> HelmsmanError:
+        """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
+        if isinstance(error, HelmsmanError) or agent == DEFAULT_AGENT:
+            return known_error(error)
+        title = self.agents.title(agent)
+        return HelmsmanError(
+            f"The engine of {title} failed: {error!r}. Report it to whoever made that agent, and try again or use another."
+        )
 
     def forget(self, session_id: str) -> None:
         """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
@@ -495,9 +512,8 @@ def known_error(error: Exception) -> HelmsmanError:
     )
 
 
-def failed_turn(session_id: str, error: Exception) -> TurnEnded:
+def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
     """The turn of a session ended by this error."""
-    known = known_error(error)
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
 

@@ -1,7 +1,7 @@
 """Whether what the registry says of a task is still true, and what is true instead.
 
 A task says `working` because the process that follows it said so. When that process is gone, three witnesses are left:
-the detached engine, which may still be at it; Codex's own storage, which has the end of every turn that came to one;
+the detached engine, which may still be at it; the agent's own storage, which has the end of every turn that came to one;
 and the time since anything was heard. `reconcile` draws the conclusion. It is pure: the caller asks the witnesses.
 
 The rule above all: nothing stays `working` for ever, and nothing is called `failed` that may still come to an end.
@@ -27,7 +27,7 @@ CLOCK_SKEW: Final = timedelta(seconds=2)
 
 
 def reconcile(
-    task: Task, turn: RecordedTurn | None, now: datetime, *, engine_alive: bool | None = None
+    task: Task, turn: RecordedTurn | None, now: datetime, agent: str, *, engine_alive: bool | None = None
 ) -> TaskChanges | None:
     """What to change in a task whose owner is gone, for `Registry.update`, or None if it is right as it is.
 
@@ -37,23 +37,24 @@ def reconcile(
         task: The task.
         turn: What is recorded of the turn that it names or, where one of both names none, of the likeliest.
         now: The time.
+        agent: What its agent is called in sentences.
         engine_alive: Whether its detached engine runs; None where it has none.
     """
     if task.origin == "cloud" or task.has_ended:
         return None
     turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
-        return _ended(turn, now)
+        return _ended(turn, now, agent)
     if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
     if task.is_running and engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
-        return _lost(task)
+        return _lost(task, agent)
     if task.status == "unknown":
         return None
-    return TaskChanges(status="unknown", note=_what_is_known(task))
+    return TaskChanges(status="unknown", note=_what_is_known(task, agent))
 
 
 def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
@@ -64,7 +65,7 @@ def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
     return turn if began else None
 
 
-def _ended(turn: RecordedTurn, now: datetime) -> TaskChanges:
+def _ended(turn: RecordedTurn, now: datetime, agent: str) -> TaskChanges:
     changes = TaskChanges(completed_at=turn.ended_at or now)
     if turn.message is not None:
         changes["result"] = turn.message
@@ -84,27 +85,25 @@ def _ended(turn: RecordedTurn, now: datetime) -> TaskChanges:
         changes["status"] = "failed"
         changes["error"] = {
             "code": "turn_failed" if error is None else error.code,
-            "message": "Codex ended the turn as failed and did not say why." if error is None else error.message,
+            "message": f"{agent} ended the turn as failed and did not say why." if error is None else error.message,
             "retryable": error is not None and error.retryable,
         }
     return changes
 
 
-def _lost(task: Task) -> TaskChanges:
-    message = "Codex was stopped in the middle of this turn, and nothing is left that could finish it. "
+def _lost(task: Task, agent: str) -> TaskChanges:
+    message = f"{agent} was stopped in the middle of this turn, and nothing is left that could finish it. "
     message += f"Send the session {task.session_id or ''} a message such as “continue” to go on.".replace("  ", " ")
     return TaskChanges(status="failed", error={"code": "engine_lost", "message": message, "retryable": True})
 
 
-def _what_is_known(task: Task) -> str:
+def _what_is_known(task: Task, agent: str) -> str:
     owner = "The process that followed this task has ended"
     if task.session_id is None:
         return f"{owner} before a session had begun, so it probably never ran. Start it again if it is still wanted."
     if task.turn_id is None:
-        return f"{owner} before Codex had begun the turn. Look at session {task.session_id} before starting it again."
-    return (
-        f"{owner}, and Codex's storage does not tell of its turn. Look at session {task.session_id} for what was done."
-    )
+        return f"{owner} before {agent} had begun the turn. Look at session {task.session_id} before starting it again."
+    return f"{owner}, and {agent}'s storage does not tell of its turn. Look at session {task.session_id} for what was done."
 
 
 def _last_sign_of(task: Task, turn: RecordedTurn | None) -> datetime:

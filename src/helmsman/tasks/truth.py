@@ -89,7 +89,13 @@ class TaskTruth:
         engine_alive: bool | None = None
         if agent is not None and engine is not None:
             engine_alive = any(agent.engine_is_alive(settings, engine) for settings, _ in tuple(self._homes.values()))
-        return reconcile(task, self._own_turn(task, siblings), datetime.now(UTC), engine_alive=engine_alive)
+        return reconcile(
+            task,
+            self._own_turn(task, siblings),
+            datetime.now(UTC),
+            self._agents.title(task.agent),
+            engine_alive=engine_alive,
+        )
 
     def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""

@@ -84,9 +84,8 @@ class CodexHome:
         Without them it is a seventh less work to run a test. Its own skills, most of the files in a home, it need not have.
         """
         if version >= (0, 115, 0):
-            self.configure(features={"shell_snapshot": False}, skills={"bundled": {"enabled": False}})
-        if version >= (0, 130, 0):
-            self.configure(features={"plugins": False})
+            plugins = {"plugins": False} if version >= (0, 130, 0) else {}
+            self.configure(features={"shell_snapshot": False, **plugins}, skills={"bundled": {"enabled": False}})
 
 
 class HomeTemplates:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
 MARKER_VARIABLE = "HELMSMAN_TEST_ID"
 _GRACE_SECONDS = 5.0
@@ -38,15 +39,20 @@ class LeftProcess:
         return f"{self.pid} {self.command}" + (" (zombie: nobody waited for it)" if self.zombie else "")
 
 
-def marked_processes(marker: str) -> set[LeftProcess]:
-    """Every process with the marker in its environment, except this one (Linux)."""
+def running_processes() -> set[str]:
+    """The ids of all processes, this one left out (Linux)."""
+    # Every test asks: a path for each process would triple the cost.
+    return {name for name in os.listdir("/proc") if name.isdecimal()} - {str(os.getpid())}  # noqa: PTH208
+
+
+def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) -> set[LeftProcess]:
+    """Every process with the marker in its environment, except this one and those with the ids `besides` (Linux)."""
     found: set[LeftProcess] = set()
     wanted = f"{MARKER_VARIABLE}={marker}".encode()
-    for name in os.listdir("/proc"):  # noqa: PTH208 -- every test looks at every process: a path for each would triple the cost
-        if name.isdecimal() and name != str(os.getpid()):
-            with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
-                if wanted in _environment(name).split(b"\0"):
-                    found.add(LeftProcess(int(name), _command(Path("/proc", name))))
+    for name in running_processes() - besides:
+        with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
+            if wanted in _environment(name).split(b"\0"):
+                found.add(LeftProcess(int(name), _command(Path("/proc", name))))
     return found
 
 
@@ -86,16 +92,22 @@ def _is_stuck_sandbox(folder: Path) -> bool:
     return False
 
 
-def wait_until_gone(marker: str, before: set[LeftProcess], *, grace: float = _GRACE_SECONDS) -> set[LeftProcess]:
+def wait_until_gone(
+    marker: str,
+    before: set[LeftProcess],
+    *,
+    others: AbstractSet[str] = frozenset(),
+    grace: float = _GRACE_SECONDS,
+) -> set[LeftProcess]:
     """What a test with this marker left behind, after a moment of grace for those that are just exiting.
 
-    `before` are the children there were when it began.
+    `before` are the children there were when it began; `others`, the processes that ran then, need not be looked at.
     """
     known = {process.pid for process in before}
     deadline = time.monotonic() + grace
     while True:
         children = {process for process in child_processes() if process.pid not in known}
-        left = children | marked_processes(marker) if sys.platform == "linux" else children
+        left = children | marked_processes(marker, besides=others) if sys.platform == "linux" else children
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_SECONDS)

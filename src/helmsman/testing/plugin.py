@@ -8,6 +8,8 @@ A test marked `matrix` that uses `codex_binary` (or anything built on it) runs o
 
 from __future__ import annotations
 
+import shutil
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,13 +108,22 @@ def mcp_server_config(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test that leaves a process behind, and ends that process."""
+def no_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fails a test that leaves a process behind, and ends that process, or one that uses the person's own state.
+
+    Where nobody names a state directory, the usual one is another for the length of the test; it has to stay empty.
+    """
     marker = uuid.uuid4().hex
     monkeypatch.setenv(leaks.MARKER_VARIABLE, marker)
+    usual = tmp_path_factory.getbasetemp() / "usual-state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(usual))
     before = leaks.child_processes()
+    others = leaks.running_processes() if sys.platform == "linux" else set[str]()
     yield
-    left = leaks.wait_until_gone(marker, before)
+    left = leaks.wait_until_gone(marker, before, others=others)
+    if written := [str(path) for path in usual.rglob("*") if path.is_file()]:
+        shutil.rmtree(usual)
+        pytest.fail(f"The test wrote into the usual state directory, so name another: {written}", pytrace=False)
     if left:
         circumstances = leaks.report(left)
         leaks.end(left)

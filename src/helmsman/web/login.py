@@ -4,10 +4,10 @@ A code is made for whoever has proved to have the token (`web/proof.py`), is sho
 and for one login. It is never part of an address that is sent anywhere or given to a program: another user of the machine
 can read the command line of a browser.
 
-The cookie is a signature of its own end with a key that lives as long as the server. Browsers send a cookie to every port
-of its host: whoever takes the port after the server has ended gets it from the page that is still open, and must find it
-worthless. A browser also sends it with requests that other sites caused, if they are clever enough, so it alone changes
-nothing: `is_from_page` wants to see that the page itself asked.
+The cookie is a signature of its own end with a key that lives as long as the process that has the port. Browsers send a
+cookie to every port of its host: whoever takes the port after that has ended gets it from the page that is still open, and
+must find it worthless. A browser also sends it with requests that other sites caused, if they are clever enough, so it alone
+changes nothing: `is_from_page` wants to see that the page itself asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.datastructures import Headers
     from starlette.responses import Response
@@ -55,13 +55,30 @@ class Code:
 class Logins:
     """Makes codes, takes them for cookies, and knows its cookies again."""
 
-    def __init__(self, *, secure: bool, clock: Callable[[], float] = time.time) -> None:
-        """`secure`: the server speaks TLS, and so must the cookie. `clock` gives seconds since 1970."""
-        self._key = secrets.token_bytes(32)
+    def __init__(
+        self,
+        *,
+        secure: bool,
+        clock: Callable[[], float] = time.time,
+        key: bytes | None = None,
+        taken_back: Iterable[str] = (),
+        on_taken_back: Callable[[str], None] = lambda _cookie: None,
+    ) -> None:
+        """Make new cookies, or go on with those of a hub that is gone.
+
+        Args:
+            secure: The server speaks TLS, and so must the cookie.
+            clock: Gives seconds since 1970.
+            key: What cookies are signed with; one of its own by default.
+            taken_back: Cookies that were given back.
+            on_taken_back: Is told of every further one.
+        """
+        self._key = key or secrets.token_bytes(32)
         self._secure = secure
         self._clock = clock
         self._codes: dict[bytes, float] = {}
-        self._taken_back: set[str] = set()
+        self._taken_back = set(taken_back)
+        self._on_taken_back = on_taken_back
 
     # --- codes -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +123,9 @@ class Logins:
         """Take the cookie back; a copy of it is worth nothing from now on."""
         now = self._clock()
         self._taken_back = {value for value in self._taken_back if _ends_at(value) > now}
-        self._taken_back.update(self._own_cookies(scope, headers))
+        for cookie in self._own_cookies(scope, headers):
+            self._taken_back.add(cookie)
+            self._on_taken_back(cookie)
         self._set_cookie(scope, response, "", seconds=0)
 
     def _set_cookie(self, scope: Scope, response: Response, value: str, *, seconds: int) -> None:

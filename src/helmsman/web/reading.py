@@ -65,7 +65,7 @@ class Reading:
         capabilities: dict[str, Any] | None = None
         try:
             binary = await helm.codex()
-            codex = {"version": str(binary.version), "path": str(binary.path)}
+            codex = {"version": str(binary.version), "path": helm.settings.codex_remote or str(binary.path)}
             capabilities = (await helm.capabilities()).as_dict()
         except HelmsmanError as problem:
             error = problem.as_dict()

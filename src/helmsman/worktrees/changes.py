@@ -81,7 +81,7 @@ def diff(tree: Worktree) -> TreeDiff:
         return compare(git, tree.base, snapshot.tree, nested=snapshot.nested)
 
 
-def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path | None = None) -> TreeDiff:
+def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
     """What is changed in the repository around a directory since a commit (without one: since the last, so all that is
     not committed). Blocks; call it in a thread.
 

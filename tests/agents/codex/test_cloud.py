@@ -282,7 +282,7 @@ async def test_a_change_is_applied_unstaged(client: CloudClient, cloud: Scripted
     task.complete(DIFF)
     task.complete(OTHER_DIFF, attempt=2)
 
-    applied = await client.apply(task.id, git_repo, attempt=2)
+    applied = await client.apply(task.id, git_repo, attempt=2, state_dir=git_repo.with_name("state"))
 
     assert (git_repo / "README.md").read_text(encoding="utf-8") == "# A repository\nanother line\n"
     assert git(git_repo, "status", "--porcelain") == " M README.md\n"
@@ -295,14 +295,14 @@ async def test_a_change_that_cannot_be_applied_leaves_the_tree_alone(
 ) -> None:
     task = cloud.add_task("Fix it", environment="env_1", attempts=2)
     with pytest.raises(CloudNoDiff):
-        await client.apply(task.id, git_repo)
+        await client.apply(task.id, git_repo, state_dir=git_repo.with_name("state"))
     task.complete(DIFF.replace("# A repository", "# Something else"))
     task.complete(DIFF, attempt=2)
     with pytest.raises(ApplyConflict):
-        await client.apply(task.id, git_repo)
+        await client.apply(task.id, git_repo, state_dir=git_repo.with_name("state"))
     (git_repo / "new.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(DirtyTree):
-        await client.apply(task.id, git_repo, attempt=2)
+        await client.apply(task.id, git_repo, attempt=2, state_dir=git_repo.with_name("state"))
 
     assert git(git_repo, "status", "--porcelain") == "?? new.txt\n"
 

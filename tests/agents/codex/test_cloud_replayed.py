@@ -156,9 +156,9 @@ async def test_environments_are_those_of_the_configuration_and_the_listing(repla
 @pytest.mark.needs_git
 async def test_a_recorded_diff_is_applied_or_refused_whole(replay: Replay, git_repo: Path) -> None:
     with pytest.raises(ApplyConflict):  # it changes a file that is not in this repository
-        await replay("0.145.0", diff="ready_diff").apply(TASK, git_repo)
+        await replay("0.145.0", diff="ready_diff").apply(TASK, git_repo, state_dir=git_repo.with_name("state"))
     with pytest.raises(CloudNoDiff):
-        await replay("0.145.0", diff="pending_diff").apply(TASK, git_repo)
+        await replay("0.145.0", diff="pending_diff").apply(TASK, git_repo, state_dir=git_repo.with_name("state"))
 
 
 async def test_a_state_that_is_new_is_unknown_and_named(tmp_path: Path) -> None:

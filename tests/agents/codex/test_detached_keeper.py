@@ -10,17 +10,14 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached import keeper as engine_keeper
 from helmsman.agents.codex.detached.activity import read_activity
-from helmsman.agents.codex.detached.engines import can_detach, drain_engine, open_detached
-from helmsman.agents.codex.detached.keeper import LOG_BYTES, Idleness, Log
-from helmsman.agents.codex.detached.records import (
-    BinaryIdentity,
-    EngineRecord,
-    mark_draining,
-    read_records,
-    write_record,
-)
+from helmsman.agents.codex.detached.engines import drain_engine, is_shared, open_detached
+from helmsman.agents.codex.detached.records import BinaryIdentity, EngineRecord, read_records, write_record
+from helmsman.agents.codex.detached.watching import ListeningCodex
+from helmsman.agents.keeper import process as engine_keeper
+from helmsman.agents.keeper.log import LOG_BYTES, Log
+from helmsman.agents.keeper.places import mark_draining
+from helmsman.agents.keeper.process import Idleness
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost
 from helmsman.model.options import SessionOptions, TurnInput
@@ -41,8 +38,8 @@ async def with_a_question(
 ) -> EngineRecord:
     """An engine that nobody is attached to any more, with a question open in it."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
-    if not can_detach(binary):
-        pytest.skip("This Codex cannot listen on a Unix socket.")
+    if not is_shared(binary):
+        pytest.skip("This Codex does not listen.")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with open_detached(
         binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env
@@ -58,7 +55,7 @@ async def with_a_question(
 
 def idleness(directory: Path, socket: Path | None = None, idle: float = 0) -> Idleness:
     """Of an engine that may end as soon as it is of no use."""
-    return Idleness(directory, socket or directory / "none.sock", idle, Log(directory / "stderr.log"))
+    return Idleness(directory, ListeningCodex(socket or directory / "none.sock"), idle, Log(directory / "stderr.log"))
 
 
 @pytest.mark.anyio
@@ -113,7 +110,7 @@ def test_an_engine_within_its_idle_time_is_not_asked_unless_it_is_drained(tmp_pa
     write_record(record)
     assert not idleness(tmp_path, idle=1000).may_end(nobody_attached=True)
     assert not (tmp_path / "stderr.log").exists()  # where the failure to reach it would stand
-    mark_draining(record)
+    mark_draining(record.directory)
     idleness(tmp_path, idle=1000).may_end(nobody_attached=True)
     assert (tmp_path / "stderr.log").exists()
 

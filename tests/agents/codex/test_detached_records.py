@@ -10,24 +10,27 @@ from pathlib import Path
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.detached.engines import can_detach, why_bound
+from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
 from helmsman.agents.codex.detached.records import (
     BinaryIdentity,
     EngineRecord,
     digest_of,
-    forget,
-    is_attached,
-    make_engine_directory,
-    mark_draining,
-    private_directory,
     read_record,
     read_records,
-    socket_path,
-    try_attach,
-    try_claim,
     write_record,
 )
 from helmsman.agents.codex.features import Version
+from helmsman.agents.keeper.places import (
+    forget,
+    is_attached,
+    make_directory,
+    mark_draining,
+    private_directory,
+    socket_path,
+    try_attach,
+    try_claim,
+    try_own,
+)
 from helmsman.base.processes import Process, running_process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
@@ -37,7 +40,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detache
 def record(tmp_path: Path) -> EngineRecord:
     """An engine whose keeper is this very process."""
     directory = tmp_path / "engines" / "e1"
-    make_engine_directory(directory)
+    make_directory(directory)
     keeper = running_process(os.getpid())
     assert keeper is not None
     made = EngineRecord(
@@ -94,28 +97,28 @@ def test_a_link_among_the_engines_is_not_followed(record: EngineRecord, tmp_path
 
 def test_draining_is_marked_for_everyone(record: EngineRecord) -> None:
     assert not record.is_draining
-    mark_draining(record)
+    mark_draining(record.directory)
     found = read_record(record.directory)
     assert found is not None
     assert found.is_draining
 
 
 def test_several_attach_at_once_and_the_keeper_waits_for_all(record: EngineRecord) -> None:
-    with try_attach(record) as one:
-        with try_attach(record) as two, try_claim(record.directory) as claimed:
+    with try_attach(record.directory) as one:
+        with try_attach(record.directory) as two, try_claim(record.directory) as claimed:
             assert (one, two, claimed) == (True, True, False)
-        assert is_attached(record)
+        assert is_attached(record.directory)
         with try_claim(record.directory) as claimed:
             assert not claimed
-    assert not is_attached(record)
-    with try_claim(record.directory) as claimed, try_attach(record) as attached:
+    assert not is_attached(record.directory)
+    with try_claim(record.directory) as claimed, try_attach(record.directory) as attached:
         assert (claimed, attached) == (True, False)
 
 
 def test_nobody_attaches_to_an_engine_that_is_forgotten(record: EngineRecord) -> None:
     forget(record.directory, record.socket)
     assert not record.directory.exists()
-    with try_attach(record) as attached:
+    with try_attach(record.directory) as attached:
         assert not attached
 
 
@@ -158,6 +161,13 @@ def test_the_environment_counts_as_far_as_codex_cares() -> None:
     assert digest_of({"PATH": "/b\udcffn"}) != digest_of({"PATH": "/bn"})
 
 
+def test_a_child_on_a_pipe_has_one_owner(record: EngineRecord) -> None:
+    with try_own(record.directory) as one, try_own(record.directory) as two:
+        assert (one, two) == (True, False)
+    with try_own(record.directory) as again:
+        assert again
+
+
 def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
     binary = CodexBinary(
         path=Path("/usr/bin/codex"),
@@ -170,11 +180,16 @@ def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
         has_mcp_server=True,
         path_dir=None,
     )
-    assert not can_detach(binary)
-    said = why_bound(binary)
+    assert can_detach(binary)
+    assert why_bound(binary) is None
+    unable = replace(binary, has_app_server=False)
+    assert not can_detach(unable)
+    said = why_bound(unable)
     assert said is not None
-    assert said.startswith("Codex 0.115.0 cannot listen on a Unix socket (Codex 0.125.0 and newer can)")
+    assert said.startswith("Codex 0.115.0 cannot run as an app-server:")
     assert said.endswith("sessions continue from disk.")
-    able = replace(binary, can_listen_unix=True)
-    assert can_detach(able)
-    assert why_bound(able) is None
+
+
+@pytest.mark.parametrize(("version", "listens"), [("0.93.0", False), ("0.155.0", False), ("0.163.0", True)])
+def test_only_a_codex_that_keeps_its_commands_from_its_socket_listens(version: str, listens: bool) -> None:
+    assert is_shared(CodexBinary.connected(Path("/usr/bin/codex"), Version.parse(version))) is listens

@@ -16,11 +16,15 @@ from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, Engi
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from helmsman.agents.codex.wire.jsonrpc import RequestId
+
 pytestmark = pytest.mark.anyio
 
 
 class Wire:
     """A transport whose other end is the test."""
+
+    resumed = None
 
     def __init__(self) -> None:
         self._to_peer, self._from_test = anyio.create_memory_object_stream[str | Exception](100)
@@ -32,7 +36,7 @@ class Wire:
                 raise message
             yield [message]
 
-    async def send(self, message: str) -> None:
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
         await self._to_test.send(message)
 
     async def loss(self) -> EngineLost:

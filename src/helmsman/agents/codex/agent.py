@@ -53,11 +53,9 @@ class CodexAgent(Agent):
         return CODEX
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
-        if settings.codex_remote is not None:
-            from helmsman.agents.codex.remote import find_remote
-
-            return app_server_capabilities(await find_remote(settings), detached=True)
-        binary = await find_agent(settings, env)
+        binary = await agent_in_use(settings, env)
+        if binary.remote is not None:
+            return app_server_capabilities(binary, detached=True)
         if _uses_exec(settings, binary):
             return exec_capabilities()
         return app_server_capabilities(binary, detached=_detaches(settings, binary))
@@ -116,8 +114,20 @@ class CodexAgent(Agent):
         left_running.end_commands(session_ids, directory)
 
 
+async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:
+    """The Codex that runs turns: the remote one, where one is set.
+
+    Raises:
+        CodexNotFound: There is none.
+        EngineLost: The remote one does not answer.
+    """
+    from helmsman.agents.codex.remote import find_remote
+
+    return await (find_agent(settings, env) if settings.codex_remote is None else find_remote(settings))
+
+
 async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:
-    """The Codex these settings mean.
+    """The Codex that these settings mean here.
 
     Raises:
         CodexNotFound: There is none.

@@ -72,10 +72,10 @@ async def plan_access(
     options: SessionOptions,
     *,
     resuming: bool,
-    detached: bool = False,
+    reachable: bool = False,
     confinement: Confinement = NO_ROOTS,
 ) -> Access:
-    """Work out what to send for these options. `detached` says that the engine listens on a socket.
+    """Work out what to send for these options. `reachable` says that a command can connect to the engine.
 
     Raises:
         InvalidInput: The options contradict each other or name a profile that does not exist; or commands could reach the
@@ -116,7 +116,7 @@ async def plan_access(
         config = merge_config(config, _trust(options.cwd, "trusted"))
 
     workspace = _workspace(given, configured)
-    if detached and not binary.can(Feature.GUARDED_SOCKET):
+    if reachable and not binary.can(Feature.GUARDED_SOCKET):
         _refuse_network(mode or _default_sandbox(configured, options.cwd), workspace)
     if said is None and mode is not None:
         said = turn_sandbox(mode, options.writable_roots, workspace)

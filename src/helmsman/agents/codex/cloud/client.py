@@ -289,7 +289,7 @@ class CloudClient:
         *,
         attempt: int = 1,
         allow_dirty: bool = False,
-        state_dir: Path | None = None,
+        state_dir: Path,
         check: Callable[[bytes], None] | None = None,
     ) -> CloudApplied:
         """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.

@@ -1,6 +1,6 @@
 """What is going on in an engine that listens, asked in passing: one connection, a few requests, synchronous.
 
-For those who look after engines (`helmsman.agents.codex.detached.keeper`, `helmsman engines`) and do not work with them.
+For those who look after engines (`helmsman.agents.keeper`, `helmsman engines`) and do not work with them.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.wire.transports import MAX_LINE_BYTES
+from helmsman.agents.keeper.watcher import Activity
 from helmsman.errors import EngineLost, EngineTimeout
 
 if TYPE_CHECKING:
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 READ_TIMEOUT: Final = 5.0
 INTERRUPT_TIMEOUT: Final = 5.0
 _POLL: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The threads with a turn under way: those at work, and those that wait for somebody's answer."""
-
-    working: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
 
 
 def read_activity(socket: Path) -> Activity:

@@ -3,8 +3,11 @@
 `open_detached` gives an engine for the length of a block, as `open_app_server` does, but leaving the block only lets go of
 it: its turns run on, an open question stays open, and the next process that asks for the same Codex (same binary, same
 CODEX_HOME, same environment as far as Codex cares) gets the same engine. Who starts, records and ends it is its keeper
-(`detached.keeper`). An engine of another Codex than the installed one gets no new work and ends when what runs
+(`helmsman.agents.keeper`). An engine of another Codex than the installed one gets no new work and ends when what runs
 in it has ended; until then `open_recorded` reaches it.
+
+A Codex that keeps its commands from its socket listens, and any number of processes share it. An older one is on a pipe in
+its keeper, which lets no sandboxed command in, and has one owner at a time: while one process has it, others get their own.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,16 +35,12 @@ from helmsman.agents.codex.detached.records import (
     EngineRecord,
     digest_of,
     engine_directories,
-    forget,
-    make_engine_directory,
-    mark_draining,
-    private_directory,
     read_record,
-    socket_path,
-    try_attach,
 )
 from helmsman.agents.codex.engine.app_server_engine import open_app_server
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
+from helmsman.agents.codex.wire.kept import open_kept
 from helmsman.agents.codex.wire.process import (
     KILL,
     START_ATTEMPTS,
@@ -52,6 +51,17 @@ from helmsman.agents.codex.wire.process import (
     start_failed,
 )
 from helmsman.agents.codex.wire.transports import open_unix
+from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.places import (
+    forget,
+    make_directory,
+    mark_draining,
+    private_directory,
+    socket_path,
+    try_attach,
+    try_own,
+)
+from helmsman.agents.keeper.process import WAKE
 from helmsman.base.files import file_lock
 from helmsman.base.processes import descendants, kill
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
@@ -80,12 +90,19 @@ KILLED_GRACE: Final = 5.0
 """How long the system may take to clear away a process that was killed."""
 
 ATTACH_TIMEOUT: Final = 10.0
+_ON_PIPE: Final = "pipe:"
+"""Before the fingerprint, so that a Helmsman that knows only engines that listen does not take one on a pipe for its own."""
 _POLL: Final = 0.02
 
 
 def can_detach(binary: CodexBinary) -> bool:
     """Whether engines of this Codex can outlive us."""
-    return os.name == "posix" and bool(sys.executable) and binary.can(Feature.UNIX_SOCKET)
+    return os.name == "posix" and bool(sys.executable) and binary.can(Feature.APP_SERVER)
+
+
+def is_shared(binary: CodexBinary) -> bool:
+    """Whether several processes use one detached engine of this Codex; else it is on a pipe, with one owner."""
+    return binary.can(Feature.UNIX_SOCKET) and binary.can(Feature.GUARDED_SOCKET)
 
 
 def why_bound(binary: CodexBinary) -> str | None:
@@ -93,7 +110,7 @@ def why_bound(binary: CodexBinary) -> str | None:
     if can_detach(binary):
         return None
     cause = (
-        f"Codex {binary.version} cannot listen on a Unix socket ({Feature.UNIX_SOCKET.versions} can)"
+        f"Codex {binary.version} cannot {Feature.APP_SERVER.text}"
         if os.name == "posix"
         else "On this system engines cannot outlive their process"
     )
@@ -119,7 +136,7 @@ async def open_detached(
         Unsupported: This Codex cannot (ask `can_detach` before).
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
-    binary.require(Feature.UNIX_SOCKET)
+    binary.require(Feature.APP_SERVER)
     wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle)
     async with AsyncExitStack() as stack:
         async with _one_at_a_time(wanted.engines):
@@ -141,7 +158,7 @@ async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()
         engine = open_app_server(
             CodexBinary.connected(Path(record.binary.path), Version.parse(record.binary.version)),
             codex_home=Path(record.codex_home),
-            connect=lambda _tasks: open_unix(record.socket),
+            connect=lambda _tasks: open_kept(record.socket) if record.on_pipe else open_unix(record.socket),
             engine_id=record.id,
             allowed_roots=allowed_roots,
         )
@@ -152,10 +169,12 @@ async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()
 def stop_engine(record: EngineRecord) -> None:
     """End an engine and all that runs in it. Blocks for a bounded time; afterwards no process is left."""
     _end(record.keeper, STOP_TIMEOUT)
-    if record.is_running:  # its keeper was killed, or hangs
-        started = descendants(record.codex.pid)
+    started = left_by(record.directory)  # its keeper was killed, or hung
+    if record.is_running:
+        started |= descendants(record.codex.pid)
         _end(record.codex, TERMINATED_GRACE)
-        kill(started)
+    for process in kill(started):
+        _gone_within(process, KILLED_GRACE)
     forget(record.directory, record.socket)
 
 
@@ -183,6 +202,7 @@ class _Wanted:
             record.codex_home == self.codex_home
             and record.binary == self.identity
             and record.env_digest == self.env_digest
+            and record.on_pipe is not is_shared(self.binary)
             and not record.is_draining
         )
 
@@ -205,7 +225,7 @@ def _wanted(
         identity=identity,
         codex_home=str(codex_home.resolve()),
         env=environment,
-        env_digest=digest_of(environment),
+        env_digest=("" if is_shared(binary) else _ON_PIPE) + digest_of(environment),
         idle=idle,
     )
 
@@ -216,6 +236,8 @@ async def _attach_to_one(
     for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
         try:
             return await stack.enter_async_context(open_recorded(record, allowed_roots))
+        except EngineTaken:
+            continue  # another process works with it, and it can have but one
         except EngineError as error:
             log.warning("engine %s is of no use and is replaced: %s", record.id, error)
             await anyio.to_thread.run_sync(stop_engine, record)
@@ -240,24 +262,29 @@ def _tidy_up(wanted: _Wanted) -> list[EngineRecord]:
 
 def drain_engine(record: EngineRecord) -> None:
     """Give an engine no new work; it ends when nobody is attached and what runs in it has ended."""
-    from helmsman.agents.codex.detached.keeper import WAKE
-
-    mark_draining(record)
+    mark_draining(record.directory)
     _signal(record.keeper, WAKE)
+
+
+class EngineTaken(EngineLost):
+    """The engine is there, and another process has it."""
 
 
 @asynccontextmanager
 async def _attached(record: EngineRecord) -> AsyncIterator[None]:
     """Keep its keeper from ending it. A keeper that is only looking gives way within moments."""
     deadline = anyio.current_time() + ATTACH_TIMEOUT
-    while True:
-        with try_attach(record) as attached:
-            if attached:
-                yield
-                return
-        if not record.is_kept or anyio.current_time() > deadline:
-            raise EngineLost(f"Engine {record.id} has ended. Open another; sessions continue from disk.")
-        await anyio.sleep(_POLL)
+    with try_own(record.directory) if record.on_pipe else nullcontext(True) as owned:
+        if not owned and record.is_kept:
+            raise EngineTaken(f"Engine {record.id} is in use by another Helmsman process. Wait until that has ended.")
+        while True:
+            with try_attach(record.directory) as attached:
+                if attached:
+                    yield
+                    return
+            if not record.is_kept or anyio.current_time() > deadline:
+                raise EngineLost(f"Engine {record.id} has ended. Open another; sessions continue from disk.")
+            await anyio.sleep(_POLL)
 
 
 @asynccontextmanager
@@ -295,6 +322,18 @@ async def _start(
     raise AssertionError("unreachable")
 
 
+_WATCHING: Final = "helmsman.agents.codex.detached.watching"
+_GREETING_ID: Final = "handshake"
+
+
+def _greeting() -> list[str]:
+    """What a Codex on a pipe is told first, by its keeper: it takes one handshake, whoever its owners will be."""
+    return [
+        json.dumps({"id": _GREETING_ID, "method": "initialize", "params": handshake()}),
+        json.dumps({"method": INITIALIZED}),
+    ]
+
+
 async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord:
     """Have a keeper start Codex, and wait until Codex listens.
 
@@ -304,25 +343,35 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
     directory = wanted.engines / secrets.token_hex(4)
     socket = socket_path(directory)
     try:
-        make_engine_directory(directory)
+        make_directory(directory)
         private_directory(socket.parent)
     except OSError as error:
         raise _did_not_start(f"There is no place for its socket: {error}") from error
     order = {
         "directory": str(directory),
         "socket": str(socket),
-        "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}", *options],
+        "argv": [str(wanted.binary.path), "app-server", *options],
         "env": dict(wanted.env),
-        "binary": asdict(wanted.identity),
-        "codex_home": wanted.codex_home,
-        "env_digest": wanted.env_digest,
         "idle": wanted.idle,
+        "watcher": f"{_WATCHING}:CodexOnPipe",
+        "pipe": {"greeting": _greeting(), "answer": _GREETING_ID},
+        "about": {
+            "binary": asdict(wanted.identity),
+            "codex_home": wanted.codex_home,
+            "env_digest": wanted.env_digest,
+        },
     }
+    if is_shared(wanted.binary):
+        order |= {
+            "argv": [str(wanted.binary.path), "app-server", "--listen", f"unix://{socket}", *options],
+            "watcher": f"{_WATCHING}:ListeningCodex",
+            "pipe": None,
+        }
     said = b""
     with anyio.move_on_after(START_TIMEOUT):
         # Not from the current directory (-P), where a repository could put a module of any name.
         process = await anyio.run_process(
-            [sys.executable, "-P", "-m", "helmsman.agents.codex.detached.keeper"],
+            [sys.executable, "-P", "-m", "helmsman.agents.keeper.process"],
             input=json.dumps(order).encode(),
             stderr=subprocess.PIPE,
             cwd=directory,
@@ -342,7 +391,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
     forget(directory, socket)
     code = answer.get("exit_code")
     raise _did_not_start(
-        "It did not listen in time" if code is None else f"It exited ({code})", code, answer.get("stderr")
+        "It did not answer in time" if code is None else f"It exited ({code})", code, answer.get("stderr")
     )
 
 

@@ -6,13 +6,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.codex.detached.activity import read_activity
-from helmsman.agents.codex.detached.records import is_attached, read_records
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.keeper.places import is_attached
 from helmsman.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.keeper.watcher import Activity
 
 
 def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
@@ -20,9 +23,18 @@ def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
     return [_overview(record) for record in read_records(state_dir)]
 
 
+def activity_of(record: EngineRecord) -> Activity:
+    """What runs in an engine.
+
+    Raises:
+        EngineError: It does not answer.
+    """
+    return ask_keeper(record.socket) if record.on_pipe else read_activity(record.socket)
+
+
 def _overview(record: EngineRecord) -> dict[str, Any]:
     try:
-        activity = read_activity(record.socket)
+        activity = activity_of(record)
     except EngineError:
         activity = None
     if not record.is_kept:
@@ -32,7 +44,7 @@ def _overview(record: EngineRecord) -> dict[str, Any]:
     elif record.is_draining:
         status = "draining"
     else:
-        status = "in use" if is_attached(record) else "unattended"
+        status = "in use" if is_attached(record.directory) else "unattended"
     return {
         "id": record.id,
         "status": status,

@@ -1,43 +1,22 @@
-"""What is known on disk of the engines that outlive the processes using them.
-
-Each has a directory of its own, for this user alone, under `<state directory>/engines`: `engine.json` says which processes
-it is, of which Codex, and where it listens. Whoever uses an engine holds a shared lock on the file `attached`; the system
-gives it back when that process dies, however it dies. The engine's keeper takes the same lock for itself alone to end an
-engine that nobody uses, so nobody can attach to one that is about to end. The file `draining` says: no new work here.
-
-Imported by the keeper, so it needs nothing but the standard library.
-"""
+"""What is known on disk of the Codex engines that outlive the processes using them (`helmsman.agents.keeper.places`)."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import shutil
-import stat
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.files import replace_file
+from helmsman.agents.keeper.places import is_draining, read_content, write_content
 from helmsman.base.processes import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from helmsman.agents.codex.binary import CodexBinary
 
 ENGINES: Final = "engines"
-LOG_NAME: Final = "stderr.log"
-_RECORD: Final = "engine.json"
-_DRAINING: Final = "draining"
-_ATTACHED: Final = "attached"
-_SOCKET: Final = "codex.sock"
-
-_SOCKET_PATH_BYTES: Final = 100
-"""The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +38,10 @@ class BinaryIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRecord:
-    """One detached engine. `keeper` is the process that started and will end `codex`; `env_digest` see `digest_of`."""
+    """One detached engine. `keeper` is the process that started and will end `codex`; `env_digest` see `digest_of`.
+
+    One `on_pipe` is reached through its keeper, by one owner at a time; another listens itself, for as many as there are.
+    """
 
     id: str
     directory: Path
@@ -71,6 +53,7 @@ class EngineRecord:
     env_digest: str
     idle: float
     started_at: float
+    on_pipe: bool = False
 
     @property
     def is_kept(self) -> bool:
@@ -83,7 +66,7 @@ class EngineRecord:
 
     @property
     def is_draining(self) -> bool:
-        return (self.directory / _DRAINING).exists()
+        return is_draining(self.directory)
 
 
 # --- the records -----------------------------------------------------------------------------------------------------
@@ -98,20 +81,10 @@ def engine_directories(state_dir: Path) -> list[Path]:
         return []
 
 
-def make_engine_directory(directory: Path) -> None:
-    """A place for a new engine.
-
-    Raises:
-        OSError: There is none.
-    """
-    private_directory(directory)
-    (directory / _ATTACHED).touch(mode=0o600)
-
-
 def read_record(directory: Path) -> EngineRecord | None:
     """The record in an engine's directory, or None where there is none that can be understood."""
     try:
-        content = json.loads((directory / _RECORD).read_bytes())
+        content = read_content(directory)
         keeper, codex, binary = content["keeper"], content["codex"], content["binary"]
         return EngineRecord(
             id=directory.name,
@@ -129,8 +102,9 @@ def read_record(directory: Path) -> EngineRecord | None:
             env_digest=str(content["env_digest"]),
             idle=float(content["idle"]),
             started_at=float(content["started_at"]),
+            on_pipe=content.get("on_pipe") is True,
         )
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 
 
@@ -141,62 +115,10 @@ def read_records(state_dir: Path) -> list[EngineRecord]:
 
 
 def write_record(record: EngineRecord) -> None:
-    replace_file(record.directory / _RECORD, json.dumps(asdict(record), default=str))
+    write_content(record.directory, asdict(record))
 
 
-def mark_draining(record: EngineRecord) -> None:
-    with contextlib.suppress(OSError):  # it has just ended
-        (record.directory / _DRAINING).touch(mode=0o600)
-
-
-def forget(directory: Path, socket: Path | None = None) -> None:
-    """Remove what an engine left on disk."""
-    for path in {socket or socket_path(directory), directory / _SOCKET}:
-        with contextlib.suppress(OSError):
-            path.unlink()
-    with contextlib.suppress(OSError):
-        (directory / _RECORD).unlink()  # first of all the directory has, so that nobody reads half of it
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-# --- where things are ------------------------------------------------------------------------------------------------
-
-
-def private_directory(path: Path) -> Path:
-    """Make a directory that only this user can look into, or make sure that one is.
-
-    Raises:
-        PermissionError: It belongs to somebody else, or is a link, or others may look into it and that cannot be changed.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(f"{path} does not belong to this user")
-    if status.st_mode & 0o077:
-        path.chmod(0o700)
-    return path
-
-
-def socket_path(directory: Path) -> Path:
-    """Where the engine of a directory listens: in it, or, where that address is too long, under the runtime directory."""
-    path = directory / _SOCKET
-    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
-        return path
-    return _runtime_directory() / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"
-
-
-def _runtime_directory() -> Path:
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = Path(given) if given and len(os.fsencode(given)) < _SOCKET_PATH_BYTES - 40 else None
-    if base is not None and base.is_dir():
-        return base / "helmsman"
-    # Not tempfile.gettempdir() alone: on macOS, and wherever TMPDIR is set, that may be too long itself.
-    short = Path(tempfile.gettempdir())
-    if len(os.fsencode(short)) > _SOCKET_PATH_BYTES - 40:
-        short = Path("/tmp")  # noqa: S108 - what is made in it is checked to be ours alone
-    return short / f"helmsman-{os.geteuid()}"
+# --- the environment -------------------------------------------------------------------------------------------------
 
 
 def digest_of(env: Mapping[str, str]) -> str:
@@ -219,47 +141,3 @@ _SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
 def _changes_codex(name: str) -> bool:
     name = name.upper()
     return name in _NAMES or (name.startswith(_PREFIXES) and name not in _NO_NAMES) or name.endswith(_SUFFIXES)
-
-
-# --- who uses an engine ----------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def try_attach(record: EngineRecord) -> Iterator[bool]:
-    """Be one who uses the engine, for the length of the block; False when it is about to end or has ended."""
-    with _lock(record.directory, shared=True) as held:
-        # A lock on a file that was removed meanwhile is a lock on nothing.
-        yield held and (record.directory / _RECORD).exists()
-
-
-@contextlib.contextmanager
-def try_claim(directory: Path) -> Iterator[bool]:
-    """Keep others from attaching, for the length of the block; False when somebody is attached."""
-    with _lock(directory, shared=False) as held:
-        yield held
-
-
-def is_attached(record: EngineRecord) -> bool:
-    """Whether anybody uses the engine."""
-    with try_claim(record.directory) as free:
-        return not free
-
-
-@contextlib.contextmanager
-def _lock(directory: Path, *, shared: bool) -> Iterator[bool]:
-    import fcntl
-
-    try:
-        descriptor = os.open(directory / _ATTACHED, os.O_RDWR)
-    except OSError:
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@ from helmsman.agents.codex.access.policies import refuse_wider
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
+from helmsman.agents.codex.engine.left_threads import LeftThreads
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.engine.spare_thread import SpareThread
@@ -52,6 +53,7 @@ from helmsman.agents.codex.wire.process import (
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
 from helmsman.agents.protocol import Begun, PastTurn
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.peers import tells_sandboxed
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -132,6 +134,7 @@ class AppServerEngine(AppServerUpkeep):
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
         self._leaving = False
+        self._left = LeftThreads(replaying=transport.resumed is not None)
         self._held: dict[str, list[Callable[[], object]]] = {}
         """What Codex said of a session that is being adopted: it comes after what happened before."""
 
@@ -177,6 +180,7 @@ class AppServerEngine(AppServerUpkeep):
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
+        self._left.replaying = False  # all that was said before us came before that answer
         self._tasks.start_soon(self._api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
@@ -203,6 +207,7 @@ class AppServerEngine(AppServerUpkeep):
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
         self._threads.pop(session_id, None)
+        self._left.forget(session_id)
         self._router.detach(session_id)
 
     async def open(self, options: SessionOptions) -> Opened:
@@ -227,11 +232,18 @@ class AppServerEngine(AppServerUpkeep):
                     await let_goal_go(self._api, session_id)
             raise
         self._state(session_id).holds_goal |= holds_goal
+        if self._left.is_running(session_id):
+            await self._let_speak(session_id)
+        self._left.forget(session_id)
         return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
         """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
-        return tuple(thread.id for thread in await self._loaded() if thread.is_active and thread.parent_id is None)
+        return tuple(
+            thread.id
+            for thread in await self._loaded()
+            if (thread.is_active or self._left.is_running(thread.id)) and thread.parent_id is None
+        )
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began in this engine.
@@ -240,6 +252,8 @@ class AppServerEngine(AppServerUpkeep):
         next. The policy in force stays until the next turn, which sends that of `options`.
         """
         access = await self._plan(options, resuming=True)
+        if session_id in self._left:
+            return await self._take_over(session_id, options, access)
         family = [session_id]
         loaded = await self._loaded()
         for parent in family:
@@ -248,6 +262,23 @@ class AppServerEngine(AppServerUpkeep):
             self._router.adopt(child, session_id)
         opened, *_ = [await self._join(thread_id, options, access) for thread_id in family]
         return opened
+
+    async def _take_over(self, session_id: str, options: SessionOptions, access: Access) -> Opened:
+        """On a pipe, what an earlier owner has left is told by what Codex said to it."""
+        if self._binary.can(Feature.THREAD_STATUS):
+            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+        else:  # to resume a running thread would load it a second time, and nobody could interrupt the first
+            thread = await self._api.read_thread(session_id)
+        self._state(session_id).opened(thread, options, access)
+        await self._let_speak(session_id)
+        return replace(as_opened(thread, access), turn_id=self._state(session_id).turn_id, sandbox=thread.sandbox)
+
+    async def _let_speak(self, session_id: str) -> None:
+        await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
+        waiting = [session_id]
+        for thread_id in waiting:
+            self._left.release(thread_id)
+            waiting += [child for child in self._router.children(session_id) if child in self._left]
 
     async def _loaded(self) -> list[Thread]:
         threads: list[Thread] = []
@@ -284,7 +315,7 @@ class AppServerEngine(AppServerUpkeep):
             self._codex_home,
             options,
             resuming=resuming,
-            detached=self._id is not None,
+            reachable=self._id is not None and (self._peer.resumed is None or not tells_sandboxed()),
             confinement=self._confinement,
         )
 
@@ -439,6 +470,8 @@ class AppServerEngine(AppServerUpkeep):
         await self._questions.answer(question, choices)
 
     def _on_request(self, request: IncomingRequest) -> bool:
+        if self._left.hold_request(request, partial(self._questions.take_or_refuse, request)):
+            return True
         held = self._held.get(thread_of(request) or "")
         if held is not None:
             held.append(partial(self._questions.take_or_refuse, request))
@@ -448,6 +481,8 @@ class AppServerEngine(AppServerUpkeep):
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if self._left.hold(method, params, partial(self._on_notification, method, params)):
+            return
         held = self._held.get(str(params.get("threadId")))
         if held is not None:
             held.append(partial(self._on_notification, method, params))

@@ -40,9 +40,10 @@ def commands_left(session_ids: Collection[str], directory: Path) -> tuple[str, .
 
 def end_commands(session_ids: Collection[str], directory: Path) -> None:
     """End them, and wait until they are gone. Blocks."""
-    killed = kill(_left_running(session_ids, directory).keys())
     deadline = time.monotonic() + _GONE_SECONDS
-    while any(running_process(process.pid) == process for process in killed) and time.monotonic() < deadline:
+    # Looked for again each time: one may have started another while it was being ended.
+    while (left := _left_running(session_ids, directory)) and time.monotonic() < deadline:
+        kill(left.keys())
         time.sleep(_POLL)
 
 

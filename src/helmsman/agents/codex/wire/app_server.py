@@ -148,6 +148,17 @@ class ConfigurationAnswer:
     layers: tuple[ConfigurationLayer, ...] | None
 
 
+INITIALIZED: Final = "initialized"
+
+
+def handshake() -> dict[str, Any]:
+    """What `initialize` is asked with."""
+    return {
+        "clientInfo": {"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
+        "capabilities": {"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
+    }
+
+
 class AppServer:
     """A typed view of one connection."""
 
@@ -172,14 +183,15 @@ class AppServer:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def initialize(self) -> ServerInfo:
-        """Shake hands. Must come first, and once."""
-        answer = await self._call(
-            "initialize",
-            timeout=HANDSHAKE_TIMEOUT,
-            clientInfo={"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
-            capabilities={"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
-        )
-        self._peer.notify("initialized")
+        """Shake hands. Must come first, and once: where others have, it is only made sure that Codex answers."""
+        if self._peer.resumed is not None:
+            await self._peer.request("thread/loaded/list", timeout=HANDSHAKE_TIMEOUT)
+            return self._server_info(self._peer.resumed.answer)
+        answer = await self._call("initialize", timeout=HANDSHAKE_TIMEOUT, **handshake())
+        self._peer.notify(INITIALIZED)
+        return self._server_info(answer)
+
+    def _server_info(self, answer: Mapping[str, Any]) -> ServerInfo:
         agent = str(answer.get("userAgent", ""))
         found = _USER_AGENT_VERSION.search(agent)
         version = Version.parse(found.group(1)) if found else self._binary.version

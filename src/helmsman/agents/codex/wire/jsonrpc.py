@@ -34,15 +34,33 @@ RequestId = int | str
 Message = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A conversation that others have had before us, over the same pipe.
+
+    `epoch` and the number of `requests` there may have been tell our requests from theirs; `answer` is what the handshake
+    was answered with, which nobody may repeat.
+    """
+
+    epoch: int
+    requests: int
+    answer: Mapping[str, Any]
+
+
 class Transport(Protocol):
     """Carries whole messages. Closed by whoever opened it."""
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """What was before us; None where the conversation begins with us."""
+        ...
 
     def messages(self) -> AsyncIterator[Sequence[bytes | str]]:
         """Incoming messages until the other side is gone, as they come together. May raise `EngineProtocolError`."""
         ...
 
-    async def send(self, message: str) -> None:
-        """Send one message; raises `EngineLost` when the other side is gone."""
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        """Send one message, the answer to a request of the other side or not; raises `EngineLost` when that is gone."""
         ...
 
     async def loss(self) -> EngineLost:
@@ -87,10 +105,16 @@ class Peer:
         self._on_close = on_close
         self._waiters: dict[RequestId, _Waiter] = {}
         self._unanswered: set[RequestId] = set()
-        self._next_id = 0
-        self._outbox, self._outgoing = anyio.create_memory_object_stream[str](math.inf)
+        self._resumed = transport.resumed
+        self._next_id = 0 if self._resumed is None else self._resumed.requests
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[tuple[str, RequestId | None]](math.inf)
         self._closed: HelmsmanError | None = None
         self._running = anyio.CancelScope()
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """What was before us, over the same pipe."""
+        return self._resumed
 
     @property
     def closed(self) -> HelmsmanError | None:
@@ -110,7 +134,9 @@ class Peer:
             EngineLost: The other side is gone, or goes while we wait.
         """
         self._next_id += 1
-        request_id = self._next_id
+        request_id: RequestId = self._next_id
+        if self._resumed is not None:  # answers to earlier owners may still come
+            request_id = f"{self._resumed.epoch}.{self._next_id}"
         waiter = self._waiters[request_id] = _Waiter(method)
         try:
             self._send({"id": request_id, "method": method, "params": params or {}})
@@ -142,11 +168,11 @@ class Peer:
     def _answer(self, request_id: RequestId, message: Mapping[str, Any]) -> bool:
         if request_id not in self._unanswered or self._closed is not None:
             return False
-        self._send(message)
+        self._send(message, answering=request_id)
         self._unanswered.discard(request_id)
         return True
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any], *, answering: RequestId | None = None) -> None:
         if self._closed is not None:
             raise self._closed.again()
         try:
@@ -157,7 +183,7 @@ class Peer:
             raise InvalidInput(
                 f"That cannot be sent to Codex: {error}. Use plain JSON values and valid text."
             ) from None
-        self._outbox.send_nowait(text)
+        self._outbox.send_nowait((text, answering))
 
     # --- the two loops -----------------------------------------------------------------------------------------------
 
@@ -185,8 +211,8 @@ class Peer:
 
     async def _write(self) -> None:
         try:
-            async for message in self._outgoing:
-                await self._transport.send(message)
+            async for message, answering in self._outgoing:
+                await self._transport.send(message, answering)
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
 

@@ -1,4 +1,4 @@
-"""The three ways to reach a `codex app-server`: a child on pipes, a WebSocket on a Unix socket, a WebSocket to a host.
+"""Three ways to reach a `codex app-server`: a child on pipes, a WebSocket on a Unix socket, a WebSocket to a host.
 
 Each opener is an async context manager that yields a `wire.jsonrpc.Transport` and, when the block ends, has
 closed the connection. Only the first one owns a process, and ends it.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
     from websockets.asyncio.client import ClientConnection
+
+    from helmsman.agents.codex.wire.jsonrpc import RequestId
 
 # Splits a byte stream into lines, with a cap, without ever copying a long line more than once.
 
@@ -81,6 +83,8 @@ _EXIT_GRACE: Final = 0.5
 class StdioTransport:
     """Newline-delimited JSON on the pipes of a child process."""
 
+    resumed = None
+
     def __init__(self, child: Child) -> None:
         self._child = child
         self._framer = LineFramer()
@@ -96,7 +100,7 @@ class StdioTransport:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
 
-    async def send(self, message: str) -> None:
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
         try:
             await self._child.stdin.send(message.encode() + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
@@ -140,6 +144,8 @@ async def open_stdio(
 class WebSocketTransport:
     """One JSON object per text message."""
 
+    resumed = None
+
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
 
@@ -156,7 +162,7 @@ class WebSocketTransport:
                     "resumed, its history may be too large to be read as a whole."
                 ) from error
 
-    async def send(self, message: str) -> None:
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:

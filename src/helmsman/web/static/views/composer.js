@@ -34,7 +34,7 @@ export class Composer {
     const steers = running && (!can || can.includes("steer"));
     this.#whenBusy = steers ? "steer" : running ? "queue" : "error";
     this.label.textContent = steers ? "Steer the turn that runs" : "Next message";
-    this.field.placeholder = steers ? "Steer: Codex reads this in the middle of its turn" : running ? "For the next turn" : "What next?";
+    this.field.placeholder = steers ? "Steer: the agent reads this in the middle of its turn" : running ? "For the next turn" : "What next?";
     this.send.textContent = steers ? "Steer" : running ? "After this turn" : "Send";
     this.queue.hidden = !steers;
   }

@@ -27,7 +27,7 @@ export function openNewSession() {
   const form = h(
     "form",
     {},
-    field("What is Codex to do?", prompt),
+    field("What is to be done?", prompt),
     field("Directory", directory),
     known,
     h(

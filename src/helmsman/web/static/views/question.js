@@ -24,7 +24,7 @@ const LABELS = {
 };
 
 const YES = new Set(["approve", "accept"]);
-const WITH_WORDS = { __proto__: null, deny: "Why not? Codex reads this and goes on. You may leave it empty.", revise: "What should be different?" };
+const WITH_WORDS = { __proto__: null, deny: "Why not? The agent reads this and goes on. You may leave it empty.", revise: "What should be different?" };
 const REFUSALS = ["decline", "cancel"];
 const PROSE = new Set(["Reason given", "Plan", "Question", "Asks", "The tool says of itself"]);
 

@@ -12,7 +12,7 @@ import { setPlace } from "/title.js";
 import { Composer } from "/views/composer.js";
 import { diffLines, fileHeading } from "/views/diff.js";
 import { questionCard } from "/views/question.js";
-import { timeline } from "/views/timeline.js";
+import { showTimeline } from "/views/timeline.js";
 import { Transcript } from "/views/transcript.js";
 
 const OPEN_DIFFS = 20;
@@ -129,7 +129,7 @@ export class SessionView {
       this.tabs[0].select();
       this.transcript.jumpTo(index);
     };
-    this.turns.replaceChildren(timeline(turns, open));
+    showTimeline(this.turns, turns, open);
   }
 
   // --- what changes ------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ export class SessionView {
   async #interrupt() {
     const sure = await confirmed({
       title: "Interrupt this turn?",
-      about: h("p", {}, "Codex and the commands it runs are stopped where they are. What was changed until then stays changed."),
+      about: h("p", {}, "The agent and the commands it runs are stopped where they are. What was changed until then stays changed."),
       yes: "Interrupt",
       no: "Let it work",
     });

@@ -11,29 +11,34 @@ const KINDS = {
   agent_message: ["message", "messages"],
 };
 
-/** The turns as a list; each leads to its place in the transcript. */
-export function timeline(turns, open) {
-  if (!turns.length) return h("p", { class: "empty" }, "No turn yet. The first message begins one.");
+/**
+ * Shows the turns as a list in `place`; each leads to its place in the transcript. What is shown already stays the same
+ * button with other words in it, or a click would be lost that comes just then.
+ */
+export function showTimeline(place, turns, open) {
+  if (!turns.length) return place.replaceChildren(h("p", { class: "empty" }, "No turn yet. The first message begins one."));
   const timed = turns.filter((turn) => turn.startedAt && turn.seconds !== undefined);
   const begin = Math.min(...timed.map((turn) => Date.parse(turn.startedAt)));
   const end = Math.max(...timed.map((turn) => Date.parse(turn.startedAt) + turn.seconds * 1000));
-  return h(
-    "ol",
-    { class: "timeline" },
-    turns.map((turn) => h("li", {}, row(turn, begin, Math.max(1, end - begin), open))),
-  );
+  let list = place.querySelector("ol.timeline");
+  if (!list) place.replaceChildren((list = h("ol", { class: "timeline" })));
+  while (list.children.length > turns.length) list.lastChild.remove();
+  for (const [index, turn] of turns.entries()) {
+    if (!list.children[index]) list.append(h("li", {}, h("button", { type: "button", class: "turn-row", dataset: { row: "" } })));
+    const button = list.children[index].firstChild;
+    button.onclick = () => open(turn.firstIndex);
+    button.replaceChildren(...parts(turn, begin, Math.max(1, end - begin)));
+  }
 }
 
-function row(turn, begin, span, open) {
-  return h(
-    "button",
-    { type: "button", class: "turn-row", dataset: { row: "" }, onclick: () => open(turn.firstIndex) },
+function parts(turn, begin, span) {
+  return [
     h("span", { class: "number" }, `Turn ${turn.number}`),
     h("span", { class: "prompt" }, turn.prompt ?? "…"),
     statusPill(turn.status),
     bar(turn, begin, span),
     h("span", { class: "facts quiet" }, facts(turn)),
-  );
+  ];
 }
 
 /** Where the turn lies between the first one's beginning and the last one's end. */

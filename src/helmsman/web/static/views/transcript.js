@@ -181,7 +181,7 @@ export class Transcript {
     [this.#first, this.#next, this.#total] = [page.first, page.first, page.total];
     this.#add(page);
     if (!page.entries.length) {
-      this.list.append(h("p", { class: "empty" }, "Nothing to show yet. What Codex does appears here as it happens."));
+      this.list.append(h("p", { class: "empty" }, "Nothing to show yet. What the agent does appears here as it happens."));
     }
   }
 

@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman import worktrees
 from helmsman.errors import ApplyConflict
 from helmsman.testing.repository import git
+from tests.fuzz.effort import fuzzed
 from tests.worktrees.contents import content, everything
 
 pytestmark = pytest.mark.needs_git
@@ -80,7 +81,7 @@ def do(root: Path, edit: tuple[object, ...]) -> None:
             git(root, "commit", "--quiet", "--allow-empty", "--message=Some")
 
 
-@settings(max_examples=25, deadline=None)
+@fuzzed(12)
 @given(before=st.lists(edits, max_size=6), after=st.lists(edits, max_size=10))
 def test_the_main_tree_gets_the_content_of_the_worktree(
     before: list[tuple[object, ...]], after: list[tuple[object, ...]]
@@ -97,12 +98,12 @@ def test_the_main_tree_gets_the_content_of_the_worktree(
         diff = worktrees.diff(tree)
         assert worktrees.apply(tree).files == diff.files
         assert content(main) == content(tree.path)
-        assert worktrees.diff_of_directory(main) == diff
+        assert worktrees.diff_of_directory(main, state_dir=main.with_name("state")) == diff
         assert (main / ".git" / "index").read_bytes() == index
         worktrees.discard(tree)
 
 
-@settings(max_examples=25, deadline=None)
+@fuzzed(12)
 @given(
     before=st.lists(edits, max_size=6),
     after=st.lists(edits, max_size=6),

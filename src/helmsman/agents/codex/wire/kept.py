@@ -1,0 +1,163 @@
+"""A Codex on a pipe in a keeper, as a transport: it goes on without us, and what it says is not lost with us.
+
+What has been read is taken, but for what the next owner needs to have the same picture: of each running turn its beginning,
+its items and the newest of what replaces itself, and every question that is open. The answer to a question and the dropping
+of it are one step, so it is answered once, whoever dies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.codex.wire.jsonrpc import Resumed
+from helmsman.agents.keeper.owner import own_child
+from helmsman.errors import EngineLost, EngineProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from helmsman.agents.codex.wire.jsonrpc import RequestId
+    from helmsman.agents.keeper.owner import KeptChild, Said
+
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""So much of a turn is kept for the next owner, and of a longer one its end."""
+
+_OF_INTEREST: Final = re.compile(
+    rb'"method":"(?:turn/|item/started|item/completed|thread/tokenUsage/updated|serverRequest/resolved|error")|"id":'
+)
+_LOOKED_AT: Final = 300
+"""Where a line says what it is. Its beginning does: the rest may be long."""
+_REPLACED: Final = frozenset({"thread/tokenUsage/updated", "turn/plan/updated", "turn/diff/updated", "error"})
+
+
+class Keeping:
+    """Which lines the next owner will need."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, OrderedDict[str, tuple[int, int]]] = {}
+        """Of each thread with a running turn: number and size of what is kept, by what it is about."""
+        self._questions: dict[RequestId, tuple[int, str]] = {}
+        self.keep: list[int] = []
+        self.drop: list[int] = []
+
+    def read(self, said: Said) -> None:
+        """Take note of a line, and of what is to be kept or dropped after it."""
+        if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:
+            return
+        try:
+            message = json.loads(said.line)
+        except (ValueError, RecursionError):
+            return
+        method = message.get("method") if isinstance(message, dict) else None
+        params = message.get("params") if isinstance(method, str) else None
+        if not isinstance(method, str) or not isinstance(params, dict):
+            return
+        thread_id, request_id = str(params.get("threadId")), message.get("id")
+        if isinstance(request_id, int | str):
+            if request_id not in self._questions:  # asked again, because somebody has joined the thread
+                self._questions[request_id] = (said.number, thread_id)
+                self.keep.append(said.number)
+        elif method == "serverRequest/resolved":
+            self._forget_question(params.get("requestId"))
+        elif method == "turn/started":
+            self._forget_turn(thread_id)
+            self._turns[thread_id] = OrderedDict(begin=(said.number, len(said.line)))
+            self.keep.append(said.number)
+        elif method == "turn/completed":
+            self._forget_turn(thread_id)
+            for asked in [key for key, (_, thread) in self._questions.items() if thread == thread_id]:
+                self._forget_question(asked)
+        elif thread_id in self._turns:
+            self._keep_of_turn(said, self._turns[thread_id], method, params)
+
+    def _keep_of_turn(
+        self, said: Said, turn: OrderedDict[str, tuple[int, int]], method: str, params: Mapping[str, Any]
+    ) -> None:
+        item = params.get("item")
+        about = f"item {item.get('id')}" if isinstance(item, dict) else method if method in _REPLACED else None
+        if about is None:
+            return
+        if (earlier := turn.pop(about, None)) is not None:
+            self.drop.append(earlier[0])
+        turn[about] = (said.number, len(said.line))
+        self.keep.append(said.number)
+        while len(turn) > 2 and sum(size for _, size in turn.values()) > KEPT_BYTES:
+            oldest = next(about for about in turn if about != "begin")
+            self.drop.append(turn.pop(oldest)[0])
+
+    def _forget_turn(self, thread_id: str) -> None:
+        self.drop += [number for number, _ in self._turns.pop(thread_id, {}).values()]
+
+    def _forget_question(self, request_id: Any) -> None:
+        question = self._questions.pop(request_id, None) if isinstance(request_id, int | str) else None
+        if question is not None:
+            self.drop.append(question[0])
+
+    def answered(self, request_id: RequestId) -> int | None:
+        """The line in which this was asked."""
+        question = self._questions.pop(request_id, None)
+        return None if question is None else question[0]
+
+
+class KeptTransport:
+    """See `wire.jsonrpc.Transport`."""
+
+    def __init__(self, child: KeptChild) -> None:
+        self._child = child
+        self._keeping = Keeping()
+        try:
+            answer = json.loads(child.answer)["result"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise EngineProtocolError("Codex refused the handshake. Run `helmsman doctor` to find out why.") from error
+        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer)
+
+    @property
+    def resumed(self) -> Resumed:
+        return self._resumed
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        async for lines in self._child.lines():
+            for said in lines:
+                self._keeping.read(said)
+            yield [said.line for said in lines]
+            # Whoever asks for more has dealt with these.
+            keep, drop = self._keeping.keep, self._keeping.drop
+            self._keeping.keep, self._keeping.drop = [], []
+            try:
+                await self._child.take(lines[-1].number, keep=keep, drop=drop)
+            except EngineLost:
+                continue  # its last words may still come
+
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        question = None if answering is None else self._keeping.answered(answering)
+        await self._child.tell(message, answering=question)
+
+    async def loss(self) -> EngineLost:
+        ended = self._child.ended
+        if ended is not None:
+            code = ended.exit_code
+            how = f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+            return EngineLost(
+                f"The Codex engine {how}. Send the next message to start it again; sessions continue from disk.",
+                exit_code=code,
+                stderr=ended.stderr or None,
+            )
+        if self._child.newer_epoch is not None:
+            return EngineLost("Another Helmsman has taken the Codex engine over. Connect again to go on.")
+        return EngineLost("The keeper of the Codex engine is gone. Send the next message to start another.")
+
+
+@asynccontextmanager
+async def open_kept(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptTransport]:
+    """Own a Codex that a keeper has on a pipe. It goes on after the block.
+
+    Raises:
+        EngineLost: There is none, or it is not ours to have.
+    """
+    async with own_child(address, epoch=epoch) as child:
+        yield KeptTransport(child)

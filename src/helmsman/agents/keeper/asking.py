@@ -1,0 +1,33 @@
+"""What is under way in a child on a pipe, asked of its keeper in passing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Final
+
+from helmsman.agents.keeper.watcher import Activity
+from helmsman.errors import EngineLost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SECONDS: Final = 5.0
+
+
+def ask_keeper(address: Path) -> Activity:
+    """What the child is at.
+
+    Raises:
+        EngineLost: Its keeper does not answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_SECONDS)
+            connection.connect(str(address))
+            connection.sendall(b"?\n")
+            with connection.makefile("rb") as answer:
+                working, waiting = json.loads(answer.readline())
+        return Activity(tuple(map(str, working)), tuple(map(str, waiting)))
+    except (OSError, ValueError, TypeError) as error:
+        raise EngineLost(f"The keeper at {address} does not answer: {error}. Look at `helmsman engines`.") from error

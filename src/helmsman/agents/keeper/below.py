@@ -1,0 +1,101 @@
+"""All that lives below a keeper, and its end.
+
+A keeper is a subreaper where there is such a thing (Linux): whatever its child has started stays below it, also a daemon
+that forked twice, also when the child itself has died. So nothing escapes its end. For the day the keeper itself is killed,
+it writes down now and then what lives below it, and all of it carries the keeper's name in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.agents.keeper.places import BELOW
+from helmsman.base.files import replace_file
+from helmsman.base.processes import Process, descendants, kill, parents_of, running_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MARK: Final = "HELMSMAN_KEPT_BY"
+"""In the environment of all that runs below a keeper: its directory."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_KILL_AGAIN: Final = 0.1
+_KILLING_SECONDS: Final = 5.0
+
+
+def become_subreaper() -> None:
+    """From now on orphans below this process become its children, and it has to reap them."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """In a child, before it becomes another program: it is told to end when the keeper dies, however that dies."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+class Below:
+    """What lives below this process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / BELOW
+        self._written: frozenset[Process] = frozenset()
+
+    def write_down(self) -> None:
+        """Not durable: it is of no use once the machine has restarted."""
+        found = descendants(os.getpid())
+        if found != self._written:
+            self._written = found
+            with contextlib.suppress(OSError):
+                replace_file(self._file, json.dumps(sorted(found)), durable=False)
+
+    def seen(self) -> frozenset[Process]:
+        """What there is now, where it would be lost with the child; where it stays below us, looking later will do."""
+        return frozenset() if sys.platform == "linux" else descendants(os.getpid())
+
+    def sweep(self, seen: frozenset[Process], wait: Callable[[float], object]) -> None:
+        """Kill all of it, again and again until nothing is left. `wait` waits that long for what ends, and reaps it."""
+        kill(seen)
+        deadline = time.monotonic() + _KILLING_SECONDS
+        while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+            kill(left)
+            wait(_KILL_AGAIN)
+
+
+def left_by(directory: Path) -> frozenset[Process]:
+    """What a keeper that was killed has left running."""
+    found: set[Process] = set()
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
+        for pid, started in json.loads((directory / BELOW).read_bytes()):
+            process = Process(int(pid), str(started))
+            if process.is_alive():
+                found |= {process, *descendants(process.pid)}
+    return frozenset(found | _marked(directory))
+
+
+def _marked(directory: Path) -> set[Process]:
+    wanted = f"{MARK}={directory}".encode()
+    ourselves = parents_of(os.getpid())  # it may be what runs us
+    found: set[Process] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                process = running_process(int(entry.name))
+                if process is not None and process.pid not in ourselves:
+                    found.add(process)
+    return found

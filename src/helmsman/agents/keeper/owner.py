@@ -1,0 +1,137 @@
+"""The owner's end of a child on a pipe in a keeper: see `pipe` for what is said."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+
+from helmsman.errors import EngineLost
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from anyio.abc import UNIXSocketStream
+
+_SECONDS: Final = 10.0
+_READ_BYTES: Final = 256 * 1024
+
+
+class Said(NamedTuple):
+    """A line of the child, with its number."""
+
+    number: int
+    line: bytes
+
+
+class Ended(NamedTuple):
+    """How the child has ended."""
+
+    exit_code: int
+    stderr: str
+
+
+class KeptChild:
+    """A child that we own until somebody else does. Made by `own_child` only."""
+
+    def __init__(self, stream: UNIXSocketStream, hello: Mapping[str, Any], rest: bytes) -> None:
+        self._stream = stream
+        self._rest = rest
+        self._writing = anyio.Lock()
+        self.epoch = int(hello["epoch"])
+        self.inputs = int(hello["inputs"])
+        """How much the child has been told before us, in numbered inputs."""
+        self.next = int(hello["next"])
+        """The number of the first line that it says to us, and has not said before we came."""
+        self.answer = str(hello["answer"] or "")
+        """What it answered to the greeting it got when it was started."""
+        self.ended: Ended | None = None
+        self.newer_epoch: int | None = None
+
+    async def lines(self) -> AsyncIterator[list[Said]]:
+        """What the child says, until it has ended or is ours no more; first what earlier owners have left."""
+        parts = [self._rest]
+        try:
+            while True:
+                *frames, tail = b"".join(parts).split(b"\n")
+                parts = [tail]
+                said = [one for frame in frames if (one := self._read(frame)) is not None]
+                if said:
+                    yield said
+                if self.ended is not None or self.newer_epoch is not None:
+                    return
+                while b"\n" not in parts[-1]:
+                    parts.append(await self._stream.receive(_READ_BYTES))
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    def _read(self, frame: bytes) -> Said | None:
+        kind, rest = frame[:1], frame[1:]
+        if kind == b"o":
+            number, _, line = rest.partition(b" ")
+            return Said(int(number), line)
+        if kind == b"x":
+            code, _, more = rest.partition(b" ")
+            self.ended = Ended(int(code), str(json.loads(more)["stderr"]))
+        elif kind == b"r":
+            self.newer_epoch = int(rest)
+        return None
+
+    async def tell(self, line: str, *, answering: int | None = None) -> None:
+        """Say something to the child; as the answer to a line that was kept, which is dropped in the same step."""
+        async with self._writing:
+            self.inputs += 1
+            dropped = "" if answering is None else f",{answering}"
+            await self._send(f"i{self.inputs}{dropped} {line}\n")
+
+    async def take(self, number: int, *, keep: list[int], drop: list[int]) -> None:
+        """All lines up to this one have been dealt with, and only those to keep are said to the next owner."""
+        frames = [*(f"k{one}\n" for one in keep), *(f"d{one}\n" for one in drop), f"a{number}\n"]
+        async with self._writing:
+            await self._send("".join(frames))
+
+    async def _send(self, frames: str) -> None:
+        try:
+            with anyio.CancelScope(
+                shield=True
+            ):  # of half a frame the keeper would make nothing, and of the next one less
+                await self._stream.send(frames.encode())
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
+            raise EngineLost("The keeper of the engine takes nothing any more. Connect again to go on.") from error
+
+
+@asynccontextmanager
+async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild]:
+    """Be the owner of the child that a keeper has at this address, for the length of the block. It goes on without us.
+
+    Raises:
+        EngineLost: Nobody is there, or one with a later epoch has been the owner.
+    """
+    try:
+        with anyio.fail_after(_SECONDS):
+            stream = await anyio.connect_unix(str(address))
+    except OSError as error:
+        raise EngineLost(f"No keeper answers at {address}: {error}. Check that one is running.") from error
+    async with stream:
+        yield await _greeted(stream, address, epoch)
+
+
+async def _greeted(stream: UNIXSocketStream, address: Path, epoch: int) -> KeptChild:
+    try:
+        with anyio.fail_after(_SECONDS):
+            await stream.send(b"e%d\n" % epoch)
+            data = b""
+            while b"\n" not in data:
+                data += await stream.receive(_READ_BYTES)
+            hello, _, rest = data.partition(b"\n")
+            if hello.startswith(b"r"):
+                raise EngineLost(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
+            return KeptChild(stream, json.loads(hello), rest)
+    except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        reason = str(error) or type(error).__name__
+        raise EngineLost(
+            f"The keeper at {address} does not let us in: {reason}. Look at `helmsman engines`."
+        ) from error

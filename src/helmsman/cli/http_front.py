@@ -1,0 +1,105 @@
+"""A command for which the hub serves HTTP: it has the port and the cookies' key, and hands both to every hub to come."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from helmsman.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+    from helmsman.httpd.server import HttpOptions
+    from helmsman.settings import Settings
+
+_ANSWER_BYTES: Final = 65536
+
+
+class _Stop(Exception):
+    """A signal came."""
+
+
+def serve_in_hub(
+    kind: str,
+    settings: Settings,
+    flags: Mapping[str, object],
+    options: HttpOptions,
+    listener: socket.socket,
+    announce: Callable[[], None],
+) -> int | None:
+    """Have the hub serve on this socket until a signal comes; the exit code, or None where there is no hub for us.
+
+    `announce` is called once it serves.
+
+    Raises:
+        HelmsmanError: The hub says that it cannot, or none comes up.
+    """
+    from helmsman.errors import HelmsmanError
+    from helmsman.hub.launch import HubFailed, NoHub, Way
+
+    if not settings.detach or not hasattr(socket, "send_fds"):
+        return None
+    way, key, taken_back, announced = Way(str(settings.state_dir)), secrets.token_hex(32), list[str](), False
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _stop)
+        while True:
+            with socket.socket(fileno=way.connection().detach()) as connection:
+                hello = _hello(kind, flags, options, key, taken_back)
+                try:
+                    sent = socket.send_fds(connection, [hello], [listener.fileno()])
+                    connection.sendall(hello[sent:])
+                    for answer in _answers(connection):
+                        if "refused" in answer:
+                            return None
+                        if "error" in answer:
+                            raise HelmsmanError(str(answer["error"]))
+                        if "takenBack" in answer:
+                            taken_back.append(str(answer["takenBack"]))
+                        if "serving" in answer:
+                            way.welcomed()
+                            if not announced:
+                                announced = True
+                                announce()
+                except OSError:
+                    continue  # the hub ended in the middle of a word
+    except _Stop as stop:
+        return int(stop.args[0])
+    except NoHub:
+        return None
+    except HubFailed as error:
+        raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Stop(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+
+
+def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, key: str, taken_back: list[str]) -> bytes:
+    from helmsman.httpd.hub_door import HttpHello
+
+    return HttpHello(
+        kind=kind,
+        pid=os.getpid(),
+        flags=dict(flags),
+        directory=os.getcwd(),  # noqa: PTH109 - text
+        environment=dict(os.environ),
+        options=options,
+        key=key,
+        taken_back=tuple(taken_back),
+    ).encoded()
+
+
+def _answers(connection: socket.socket) -> Any:
+    """What the hub says, until it is gone."""
+    with connection.makefile("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            yield json.loads(line)

@@ -1,0 +1,145 @@
+"""HTTP served by the hub: whoever asks for it makes the listening socket and hands it over, with the key of its cookies.
+
+The socket and the key belong to the process that asked (`helmsman serve --transport http`, `helmsman dashboard`), so both
+outlive a hub: browsers and clients that connect while there is none wait for the next, and a login stays one. When that
+process ends, the hub stops serving.
+
+    hello    helmsman-http 1 ⇥ JSON: what is served and for whom; the socket comes with it
+    answers  JSON lines: {"serving": pid}, {"refused": why}, {"error": text}, {"takenBack": cookie}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import HelmsmanError
+from helmsman.httpd.server import HttpOptions, serve_http
+from helmsman.service import Helmsman
+from helmsman.settings import load_settings
+from helmsman.web.login import Logins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub
+    from helmsman.steering.shared import Shared
+
+log = logging.getLogger(__name__)
+
+PROTOCOL: Final = "helmsman-http 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpHello:
+    """What the hub is to serve: for which settings, and which cookies are good."""
+
+    kind: str
+    pid: int
+    flags: Mapping[str, object]
+    directory: str
+    environment: Mapping[str, str]
+    options: HttpOptions
+    key: str
+    taken_back: tuple[str, ...]
+
+    def encoded(self) -> bytes:
+        content = asdict(self) | {
+            "options": {
+                **asdict(self.options),
+                "other_names": sorted(self.options.other_names),
+                "tls_certificate": _absolute(self.options.tls_certificate),
+                "tls_key": _absolute(self.options.tls_key),
+            }
+        }
+        return f"{PROTOCOL}\t{json.dumps(content)}\n".encode()
+
+    @classmethod
+    def decoded(cls, text: str) -> HttpHello:
+        content = json.loads(text)
+        options = content["options"]
+        for name in ("tls_certificate", "tls_key"):
+            options[name] = None if options[name] is None else Path(options[name])
+        options["other_names"] = frozenset(options["other_names"])
+        return cls(**content | {"options": HttpOptions(**options), "taken_back": tuple(content["taken_back"])})
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+class HttpDoors:
+    """Serves HTTP for the processes that ask the hub to."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        """Serve for as long as the process that asked is connected."""
+
+        def answer(**content: object) -> None:
+            connection.put(json.dumps(content).encode())
+
+        if refused is not None or not connection.descriptors:
+            answer(refused=refused or "there is no socket to listen on")
+            await connection.written()
+            return
+        with socket.socket(fileno=connection.descriptors.pop()) as listener:
+            hello = HttpHello.decoded(fields[0])
+            hub.doors[connection] = HttpDoor(hello, listener)
+            logins = Logins(
+                secure=hello.options.scheme == "https",
+                key=bytes.fromhex(hello.key),
+                taken_back=hello.taken_back,
+                on_taken_back=lambda cookie: answer(takenBack=cookie),
+            )
+            try:
+                with Whereabouts(hello.environment, Path(hello.directory)).entered():
+                    settings = load_settings(hello.flags, hello.environment, Path(hello.directory))
+                    async with (
+                        Helmsman(settings, env=hello.environment, shared=self._shared) as helm,
+                        background_tasks() as tasks,
+                    ):
+                        tasks.start_soon(
+                            _serve, helm, hello.options, logins, listener, lambda: answer(serving=os.getpid())
+                        )
+                        while await connection.line() is not None:
+                            log.debug("a process that asked for HTTP says something, and has nothing to say")
+            except HelmsmanError as error:
+                answer(error=error.message)
+                await connection.written()
+
+
+async def _serve(
+    helm: Helmsman, options: HttpOptions, logins: Logins, listener: socket.socket, ready: Callable[[], None]
+) -> None:
+    await serve_http(helm, options, lambda _address, _token: ready(), logins, listener)
+
+
+class HttpDoor:
+    """One process for which HTTP is served."""
+
+    def __init__(self, hello: HttpHello, listener: socket.socket) -> None:
+        self._hello = hello
+        self._port = listener.getsockname()[1]
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        return {
+            "kind": self._hello.kind,
+            "client": f"port {self._port}",
+            "pid": self._hello.pid,
+            "directory": self._hello.directory,
+        }
+
+    @property
+    def is_working(self) -> bool:
+        return False

@@ -1,0 +1,77 @@
+"""A child for a keeper: greets, says how many lines it is told to say, echoes the rest. And the watcher that knows it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from helmsman.agents.keeper.watcher import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+GREETING = '{"id": "hello"}'
+
+
+class StandInWatcher:
+    """See `helmsman.agents.keeper.watcher.Watcher`: at work from `work` to `done`."""
+
+    def __init__(self, socket: Path) -> None:
+        self._working = False
+
+    def import_the_rest(self) -> None:
+        """There is nothing more."""
+
+    def heard(self, line: bytes) -> None:
+        self._working = self._working and line != b"done"
+
+    def told(self, line: bytes) -> None:
+        self._working = self._working or line == b"work"
+
+    def activity(self) -> Activity:
+        return Activity(("it",) if self._working else ())
+
+    def interrupt(self) -> Sequence[bytes]:
+        return [b"done"]
+
+
+def main() -> None:
+    said = sys.stdout
+    for line in iter(sys.stdin.readline, ""):
+        order, _, rest = line.strip().partition(" ")
+        if line.strip() == GREETING:
+            print('{"id": "hello", "result": {}}', file=said, flush=True)
+        elif order == "say":
+            for number in range(int(rest)):
+                print(f"{number} {'x' * 500}", file=said)
+            print("said", file=said, flush=True)
+        elif order == "long":
+            print("y" * int(rest), file=said, flush=True)
+        elif order == "daemon":
+            _start_daemon()
+        elif order == "exit":
+            sys.exit(int(rest))
+        else:
+            print(line.strip(), file=said, flush=True)
+
+
+def _start_daemon() -> None:
+    """One that has got away from us, and does not want to end."""
+    if os.fork():
+        return
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork():
+        os._exit(0)
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    print(f"daemon {os.getpid()}", flush=True)
+    time.sleep(1000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,394 @@
+"""A keeper with a child on a pipe: what it says is numbered and not lost, what it is told comes once, and all of it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.keeper.asking import ask_keeper
+from helmsman.agents.keeper.backlog import Backlog
+from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.places import make_directory, private_directory, read_content, socket_path
+from helmsman.agents.keeper.watcher import Activity
+from helmsman.base.processes import Process, kill, running_process
+from helmsman.errors import EngineLost
+from tests.agents.keeper import stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")
+
+SECONDS = 30
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+class Owner:
+    """One who speaks the keeper's language, frame by frame."""
+
+    def __init__(self, address: Path, epoch: int = 0) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(SECONDS)
+        self.socket.connect(str(address))
+        self._file = self.socket.makefile("rb")
+        self.send(f"e{epoch}")
+
+    def hello(self) -> dict[str, Any]:
+        hello: dict[str, Any] = json.loads(self.frame())
+        return hello
+
+    def send(self, *frames: str) -> None:
+        self.socket.sendall("".join(f"{frame}\n" for frame in frames).encode())
+
+    def frame(self) -> str:
+        return self._file.readline().decode().rstrip("\n")
+
+    def frames(self, kind: str) -> Iterator[str]:
+        while frame := self.frame():
+            if frame.startswith(kind):
+                yield frame[1:]
+
+    def said(self) -> tuple[int, str]:
+        number, _, line = next(self.frames("o")).partition(" ")
+        return int(number), line
+
+    def leave(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+@dataclass
+class Kept:
+    """A keeper with the stand-in as its child."""
+
+    directory: Path
+    address: Path
+    said: dict[str, Any]
+    owners: list[Owner] = field(default_factory=list[Owner])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        content: dict[str, Any] = read_content(self.directory)
+        return content
+
+    @property
+    def keeper(self) -> Process:
+        return Process(*self.record["keeper"])
+
+    @property
+    def child(self) -> Process:
+        return Process(*self.record["codex"])
+
+    def own(self, epoch: int = 0) -> Owner:
+        self.owners.append(Owner(self.address, epoch))
+        return self.owners[-1]
+
+
+@contextmanager
+def kept(tmp_path: Path, *argv: str, idle: float = 900, epoch: int = 0) -> Iterator[Kept]:
+    directory = tmp_path / "k"
+    make_directory(directory)
+    address = socket_path(directory)
+    private_directory(address.parent)
+    order = {
+        "directory": str(directory),
+        "socket": str(address),
+        "argv": argv or [sys.executable, str(Path(stand_in.__file__))],
+        "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        "idle": idle,
+        "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
+        "pipe": {"greeting": [stand_in.GREETING], "answer": "hello", "epoch": epoch},
+        "about": {},
+    }
+    answer = subprocess.run(
+        [sys.executable, "-m", "helmsman.agents.keeper.process"],
+        input=json.dumps(order),
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=SECONDS,
+        check=True,
+    )
+    found = Kept(directory, address, json.loads(answer.stdout or "{}"))
+    keeper = found.keeper if found.said.get("ready") else None
+    try:
+        yield found
+    finally:
+        for owner in found.owners:
+            owner.leave()
+        if keeper is not None:
+            with suppress(ProcessLookupError):
+                os.kill(keeper.pid, signal.SIGTERM)
+            until(lambda: not keeper.is_alive())
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        assert one.hello() == {
+            "epoch": 1,
+            "next": 1,
+            "inputs": 0,
+            "kept": [],
+            "answer": '{"id": "hello", "result": {}}',
+        }
+        one.send("i1 a", "i2 b", "i3 c", "i4 d")
+        assert [one.said() for _ in range(4)] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+        one.send("k2", "a3")
+        one.leave()
+        two = found.own()
+        hello = two.hello()
+        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (2, 5, 4, [2])
+        assert [two.said(), two.said()] == [(2, "b"), (4, "d")]
+        two.send("a4", "d2")
+        two.leave()
+        three = found.own()
+        assert three.hello()["kept"] == []
+        three.send("i5 e")
+        assert three.said() == (5, "e")
+
+
+def test_an_answer_drops_its_question_in_the_same_step_and_comes_once(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 question")
+        one.said()
+        one.send("k1", "a1", "i2,1 answer")
+        one.leave()  # without waiting for anything
+        two = found.own()
+        hello = two.hello()
+        assert (hello["kept"], hello["inputs"]) == ([], 2)
+        two.send("i2,1 answer", "i3 more")  # again, by one who does not know that it has arrived
+        assert [two.said(), two.said()] == [(2, "answer"), (3, "more")]
+
+
+def test_a_question_that_was_answered_before_it_was_taken_is_not_asked_again(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 question")
+        one.said()
+        one.send("i2,1 answer")
+        assert next(one.frames("w")) == "2"
+        one.leave()
+        two = found.own()
+        two.hello()
+        assert two.said() == (2, "answer")
+
+
+def test_of_half_a_frame_nothing_reaches_the_child(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 question")
+        one.said()
+        one.send("k1", "a1")
+        one.socket.sendall(b"i2,1 half an ans")
+        one.leave()
+        two = found.own()
+        assert two.hello()["kept"] == [1]
+        assert two.said() == (1, "question")
+        two.send("i2,1 yes")
+        assert two.said() == (2, "yes")
+
+
+def test_the_newest_owner_wins_unless_its_epoch_is_older(tmp_path: Path) -> None:
+    with kept(tmp_path, epoch=4) as found:
+        one = found.own(7)
+        assert one.hello()["epoch"] == 7
+        late = found.own(6)
+        assert (late.frame(), late.frame()) == ("r7", "")
+        two = found.own(7)
+        assert two.hello()["epoch"] == 7
+        assert (one.frame(), one.frame()) == ("r7", "")
+        two.send("i1 mine")
+        assert two.said() == (1, "mine")
+
+
+def test_a_line_that_is_much_too_long_is_left_out(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send(f"i1 long {65 * 1024 * 1024}", "i2 after")
+        assert one.said() == (1, "after")
+
+
+def test_a_megabyte_passes_both_ways(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send(f"i1 {'z' * 3_000_000}")
+        number, line = one.said()
+        assert (number, len(line)) == (1, 3_000_000)
+
+
+# --- a child that goes on talking ------------------------------------------------------------------------------------
+
+
+def test_a_child_goes_on_talking_with_nobody_attached_and_nothing_is_lost(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 say 20000")
+        one.leave()
+        until(lambda: (found.directory / "output").exists() and ask_keeper(found.address) == Activity())
+        memory = Path(f"/proc/{found.keeper.pid}/statm")
+        assert not memory.exists() or int(memory.read_text().split()[1]) * 4096 < 60_000_000
+        two = found.own()
+        two.hello()
+        for expected in range(1, 7001):
+            assert two.said()[0] == expected
+        two.send("k3", "k6999", "a7000")
+        two.leave()
+        three = found.own()
+        assert three.hello()["kept"] == [3, 6999]
+        numbers = [three.said()[0] for _ in range(13_003)]
+        assert numbers == [3, 6999, *range(7001, 20002)]
+        three.send("a20001", "i2 again")
+        assert three.said() == (20002, "again")
+        until(lambda: not (found.directory / "output").exists())
+
+
+def test_a_full_file_makes_the_child_wait_and_taking_lets_it_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.agents.keeper.backlog.MEMORY_BYTES", 100)
+    monkeypatch.setattr("helmsman.agents.keeper.backlog.FILE_BYTES", 200)
+    backlog = Backlog(tmp_path / "output")
+    for _ in range(10):
+        assert not backlog.is_full
+        backlog.add(b"x" * 30)
+    assert backlog.is_full
+    assert [backlog.next() for _ in range(11)] == [(number, b"x" * 30) for number in range(1, 11)] + [None]
+    backlog.keep(9)
+    backlog.take(10)
+    assert (backlog.is_full, (tmp_path / "output").exists()) == (False, False)
+    assert backlog.kept == {9: b"x" * 30}
+    backlog.add(b"more")
+    assert backlog.next() == (11, b"more")
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_owner_hears_how_the_child_has_ended(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 last words", "i2 exit 7")
+        assert one.said() == (1, "last words")
+        assert next(one.frames("x")) == '7 {"stderr": ""}'
+        until(lambda: not found.directory.exists())
+
+
+def test_a_child_that_does_not_come_up_says_why(tmp_path: Path) -> None:
+    with kept(tmp_path, "/bin/sh", "-c", "echo no luck >&2; exit 3") as found:
+        assert found.said == {"ready": False, "exit_code": 3, "stderr": "no luck\n"}
+        until(lambda: not found.directory.exists())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="There are no subreapers here.")
+@pytest.mark.parametrize("how", ["SIGTERM", "t", "the child ends"])
+def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
+    with kept(tmp_path) as found:
+        keeper = found.keeper
+        one = found.own()
+        one.hello()
+        one.send("i1 daemon")
+        daemon = running_process(int(one.said()[1].split()[1]))
+        assert daemon is not None
+        if how == "SIGTERM":
+            os.kill(keeper.pid, signal.SIGTERM)
+        else:
+            one.send("t" if how == "t" else "i2 exit 0")
+        until(lambda: not keeper.is_alive())
+        assert not daemon.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells what carries a mark.")
+def test_what_a_killed_keeper_has_left_is_known(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 daemon")
+        daemon = running_process(int(one.said()[1].split()[1]))
+        keeper, child = found.keeper, found.child
+        os.kill(keeper.pid, signal.SIGKILL)
+        until(lambda: not keeper.is_alive() and not child.is_alive())  # the child ends with it
+        left = left_by(found.directory)
+        assert daemon in left
+        kill(left)
+        until(lambda: not any(process.is_alive() for process in left))
+
+
+def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> None:
+    with kept(tmp_path, idle=0.2) as found:
+        keeper = found.keeper
+        one = found.own()
+        one.hello()
+        one.send("i1 work")
+        assert one.said() == (1, "work")
+        one.leave()
+        deadline = time.monotonic() + 0.6  # three times as long as it would wait
+        while time.monotonic() < deadline:
+            assert ask_keeper(found.address) == Activity(("it",))
+        two = found.own()
+        two.hello()
+        two.send("i2 done")
+        two.leave()
+        until(lambda: not keeper.is_alive())
+        with pytest.raises(EngineLost):
+            ask_keeper(found.address)
+
+
+# --- who may connect -------------------------------------------------------------------------------------------------
+
+_TRY = """
+import ctypes, os, socket, sys
+if sys.argv[2] == "sandboxed":
+    ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with socket.socket(socket.AF_UNIX) as it:
+            it.connect(sys.argv[1])
+            try:
+                it.sendall(b"?\\n")
+                print(it.recv(100).decode() or "refused", flush=True)
+            except OSError:
+                print("refused", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells.")
+def test_a_sandboxed_process_is_not_let_in_however_far_it_has_got(tmp_path: Path) -> None:
+    def answer(who: str) -> str:
+        command = [sys.executable, "-c", _TRY, str(found.address), who]
+        return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=SECONDS, check=True).stdout
+
+    with kept(tmp_path) as found:
+        assert answer("ordinary").strip() == "[[], []]"
+        assert answer("sandboxed").strip() == "refused"

@@ -1,0 +1,102 @@
+"""HTTP and the dashboard are the hub's; the port and the logins belong to the command that asked, and outlive a hub."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from http.cookiejar import CookieJar
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.hub.control import ask_hub
+from helmsman.testing import say
+from mcp import Client
+from tests import warm
+from tests.clients.server_process import SECONDS, Serving
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
+
+
+class Dashboard(Serving):
+    def command(self, *arguments: str) -> list[str]:
+        return warm.command("dashboard", "--port", "0", *arguments)
+
+
+async def fetch(request: Request, opener: OpenerDirector | None = None) -> Any:
+    def ask() -> Any:
+        try:
+            with (opener or build_opener()).open(request, timeout=SECONDS) as response:
+                return json.load(response)
+        except HTTPError as error:
+            error.close()
+            raise
+
+    return await anyio.to_thread.run_sync(ask)
+
+
+class Browser:
+    """Somebody at the dashboard, with their cookies."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._cookies = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self._cookies))
+
+    @property
+    def cookie(self) -> str:
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._cookies)
+
+    async def get(self, path: str) -> Any:
+        return await self._ask(Request(self._address + path))
+
+    async def post(self, path: str, **content: str) -> Any:
+        headers = {"x-helmsman": "1", "content-type": "application/json"}
+        return await self._ask(Request(self._address + path, json.dumps(content).encode(), headers))
+
+    async def _ask(self, request: Request) -> Any:
+        return await fetch(request, self._opener)
+
+
+async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_place: Place) -> None:
+    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
+        with anyio.fail_after(SECONDS):
+            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+        browser = Browser(shown["address"])
+        await browser.post("api/login", code=shown["code"])
+        await bare_place.kill_hub()
+        assert (await browser.get("api/overview"))["running"] == 0
+        (door,) = (ask_hub(bare_place.state_dir, "status") or {})["doors"]
+        assert door["kind"] == "dashboard"
+        with pytest.raises(HTTPError, match="401"):
+            await Browser(shown["address"]).get("api/overview")
+        copied = browser.cookie
+        await browser.post("api/logout")
+        await bare_place.kill_hub()
+        with pytest.raises(HTTPError, match="401"):
+            await fetch(Request(shown["address"] + "api/overview", headers={"Cookie": copied}))
+        dashboard.process.send_signal(signal.SIGINT)
+        with anyio.fail_after(SECONDS):
+            assert await dashboard.process.wait() == ExitCode.INTERRUPTED
+
+
+async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:
+    model.on("hello", say("done"))
+    async with place.over_http() as served, Client(place.on_stdio()) as client:
+        started = await client.call_tool("codex_start", {"prompt": "hello"})
+        session = started.structured_content["sessionId"]
+        await client.call_tool("codex_wait", {"sessionId": session})
+        listing = Request(served.url.removesuffix("/mcp") + "/api/sessions", headers=served.headers)
+        assert session in json.dumps(await fetch(listing))
+        status = ask_hub(place.state_dir, "status") or {}
+        assert sorted(door["kind"] for door in status["doors"]) == ["http", "mcp"]
