@@ -1,8 +1,8 @@
 """`helmsman serve` is ended by a signal or by its client, at any stage: it goes quietly, and leaves the truth behind.
 
-Where its client ended it, it says what became of the work, and nothing else.
-
-A bound engine goes with it, and so does all that ran in it. A detached one works on, and the next Helmsman has it back.
+A bound engine goes with it, and so does all that ran in it; where its client ended it, it says what became of the work, and
+nothing else. With detached engines it is a pipe to the hub, which holds nothing: it just leaves, a signal ends it as it ends
+any program, and all that runs goes on, also when the hub is then killed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from helmsman.testing import always, hang, run, say
+from helmsman.testing.hubs import end_hub
 from tests.faults.scene import SECONDS, Scene, engines, needs_proc
 from tests.mcp.test_stdio import Pipe
 
@@ -94,14 +95,20 @@ async def test_a_server_that_is_ended_leaves_the_truth_behind(
         async with serving.started(env={"HELMSMAN_DETACH": str(int(scene.settings.detach))}) as server:
             pipe = Pipe(server)
             await stage(pipe)
-            assert await ending.end(server, pipe) == ending.exit_code
-        assert all(ending.number is None and line.startswith("T-local-") for line in server.errors), server.errors
+            code = await ending.end(server, pipe)
+        if scene.settings.detach:
+            assert code == (0 if ending.number is None else -ending.number)
+            assert [line.split()[:2] for line in server.errors] == [["helmsman:", "hub"]]
+        else:
+            assert code == ending.exit_code
+            assert all(ending.number is None and line.startswith("T-local-") for line in server.errors), server.errors
 
     async with anyio.create_task_group() as tasks:
         for ending in ENDINGS:
             tasks.start_soon(serve_and_end, ending)
     if not scene.settings.detach:
         assert engines() == []
+    end_hub(scene.settings.state_dir)
     await all_is_true(scene)
 
 

@@ -154,23 +154,30 @@ async def test_what_ends_with_the_server_is_said_to_be_stopped_and_what_had_not_
     assert cancelled.note.startswith("Helmsman was closed before it began.")
 
 
-async def test_what_goes_on_without_the_server_is_said_with_how_to_look_at_it(
+async def test_what_a_client_leaves_goes_on_and_the_next_client_has_it(
     serving: Serving, model: ScriptedModel, detached_engines: Path
 ) -> None:
     assert detached_engines == serving.state_dir
-    model.on("work", hang())
+    gate = model.gate()
+    model.on("work", say(gate, "done"))
+    model.on("more", say("done too"))
     async with serving.started(env={"HELMSMAN_DETACH": "1"}) as server:
         pipe = Pipe(server)
         await pipe.initialize()
         work = await pipe.call("codex_start", prompt="work")
+        queued = await pipe.call("codex_say", sessionId=work["sessionId"], message="more", whenBusy="queue")
         await pipe.close()
         assert await server.ended() == 0
-    task = registered(serving, work)
-    assert server.errors == [
-        f"{task.id} ({task.alias}), working: It goes on in its detached engine. "
-        f"Look at it with helmsman watch {work['sessionId']}"
-    ]
-    assert (task.status, task.engine is not None, task.owner) == ("working", True, None)
+        assert [line.split()[:2] for line in server.errors] == [["helmsman:", "hub"]], "nothing has become of it yet"
+    assert registered(serving, work).status == "working"
+    gate.release()
+    async with serving.started(env={"HELMSMAN_DETACH": "1"}) as server:
+        pipe = Pipe(server)
+        await pipe.initialize()
+        with anyio.fail_after(SECONDS):
+            while registered(serving, queued).status != "completed":
+                await pipe.call("codex_wait", sessionId=work["sessionId"], until="change", timeoutSec=1)
+    assert registered(serving, work).result == "done"
 
 
 async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(

@@ -6,6 +6,8 @@ import logging
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -204,3 +206,19 @@ def test_threads_take_turns(registry: Registry) -> None:
     assert found.metadata == {f"key-{number}": number for number in range(100)}
     assert found.revision == 100
     assert len(registry.list(limit=200)[0]) == 101
+
+
+def test_two_connections_of_a_process_do_not_take_each_others_locks(registry: Registry, path: Path) -> None:
+    """Else another process that closes the file takes itself for the last, and removes what is being written to."""
+    first, _ = registry.add(TaskDraft(instruction="first"))
+    second_connection = Registry(path)
+    assert second_connection.get(first.id) == first
+    program = (
+        "import sys; from pathlib import Path; from helmsman.tasks.registry import Registry\n"
+        "registry = Registry(Path(sys.argv[1])); print(len(registry.running())); registry.close()"
+    )
+    looking = [sys.executable, "-c", program, str(path)]
+    assert subprocess.check_output(looking) == b"1\n"
+    registry.add(TaskDraft(instruction="second"))
+    assert subprocess.check_output(looking) == b"2\n"
+    second_connection.close()

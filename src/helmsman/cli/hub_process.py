@@ -66,7 +66,7 @@ async def _run(state: str) -> None:
     gc.enable()
     hub = Hub(state_dir, keepers)
     async with Shared(state_dir) as shared:
-        hub.is_working = lambda: bool(shared.roster.at_work)
+        hub.work = lambda: len(shared.roster.at_work)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
         shared.tasks.start_soon(recover, shared)

@@ -42,6 +42,7 @@ def _status(hub: Hub) -> dict[str, Any]:
         "stateDirectory": str(hub.state_dir),
         "uptimeSeconds": round(time.time() - hub.started_at, 1),
         "memoryBytes": _memory(),
+        "sessionsAtWork": hub.work(),
         "doors": [dict(door.description) for door in hub.doors.values()],
     }
 
@@ -68,6 +69,9 @@ def ask_hub(state_dir: Path, request: str) -> dict[str, Any] | None:
                 return None
             said += part
         answer: dict[str, Any] = json.loads(said)
+    except ConnectionError:
+        return None  # it ended just now
+    else:
         return answer
     finally:
         connection.close()

@@ -45,11 +45,6 @@ class Door(Protocol):
     @property
     def description(self) -> Mapping[str, Any]: ...
 
-    @property
-    def is_working(self) -> bool:
-        """Whether something goes on that the hub stays for when the door has gone."""
-        ...
-
 
 Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable[None]]"
 """Serves a connection that began with these fields, to its end; the text says why it is refused, if it is."""
@@ -64,7 +59,8 @@ class Hub:
         self.started_at = time.time()
         self.idle = 60.0
         self.doors: dict[Connection, Door] = {}
-        self.is_working: Callable[[], bool] = lambda: False
+        self.work: Callable[[], int] = lambda: 0
+        """How many sessions have a turn under way, a question open or a message queued."""
         self._keepers = keepers
         self._used_at = time.monotonic()
         self._left = anyio.Event()
@@ -132,7 +128,7 @@ class Hub:
     async def _look_after_itself(self) -> None:
         while True:
             self._left = anyio.Event()
-            if self.doors or self.is_working():
+            if self.doors or self.work():
                 self._used_at = time.monotonic()
             idle = time.monotonic() - self._used_at
             if idle >= self.idle:

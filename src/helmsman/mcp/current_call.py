@@ -33,6 +33,9 @@ class NumberedCall:
         return f"{self.pipe}:{self.seq}"
 
 
+ATTACH: Final = "helmsman/attach"
+"""Our own request for a pipe that comes from an earlier hub: whoever was asked there is asked again."""
+
 current_call: Final[ContextVar[NumberedCall | None]] = ContextVar("current_call", default=None)
 current_form: Final[ContextVar[str | None]] = ContextVar("current_form", default=None)
 """The name of the form that is about to be shown; a new hub finds it again by this."""

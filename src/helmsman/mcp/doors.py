@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -18,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.current_call import current_form
+from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
 
@@ -52,6 +53,8 @@ class Doors:
             return None
 
         async def ask(session: Session, question: Question) -> Answered | None:
+            if question.id in self._shown:
+                return None
             answers = await self._elicit(context, session, question, None)
             return None if answers is None else Answered(answers, by_form(context))
 
@@ -59,13 +62,38 @@ class Doors:
 
     async def ask_now(self, context: Context, session: Session, question: Question) -> None:
         """Ask the person on the response stream of this very request, if that is possible and was not done before."""
-        if context.request is None or not _can_be_called(context) or question.id in self._shown:
+        if context.request is None or not _can_be_called(context):
+            return
+        await self._ask_until_closed(context, session, question, context.request_id)
+
+    async def attach(self, context: Context, _params: types.RequestParams | None) -> types.EmptyResult:
+        """Of sessions that this client began with an earlier hub, ask its person again; what it shows is found again."""
+        numbered = current_call.get()
+        if numbered is None:
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+        handler = self.handler(context)
+        for session_id in await numbered.calls.sessions_of(numbered.pipe) if handler is not None else ():
+            try:
+                session = await self._helm.session(session_id)
+            except HelmsmanError as error:
+                log.info("session %s of an earlier hub cannot be attached to: %s", session_id, error)
+                continue
+            session.on_question = handler
+            for question in session.questions:
+                self._helm.in_background(partial(self._ask_until_closed, context, session, question, None))
+        return types.EmptyResult()
+
+    async def _ask_until_closed(
+        self, context: Context, session: Session, question: Question, request_id: types.RequestId | None
+    ) -> None:
+        """Ask the person, if that was not done before, until the question is answered here or elsewhere."""
+        if question.id in self._shown:
             return
         answers: list[str] | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_closed, session, question, tasks.cancel_scope)
-                answers = await self._elicit(context, session, question, context.request_id)
+                answers = await self._elicit(context, session, question, request_id)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             self._shown.discard(question.id)  # the wait is over before the person was done: the next one asks again

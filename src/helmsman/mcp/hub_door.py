@@ -32,7 +32,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.shown_text import visible
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, RegistryUnavailable
-from helmsman.mcp.current_call import NumberedCall, current_call, current_form
+from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
 from helmsman.mcp.server import build_server
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
@@ -55,8 +55,8 @@ _KEPT: Final = frozenset({"initialize", "logging/setLevel", "resources/subscribe
 """Requests that a new hub must hear too; the client knows their answers."""
 _HELD: Final = "subscriptions/listen"
 """A request that goes on for as long as the client listens."""
-_ATTACH: Final = "helmsman/attach"
-"""Our own request, for a new hub to find out who can be asked; its answer goes nowhere."""
+_CLAIM_SECONDS: Final = 10.0
+"""How long forms of an earlier hub may wait for somebody here who asks the same."""
 
 
 class _Hello:
@@ -162,10 +162,6 @@ class PipeDoor:
             "directory": str(self._hello.directory),
         }
 
-    @property
-    def is_working(self) -> bool:
-        return False
-
     async def serve(self, helm: Helmsman) -> None:
         server = build_server(helm)
         forms = _Forms(self._connection, self._hello.forms, self._epoch)
@@ -182,6 +178,7 @@ class PipeDoor:
         try:
             async with background_tasks() as tasks:
                 tasks.start_soon(reader.read)
+                tasks.start_soon(forms.withdraw_unclaimed)
                 await server.run(reader, writer, options)
         except* anyio.BrokenResourceError:
             log.debug("a pipe went in the middle of a word")
@@ -300,8 +297,9 @@ class _Forms:
         self._connection.put(b"z" + theirs.encode())
         return {**params, "requestId": theirs}
 
-    def withdraw_unclaimed(self) -> None:
-        """Take back what nobody here asks any more."""
+    async def withdraw_unclaimed(self) -> None:
+        """Take back what nobody here asks any more, when whoever does has had the time to."""
+        await anyio.sleep(_CLAIM_SECONDS)
         for shown in self._shown:
             cancelled = JSONRPCNotification(
                 jsonrpc="2.0", method="notifications/cancelled", params={"requestId": shown, "reason": "closed"}
@@ -318,6 +316,10 @@ def _dumped(message: Any) -> bytes:
 
 
 _Heard = tuple[contextvars.Context, SessionMessage | Exception]
+
+
+def _is_initialized(message: SessionMessage) -> bool:
+    return isinstance(message.message, JSONRPCNotification) and message.message.method == "notifications/initialized"
 
 
 class _Stream:
@@ -390,6 +392,12 @@ class _Reader(_Stream):
                 message = self._read(frame, context)
                 if message is not None:
                     await self._heard.send((context, message))
+                if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
+                    context = contextvars.copy_context()
+                    context.run(current_call.set, self._numbered(0, True, lambda: None))
+                    await self._heard.send(
+                        (context, SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=ATTACH, method=ATTACH)))
+                    )
 
     async def hear(self, message: SessionMessage) -> None:
         """Take in something that the client said before."""

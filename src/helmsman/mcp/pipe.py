@@ -52,7 +52,7 @@ _TRIES = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _LAST_WORDS_MS = 2000
 """How long the hub may take to say what is left after the client closed its end."""
-_OFF = ("0", "false", "no", "off")
+_ON = ("", "1", "true", "yes", "on")
 _CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec"), "--tools": ()}
 """Options with a value, and what it may be for us; anything else is for the command line to read and complain about."""
 
@@ -67,7 +67,7 @@ class _Ended(Exception):
 
 def run_pipe(flags: Sequence[str]) -> int | None:
     """Serve a client on standard input and output; the exit code, or None if the service is to run inside this process."""
-    detached = os.environ.get("HELMSMAN_DETACH", "").strip().lower() not in _OFF
+    detached = os.environ.get("HELMSMAN_DETACH", "").strip().lower() in _ON
     if not (detached and _understood(flags) and hasattr(os, "posix_spawn") and hasattr(select, "poll")):
         return None
     try:
@@ -207,7 +207,7 @@ class _Pipe:
         self._hub, self._hub_number = None, -1
         self._from_hub.clear()
         self._to_hub.clear()
-        for seq, request_id in self._taken.items():
+        for seq, request_id in list(self._taken.items()):
             if seq in self._waiting:
                 self._tries[seq] = self._tries.get(seq, 0) + 1
                 if self._tries[seq] == _TRIES:

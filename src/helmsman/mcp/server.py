@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
+from mcp_types import RequestParams
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
@@ -109,4 +111,5 @@ def build_server(helm: Helmsman) -> Server[None]:
     server.add_request_handler("tasks/get", GetTaskParams, tasks.get)
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
+    server.add_request_handler(ATTACH, RequestParams, doors.attach)
     return server

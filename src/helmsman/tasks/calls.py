@@ -84,6 +84,18 @@ class CallLog:
 
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
 
+    async def sessions_of(self, pipe: str) -> list[str]:
+        """The sessions that calls of a pipe began or went on with, as their answers say."""
+
+        def work(connection: sqlite3.Connection) -> list[str]:
+            path = "$.structuredContent.sessionId"
+            rows = connection.execute(
+                "SELECT DISTINCT json_extract(answer, ?) FROM calls WHERE pipe = ? AND answer IS NOT NULL", (path, pipe)
+            )
+            return [row[0] for row in rows if isinstance(row[0], str)]
+
+        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+
     async def forget_gone(self) -> None:
         """Forget the calls of pipes that are gone: nobody will ask again.
 

@@ -147,8 +147,10 @@ class Database:
         return file_lock(self.path.with_name(f"{self.path.name}.lock"), timeout=_PATIENCE_SECONDS)
 
     def _open(self) -> sqlite3.Connection:
-        # Made here because SQLite would let others read it; its companions get the same mode.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        # Made here because SQLite would let others read it; its companions get the same mode. One that exists is left alone:
+        # closing it would give back the locks of every other connection that this process has to it.
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self.path.chmod(0o600)
         self._identity = _identity(self.path)
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)

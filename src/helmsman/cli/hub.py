@@ -1,0 +1,125 @@
+"""`helmsman hub`: the process that holds the sessions of all clients; look at it, stop it, read its log."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.output import counted, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NONE: Final = "No hub is running. One starts with the first client."
+_LOG_LINES: Final = 50
+_POLL_SECONDS: Final = 0.25
+
+
+@cli_group(
+    "hub", "Look at the hub, stop it, read its log.", "helmsman hub", "helmsman hub log -f", "helmsman hub restart"
+)
+def command(as_json: bool) -> None:
+    """Look at the hub: the process that holds the sessions of all MCP clients, one for each user and state directory.
+
+    It starts with the first client and ends by itself when nobody is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
+    Clients do not notice when it ends: the next one goes on where it was.
+    """
+    _show(as_json=as_json)
+
+
+@cli_command("status", "Show the hub and who is connected.", "helmsman hub status --json", group=command)
+def _status(as_json: bool) -> None:
+    """Show the hub: its version, process, uptime and memory, who is connected, and which engines run."""
+    _show(as_json=as_json)
+
+
+def _show(*, as_json: bool) -> None:
+    from helmsman.agents.codex.detached.overview import engine_overviews
+    from helmsman.hub.control import ask_hub
+
+    state_dir = settings_of_command().state_dir
+    hub = ask_hub(state_dir, "status")
+    if as_json:
+        print_json({"hub": hub, "engines": engine_overviews(state_dir)})
+        return
+    if hub is None:
+        click.echo(_NONE, err=True)
+        return
+    memory = f", {hub['memoryBytes'] / 1e6:.0f} MB" if hub["memoryBytes"] else ""
+    up = timedelta(seconds=round(hub["uptimeSeconds"]))
+    click.echo(f"Hub {hub['pid']}, version {hub['version']}, up {up}{memory}, epoch {hub['epoch']}")
+    click.echo(f"State directory: {one_line(hub['stateDirectory'])}")
+    click.echo(f"At work: {counted(hub['sessionsAtWork'], 'session')}")
+    click.echo(f"Engines: {len(engine_overviews(state_dir))}")
+    click.echo(f"Clients: {len(hub['doors'])}")
+    for door in hub["doors"]:
+        click.echo(f"  {door['pid']}  {one_line(door['directory'])}")
+
+
+@cli_command("stop", "Stop the hub.", "helmsman hub stop", group=command)
+@yes_option
+def _stop(agreed: bool, as_json: bool) -> None:
+    """Stop the hub. Turns go on in their engines; a client that asks for something starts the next hub.
+
+    At a terminal you are asked first if something is under way.
+    """
+    _end("stop", agreed=agreed, as_json=as_json)
+
+
+@cli_command("restart", "Stop the hub and let the next one take over.", "helmsman hub restart", group=command)
+@yes_option
+def _restart(agreed: bool, as_json: bool) -> None:
+    """Stop the hub and let the next one take over, at once where clients are connected. Turns go on in their engines."""
+    _end("restart", agreed=agreed, as_json=as_json)
+
+
+def _end(how: str, *, agreed: bool, as_json: bool) -> None:
+    from helmsman.hub.control import ask_hub
+
+    state_dir = settings_of_command().state_dir
+    hub = ask_hub(state_dir, "status")
+    if hub is not None and hub["sessionsAtWork"]:
+        count = counted(hub["sessionsAtWork"], "session")
+        fate = "Turns go on in their engines, and their questions wait for the next hub; queued messages are lost."
+        agree(f"{count} at work. {fate} Stop the hub?", agreed=agreed, as_json=as_json, otherwise=None)
+    stopped: dict[str, Any] | None = ask_hub(state_dir, how) if hub is not None else None
+    if as_json:
+        print_json({"stopped": None if stopped is None else stopped["pid"]})
+    else:
+        click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.", err=True)
+
+
+@cli_command("log", "Read what the hub says.", "helmsman hub log -f", group=command, has_json=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on reading, until Ctrl-C.")
+def _log(follow: bool) -> None:
+    """Read the end of the hub's log."""
+    from helmsman.hub.launch import LOG
+
+    path = settings_of_command().state_dir / LOG
+    if not path.exists():
+        click.echo(f"There is no log yet: {path}", err=True)
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file.readlines()[-_LOG_LINES:]:
+            click.echo(visible(line.rstrip("\n")))
+        position = file.tell()
+    while follow:
+        position = _print_rest(path, position)
+        time.sleep(_POLL_SECONDS)
+
+
+def _print_rest(path: Path, position: int) -> int:
+    """Print what was added since; a log that is shorter now was begun anew."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        file.seek(position if position <= os.fstat(file.fileno()).st_size else 0)
+        for line in file:
+            click.echo(visible(line.rstrip("\n")))
+        return file.tell()

@@ -1,0 +1,230 @@
+"""A hub is killed, and its clients do not notice: what they asked is answered once, and their forms stay."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.testing import run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.clients.server_process import ServerProcess
+    from tests.hub.conftest import Place
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 60
+
+
+@pytest.fixture(params=["legacy", "2026-07-28"])
+def mode(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def tasks_of(place: Place) -> int:
+    registry = Registry(place.state_dir / REGISTRY_NAME)
+    try:
+        return len(registry.list()[0])
+    finally:
+        registry.close()
+
+
+async def test_a_turn_goes_on_while_its_hub_is_killed_between_calls_and_in_mid_call(
+    place: Place, model: ScriptedModel, git_repo: Path, mode: Any
+) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "done at last"))
+    async with Client(place.on_stdio(), mode=mode) as client:
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="slow", workingDirectory=str(git_repo))
+        await gate.reached()
+        await place.kill_hub()
+        assert (await codex("codex_status", sessionId=started["sessionId"]))["status"] == "active"
+        waited: dict[str, Any] = {}
+
+        async def wait() -> None:
+            waited.update(await codex("codex_wait", sessionId=started["sessionId"]))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.sleep(0.2)
+            await place.kill_hub()
+            assert (await codex("codex_status", sessionId=started["sessionId"]))["status"] == "active"
+            gate.release()
+        assert (waited["status"], waited.get("result")) == ("done", "done at last")
+        assert tasks_of(place) == 1
+
+
+async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: ScriptedModel, git_repo: Path) -> None:
+    model.otherwise(say("done"))
+    async with place.started() as server:
+        client = Raw(server)
+        await client.initialize()
+        start = {"prompt": "hello", "workingDirectory": str(git_repo)}
+        call = {"method": "tools/call", "params": {"name": "codex_start", "arguments": start}}
+        await client.send(id=7, **call)
+        await model.wait_for_request(1)  # the turn runs; whether the call was answered by now, nobody knows
+        await place.kill_hub()
+        first = await client.answer(7)
+        assert first["result"]["structuredContent"]["sessionId"]
+        assert not first["result"].get("isError")
+        await client.send(id=8, method="ping")
+        await client.answer(8)
+        assert tasks_of(place) == 1
+        assert [message.get("id") for message in client.heard].count(7) == 1
+
+
+async def test_a_form_that_is_open_stays_open_and_its_answer_counts(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    forms: list[Any] = []
+    filled_in = anyio.Event()
+
+    async def person(_context: Any, params: Any) -> types.ElicitResult:
+        forms.append(params)
+        await filled_in.wait()
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    asked: Any = person
+    async with Client(place.on_stdio(), mode="legacy", elicitation_callback=asked) as client:
+        codex = Caller(client)
+        started = await codex(
+            "codex_start",
+            prompt="touch",
+            workingDirectory=str(git_repo),
+            sandbox="read-only",
+            approvalPolicy="on-request",
+        )
+        with anyio.fail_after(SECONDS):
+            while not forms:
+                await anyio.sleep(0.01)
+        await place.kill_hub()
+        assert (await codex("codex_status", sessionId=started["sessionId"]))["status"] == "awaiting_approval"
+        filled_in.set()
+        with anyio.fail_after(SECONDS):
+            while (await codex("codex_wait", sessionId=started["sessionId"]))["status"] != "done":
+                await anyio.sleep(0.05)
+    assert len(forms) == 1
+    assert (git_repo / "made.txt").exists()
+
+
+async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: ScriptedModel, git_repo: Path) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with place.started() as server:
+        client = Raw(server)
+        await client.initialize(elicitation={})
+        asking = {"prompt": "touch", "sandbox": "read-only", "approvalPolicy": "on-request"}
+        arguments = {**asking, "workingDirectory": str(git_repo)}
+        await client.send(id=2, method="tools/call", params={"name": "codex_start", "arguments": arguments})
+        form = await client.until(lambda message: message.get("method") == "elicitation/create")
+        await place.kill_hub()
+        await client.send(id=form["id"], result={"action": "accept", "content": {"decision": "approve"}})
+        session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
+        with anyio.fail_after(SECONDS):
+            while not (git_repo / "made.txt").exists():
+                await anyio.sleep(0.02)
+        wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}}
+        await client.send(id=3, method="tools/call", params=wait)
+        assert (await client.answer(3))["result"]["structuredContent"]["status"] == "done"
+        assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
+
+
+async def test_a_call_that_ends_hubs_is_given_up_after_three(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "done"))
+    async with place.started() as server:
+        client = Raw(server)
+        await client.initialize()
+        arguments = {"prompt": "slow", "workingDirectory": str(git_repo)}
+        await client.send(id=2, method="tools/call", params={"name": "codex_start", "arguments": arguments})
+        session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
+        wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}, "_meta": {"progressToken": 5}}
+        await client.send(id=3, method="tools/call", params=wait)
+        for count in range(1, 4):
+            await client.until_progress(count)
+            await place.kill_hub()
+        given_up = await client.answer(3)
+        assert given_up["error"]["code"] == -32603
+        assert "may have been done" in given_up["error"]["message"]
+        await client.send(id=4, method="ping")
+        assert (await client.answer(4))["result"] == {}
+        gate.release()
+
+
+async def test_a_client_that_stops_reading_stops_nobody_else(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("done"))
+    async with place.started() as deaf:
+        client = Raw(deaf)
+        await client.initialize()
+        with anyio.move_on_after(5):  # until its pipe takes no more
+            for number in range(100_000):
+                await client.send(id=number + 10, method="tools/list")
+        async with Client(place.on_stdio(), mode="legacy") as other:
+            codex = Caller(other)
+            started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+            assert (await codex.until_settled(started["sessionId"]))["status"] == "done"
+
+
+class Raw:
+    """A client that writes and reads lines, and keeps all it hears."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self.heard: list[dict[str, Any]] = []
+
+    async def send(self, **message: Any) -> None:
+        assert self._server.process.stdin is not None
+        await self._server.process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def initialize(self, **capabilities: Any) -> None:
+        info = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info}
+        await self.send(id=1, method="initialize", params=params)
+        answer = await self.answer(1)
+        assert answer["result"]["capabilities"]["tools"]["listChanged"] is True
+        await self.send(method="notifications/initialized")
+
+    async def answer(self, request_id: int) -> dict[str, Any]:
+        return await self.until(lambda message: message.get("id") == request_id and "method" not in message)
+
+    async def until(self, is_it: Any) -> dict[str, Any]:
+        with anyio.fail_after(SECONDS):
+            while True:
+                for message in self.heard:
+                    if is_it(message):
+                        return message
+                self.heard.append(json.loads(await self._server.stdout.receive_until(b"\n", 10_000_000)))
+
+    async def until_progress(self, hubs: int) -> None:
+        """Wait until so many hubs have told how far the call is; each begins anew."""
+        seen = 0
+
+        def is_it(message: dict[str, Any]) -> bool:
+            nonlocal seen
+            is_first = message.get("method") == "notifications/progress" and message["params"]["progress"] < 0.5
+            seen += is_first
+            return seen == hubs
+
+        with anyio.fail_after(SECONDS):
+            for message in self.heard:
+                if is_it(message):
+                    return
+            while True:
+                self.heard.append(json.loads(await self._server.stdout.receive_until(b"\n", 10_000_000)))
+                if is_it(self.heard[-1]):
+                    return
