@@ -251,7 +251,7 @@ class LocalTasks:
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(
-                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
+                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine is its alone. "
                 "Stop it there, or end that process."
             )
         if reason:
