@@ -45,7 +45,7 @@ def test_a_test_that_uses_the_state_of_the_person_who_runs_it_fails(pytester: py
         from helmsman.settings import ensure_state_dir, load_settings
 
         def test_bad(no_leaks):
-            (ensure_state_dir(load_settings({}, {}).state_dir) / "registry").touch()
+            (ensure_state_dir(load_settings({}).state_dir) / "registry").touch()
 
         def test_good(no_leaks, tmp_path):
             (ensure_state_dir(load_settings({"state_dir": str(tmp_path)}, {}).state_dir) / "registry").touch()

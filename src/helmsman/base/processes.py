@@ -71,6 +71,16 @@ def descendants(pid: int) -> frozenset[Process]:
     return frozenset(found)
 
 
+def with_variable(name: str, value: str) -> frozenset[Process]:
+    """The processes that were started with this variable, however far from whoever set it; none without /proc."""
+    mark, found = f"{name}={value}".encode(), set[Process]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found |= {process for process, _ in _read_stat(entry)}
+    return frozenset(found)
+
+
 def parents_of(pid: int) -> frozenset[int]:
     """A process, its parent, the parent of that, and so on, as pids."""
     parents = {process.pid: parent for process, parent in _running()}

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -140,7 +141,7 @@ class Turns(Verbs, ABC):
         engine.capabilities.require(*needed)
         return engine
 
-    @property
+    @cached_property
     def _engines(self) -> EngineHolder:
         return self._shared.engines(self.settings, self._env)
 
@@ -355,9 +356,9 @@ class Turns(Verbs, ABC):
             if self._memory.is_inside(session):
                 listener(session, event)
 
-        listeners = self._shared.roster.listeners
-        listeners.append(hear)
-        return lambda: listeners.remove(hear)
+        listeners, heard = self._shared.roster.listeners, hear if self.allowed_roots else listener
+        listeners.append(heard)
+        return lambda: listeners.remove(heard)
 
     @property
     def sessions(self) -> Mapping[str, Session]:

@@ -12,6 +12,7 @@ import pytest
 from helmsman.agents.codex.wire import process
 from helmsman.agents.codex.wire.process import open_child
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import running_process
 from helmsman.errors import EngineStartFailed
 
 pytestmark = [
@@ -99,3 +100,14 @@ async def test_a_program_that_cannot_be_run_is_a_clear_error() -> None:
         with pytest.raises(EngineStartFailed, match="Cannot run /no/such/program"):
             async with open_child(tasks, ["/no/such/program"]):
                 pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what processes were started with")
+async def test_what_a_child_started_in_a_session_of_its_own_ends_with_it() -> None:
+    """As a command does that Codex was just starting when it ended: it is nobody's child any more."""
+    orphan = "import os, time; os.setsid(); print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]); sys.stdin.read()"
+    async with background_tasks() as tasks, open_child(tasks, python(code)) as child:
+        pid = int(await child.stdout.receive())
+        assert running_process(pid) is not None
+    assert running_process(pid) is None

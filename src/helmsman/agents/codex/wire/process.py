@@ -2,14 +2,16 @@
 
 `open_child` starts a program in a session of its own (so that a Ctrl-C in the terminal reaches Helmsman only, and so
 that the whole group can be signalled), drains its standard error into a bounded tail, and on the way out ends it in
-order: close standard input and wait, terminate the group and wait, kill the group. Each wait is bounded, and the ending
-is shielded from cancellation: whoever leaves the block, for whatever reason, leaves no process behind.
+order: close standard input and wait, terminate the group and wait, kill the group, and whatever else it has started. Each
+wait is bounded, and the ending is shielded from cancellation: whoever leaves the block, for whatever reason, leaves no
+process behind.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -18,7 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
+from helmsman.base.processes import kill, with_variable
 from helmsman.base.redaction import redact
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
@@ -39,6 +43,11 @@ STDIN_CLOSED_GRACE: Final = 5.0
 TERMINATED_GRACE: Final = 2.0
 """How long a child may take after SIGTERM before it is killed."""
 
+MARK: Final = "HELMSMAN_CHILD"
+"""Names the child in the environment of all it starts, so that what it leaves behind is found."""
+_SWEEP_SECONDS: Final = 5.0
+_SWEEP_POLL: Final = 0.02
+
 STDERR_TAIL_BYTES: Final = 32 * 1024
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -46,8 +55,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 class Child:
     """A running program. Made by `open_child` only."""
 
-    def __init__(self, process: anyio.abc.Process) -> None:
+    def __init__(self, process: anyio.abc.Process, mark: str) -> None:
         self._process = process
+        self._mark = mark
         self._stderr = bytearray()
         self._stderr_ended = anyio.Event()
 
@@ -119,6 +129,11 @@ class Child:
                 self.signal(KILL)
                 await self._process.wait()
         self.signal(KILL)  # what the leader left in its group
+        with anyio.move_on_after(_SWEEP_SECONDS):
+            # Codex that ends while it is just starting a command leaves that behind, in a group of its own.
+            while left := await anyio.to_thread.run_sync(with_variable, MARK, self._mark):
+                kill(left)
+                await anyio.sleep(_SWEEP_POLL)
 
 
 KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -133,6 +148,7 @@ async def open_child(
     Raises:
         EngineStartFailed: The program cannot be run at all.
     """
+    mark = secrets.token_hex(8)
     with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
         try:
             process = await anyio.open_process(
@@ -140,7 +156,7 @@ async def open_child(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=env,
+                env={**(os.environ if env is None else env), MARK: mark},
                 cwd=cwd,
                 start_new_session=True,
             )
@@ -148,7 +164,7 @@ async def open_child(
             raise EngineStartFailed(
                 f"Cannot run {os.fspath(argv[0])}: {error}. Check the path and that it is executable."
             ) from error
-    child = Child(process)
+    child = Child(process, mark)
     try:
         tasks.start_soon(child.drain_stderr)
         yield child
