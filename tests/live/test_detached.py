@@ -490,6 +490,11 @@ async def test_an_engine_in_use_does_not_end(place: Place, model: ScriptedModel)
 @pytest.mark.matrix
 async def test_stopping_ends_all_that_runs_in_it(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
+    for _ in range(3):  # Codex may or may not have started the command when it is told to end
+        await stop_a_command(place)
+
+
+async def stop_a_command(place: Place) -> None:
     async with place.open() as engine:
         follower = await begin(engine, place, "slow")
         await follower.until(lambda: any(isinstance(item, CommandExecution) for item in follower.state.items))
@@ -498,6 +503,7 @@ async def test_stopping_ends_all_that_runs_in_it(place: Place, model: ScriptedMo
         await follower.until(lambda: not follower.state.is_running)
     assert place.records == []
     assert not record.directory.exists()
+    assert left_by(record.directory) == frozenset()
 
 
 async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

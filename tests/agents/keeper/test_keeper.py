@@ -104,7 +104,7 @@ class Kept:
 
 
 @contextmanager
-def kept(tmp_path: Path, *argv: str, idle: float = 900, epoch: int = 0) -> Iterator[Kept]:
+def kept(tmp_path: Path, *argv: str, idle: float = 900, **pipe: int) -> Iterator[Kept]:
     directory = tmp_path / "k"
     make_directory(directory)
     address = socket_path(directory)
@@ -118,7 +118,7 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, epoch: int = 0) -> Itera
         "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         "idle": idle,
         "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
-        "pipe": {"greeting": [stand_in.GREETING], "answer": "hello", "epoch": epoch},
+        "pipe": {"greeting": [stand_in.GREETING], "answer": "hello", **pipe},
         "about": {},
     }
     answer = subprocess.run(
@@ -275,23 +275,48 @@ def test_a_child_goes_on_talking_with_nobody_attached_and_nothing_is_lost(tmp_pa
         until(lambda: not (found.directory / "output").exists())
 
 
+def test_a_child_that_says_too_much_waits_until_somebody_takes_it(tmp_path: Path) -> None:
+    with kept(tmp_path, file_bytes=1_000_000) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 work", "i2 say 20000", "i3 done")
+        one.leave()
+        until(lambda: (found.directory / "output").exists())
+        until(lambda: (found.directory / "output").stat().st_size >= 1_000_000)
+        two = found.own()
+        two.hello()
+        assert two.said() == (1, "work")
+        assert (found.directory / "output").stat().st_size < 2_000_000
+        for number in range(2, 20_004):
+            assert two.said()[0] == number
+            if number % 100 == 0:
+                assert ask_keeper(found.address) == Activity(("it",)) or number > 10_000  # it has not come to the end
+                two.send(f"a{number}")
+
+
 def test_a_full_file_makes_the_child_wait_and_taking_lets_it_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.agents.keeper.backlog.MEMORY_BYTES", 100)
-    monkeypatch.setattr("helmsman.agents.keeper.backlog.FILE_BYTES", 200)
-    backlog = Backlog(tmp_path / "output")
+    backlog = Backlog(tmp_path / "output", 200)
     for _ in range(10):
         assert not backlog.is_full
         backlog.add(b"x" * 30)
     assert backlog.is_full
     assert [backlog.next() for _ in range(11)] == [(number, b"x" * 30) for number in range(1, 11)] + [None]
     backlog.keep(9)
-    backlog.take(10)
+    backlog.take(9)
+    backlog.add(b"y" * 180)
+    assert backlog.next() == (11, b"y" * 180)
+    backlog.keep(11)
+    backlog.rewind()
+    assert [backlog.next(), backlog.next(), backlog.next()] == [(10, b"x" * 30), (11, b"y" * 180), None]
+    backlog.drop(11)
+    backlog.take(11)
     assert (backlog.is_full, (tmp_path / "output").exists()) == (False, False)
     assert backlog.kept == {9: b"x" * 30}
     backlog.add(b"more")
-    assert backlog.next() == (11, b"more")
+    assert backlog.next() == (12, b"more")
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES: Final = 1024 * 1024
 FILE_BYTES: Final = 256 * 1024 * 1024
+_MOVED_BYTES: Final = 1024 * 1024
 
 
 class _Filed(NamedTuple):
@@ -23,8 +24,9 @@ class _Filed(NamedTuple):
 class Backlog:
     """Lines in order. Once the file is in use all that is new goes there, until everything has been taken."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, file_bytes: int = FILE_BYTES) -> None:
         self._path = file
+        self._file_bytes = file_bytes
         self._file: int | None = None
         self._memory: deque[bytes] = deque()
         self._memory_bytes = 0
@@ -41,7 +43,7 @@ class Backlog:
     @property
     def is_full(self) -> bool:
         """Nothing more is to be read from the child until somebody takes what there is."""
-        return self._end_offset >= FILE_BYTES
+        return self._end_offset - self._taken_offset >= self._file_bytes
 
     def add(self, line: bytes) -> None:
         """One more line. Raises `OSError` when the disk is full."""
@@ -103,6 +105,21 @@ class Backlog:
         self._not_again = {one for one in self._not_again if one > self._taken}
         if self._taken == self.last and self._file is not None:
             self.close()
+        elif self._taken_offset >= self._file_bytes:
+            self._move_to_the_front()
+
+    def _move_to_the_front(self) -> None:
+        """The file has grown by what was taken long ago."""
+        assert self._file is not None
+        gone = self._taken_offset
+        for offset in range(gone, self._end_offset, _MOVED_BYTES):
+            data = os.pread(self._file, min(_MOVED_BYTES, self._end_offset - offset), offset)
+            os.pwrite(self._file, data, offset - gone)
+        self._taken_offset, self._read_offset, self._end_offset = 0, self._read_offset - gone, self._end_offset - gone
+        os.ftruncate(self._file, self._end_offset)
+        self._read_from_file = deque(
+            _Filed(one.number, one.begin - gone, one.end - gone) for one in self._read_from_file
+        )
 
     def keep(self, number: int) -> None:
         """This line is to be said to every new owner, until it is dropped. To be asked for before it is taken."""

@@ -85,6 +85,7 @@ class Pipe:
         spill: Path,
         *,
         epoch: int,
+        file_bytes: int,
         log: Callable[[bytes], None],
         end: Callable[[], None],
     ) -> None:
@@ -92,7 +93,7 @@ class Pipe:
         self._watcher = watcher
         self._log = log
         self._end = end
-        self._backlog = Backlog(spill)
+        self._backlog = Backlog(spill, file_bytes)
         self._from_child = _Lines()
         self._stdin = self._stdout = -1
         self._unwritten: deque[tuple[int, memoryview]] = deque()

@@ -159,6 +159,7 @@ class Keeper:
     def _start(self) -> subprocess.Popen[bytes]:
         on_pipe = self._order.get("pipe")
         if on_pipe is not None:
+            from helmsman.agents.keeper.backlog import FILE_BYTES
             from helmsman.agents.keeper.pipe import Pipe
 
             self._pipe = Pipe(
@@ -167,6 +168,7 @@ class Keeper:
                 self._socket,
                 self._directory / SPILL,
                 epoch=int(on_pipe.get("epoch", 0)),
+                file_bytes=int(on_pipe.get("file_bytes", FILE_BYTES)),
                 log=self._log.write,
                 end=self._be_told_to_end,
             )
