@@ -78,9 +78,14 @@ class Connection:
             os.close(descriptor)
 
     def put(self, line: bytes) -> None:
-        """Say something, in order, however much waits already."""
+        """Say something, in order, however much waits already. What nothing waits before is with the system at once."""
+        first = not self._waiting
         self._waiting += line + b"\n"
-        self._news.set()
+        if first:
+            with suppress(OSError):  # it takes no more just now, or the door is gone: the writer finds out
+                del self._waiting[: self._socket.send(self._waiting[:_CHUNK_BYTES])]
+        if self._waiting:
+            self._news.set()
 
     async def send(self, line: bytes) -> None:
         """Say something; waits while the door does not read.
