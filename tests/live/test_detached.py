@@ -382,6 +382,26 @@ async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pip
 
 
 @pytest.mark.matrix
+async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
+    on_pipe: Place, model: ScriptedModel
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with on_pipe.open() as one:
+        follower = await begin(one, on_pipe, "touch")
+        await follower.question()
+        (record,) = on_pipe.records
+        async with open_recorded(record, epoch=7) as engine:
+            await one.until_lost()
+            assert "taken the Codex engine over" in str(one.lost)
+            with pytest.raises(EngineLost, match="started later"):
+                async with open_recorded(record, epoch=6):
+                    pass
+            again = await adopt(engine, on_pipe, follower.opened.session_id)
+            await engine.answer(await again.question(), (Choice("approve"),))
+            assert (await again.end()).outcome == "completed"
+
+
+@pytest.mark.matrix
 async def test_a_running_turn_can_be_stopped_by_the_next_owner(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
     async with place.open() as engine:
@@ -413,6 +433,8 @@ async def test_what_a_killed_keeper_left_is_ended_by_the_next_who_looks(place: P
 
 
 async def test_processes_that_start_at_once_share_one_engine(place: Place) -> None:
+    if not is_shared(place.binary):
+        pytest.skip("This Codex is on a pipe, and has one owner.")
     async with (
         place.used_by_a_process() as one,
         place.used_by_a_process() as two,

@@ -21,7 +21,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
-from helmsman.agents.codex.detached.activity import read_activity
+from helmsman.agents.codex.detached.overview import activity_of
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.storage.rollout_end import turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
@@ -177,7 +177,7 @@ class Witnesses:
         """The sessions that an engine is at work on."""
         running: set[str] = set()
         for record in read_records(self._state_dir):
-            activity = read_activity(record.socket)
+            activity = activity_of(record)
             running |= {*activity.working, *activity.waiting}
         return running
 

@@ -14,9 +14,10 @@ import anyio
 
 from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError, TaskNotOurs
-from helmsman.model.events import CommandExecution, SettingsApplied, Usage, UsageReported
+from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
+from helmsman.tasks.model import MAX_COST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,7 +35,6 @@ FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
 """Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
 
-_LIMIT: Final = "maxCostUsd"
 """Under this name the registry keeps what a task may cost, for whoever follows it later."""
 
 _WATCH_SECONDS: Final = 0.5
@@ -69,7 +69,7 @@ class LocalTasks:
             helm.settings.first_event_timeout or FIRST_EVENT_SECONDS,
             helm.settings.inactivity_timeout or INACTIVITY_SECONDS,
         )
-        helm.listen(self._watch_spending)
+        self._stop_watching: Callable[[], None] | None = None
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
@@ -154,8 +154,8 @@ class LocalTasks:
         if not start.over.is_set():
             self._starting[start.task_id] = start
         if max_cost_usd is not None:
-            self._limits[start.task_id] = max_cost_usd
-            self._helm.ledger.update(start.task_id, {"metadata": {_LIMIT: max_cost_usd}})
+            self.hold_to(start.task_id, max_cost_usd)
+            self._helm.ledger.update(start.task_id, {"metadata": {MAX_COST: max_cost_usd}})
         return start.task_id
 
     # --- look --------------------------------------------------------------------------------------------------------
@@ -206,9 +206,6 @@ class LocalTasks:
             task = await self.now(task)
         if task.session_id is None or task.has_ended:
             return None
-        limit = task.metadata.get(_LIMIT)
-        if isinstance(limit, int | float):  # of a task that another process began, what it spends from now on counts
-            self._limits.setdefault(task.id, limit)
         await self._helm.session(task.session_id)
         return self.session_of(task)
 
@@ -254,7 +251,7 @@ class LocalTasks:
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(
-                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine ends with it. "
+                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine is its alone. "
                 "Stop it there, or end that process."
             )
         if reason:
@@ -278,9 +275,22 @@ class LocalTasks:
 
     # --- spend -------------------------------------------------------------------------------------------------------
 
+    def hold_to(self, task_id: str, max_cost_usd: float) -> None:
+        """Stop a task when it has cost more than this."""
+        self._limits[task_id] = max_cost_usd
+        if self._stop_watching is None:
+            self._stop_watching = self._helm.listen(self._watch_spending)
+
     def _watch_spending(self, session: Session, event: Event) -> None:
         """Stop a task that has spent more than it may, or of which nobody can say what it spends."""
-        if not isinstance(event, UsageReported | SettingsApplied) or not self._limits:
+        if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
+            for ended in {*session.task_ids} - {queued.task_id for queued in session.queue}:
+                self._limits.pop(ended, None)
+            if not self._limits and self._stop_watching is not None:
+                self._stop_watching()
+                self._stop_watching = None
+            return
+        if not isinstance(event, UsageReported | SettingsApplied):
             return
         task_id = self._helm.ledger.running_task(session.id)
         limit = self._limits.get(task_id or "")

@@ -188,7 +188,9 @@ class Upkeep:
 
     async def _register(self, session: Session, objective: str) -> None:
         ledger = self._helm.ledger
-        task_id, draft = draft_task(f"Work towards the goal: {objective}", session.options, session_id=session.id)
+        terms = self._helm.terms(session.limits)
+        text = f"Work towards the goal: {objective}"
+        task_id, draft = draft_task(text, session.options, session_id=session.id, terms=terms)
         await ledger.enter(draft)
         if ledger.running_task(session.id) is not None:  # the next turn has begun meanwhile, and has a task
             ledger.cancel(task_id, "The turn was over before it was registered.")

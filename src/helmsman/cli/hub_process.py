@@ -42,6 +42,7 @@ async def _run(state: str) -> None:
     from helmsman.base.shown_text import visible
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.process import Hub
+    from helmsman.hub.recovery import recover
     from helmsman.mcp.hub_door import PipeDoors
     from helmsman.mcp.pipe import PROTOCOL
     from helmsman.steering.shared import Shared
@@ -68,6 +69,7 @@ async def _run(state: str) -> None:
         hub.work = lambda: len(shared.roster.at_work)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
+        shared.tasks.start_soon(recover, shared)
         await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control, HTTP: _serve_http(shared)})
 
 

@@ -237,7 +237,7 @@ class Session:
             self._notify(listeners, event if event.session_id == self.id else replace(event, session_id=self.id))
 
     def _notify(self, listeners: Listeners, event: Event) -> None:
-        for listener in listeners:
+        for listener in tuple(listeners):  # one may have had enough
             listener(self, event)
         event.forget_raw()
 

@@ -122,7 +122,8 @@ class Steering(Turns):
     ) -> Session:
         self._check_room()
         self._starting += 1
-        task_id, draft = draft_task(turn.text if turn is not None else "", options, idempotency_key=key)
+        terms = self.terms(limits)
+        task_id, draft = draft_task(turn.text if turn is not None else "", options, idempotency_key=key, terms=terms)
         try:
             if turn is not None:
                 known = await self._ledger.enter(draft)
@@ -214,7 +215,7 @@ class Steering(Turns):
         return session
 
     async def _enqueue(self, session: Session, turn: TurnInput, options: SessionOptions) -> Session:
-        task_id, draft = draft_task(turn.text, options, session_id=session.id)
+        task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=self.terms(session.limits))
         await self._ledger.enter(draft)
         session.task_ids.append(task_id)
         session.queue.append(QueuedTurn(turn, task_id, options, self._run_queued_turn))

@@ -9,7 +9,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
-from helmsman.model.events import Notice, TurnRequested
+from helmsman.model.events import Notice, TurnRequested, Usage
 from helmsman.model.options import TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -106,7 +106,7 @@ class KnownSessions:
                 session.apply(event)
         elif session.state.is_running and session.engine is not None and session.engine.lost is None:
             # The engine has told us of the turn, but not which task it is.
-            self._ledger.begin(task.id, session, engine=task.engine, taken_over=True)
+            self._ledger.begin(task.id, session, engine=task.engine, taken_over=task.usage or Usage())
         else:
             if not await self._adopt(session, task) and not session.state.is_running:
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))

@@ -30,8 +30,9 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
+    Usage,
 )
-from helmsman.model.options import DEFAULT_AGENT
+from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.watchdog import watch_turn
@@ -39,7 +40,9 @@ from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.shared import Shared
+from helmsman.steering.terms import Terms
 from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.model import TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from helmsman.agents.registry import EngineHolder
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
-    from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
+    from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
@@ -201,7 +204,8 @@ class Turns(Verbs, ABC):
             raise busy(session.id)
         self._check_room()
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
-        task_id, draft = draft_task(turn.text, session.options, session_id=session.id)
+        terms = self.terms(session.limits)
+        task_id, draft = draft_task(turn.text, session.options, session_id=session.id, terms=terms)
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
         self._watch(session)
@@ -318,13 +322,31 @@ class Turns(Verbs, ABC):
         except HelmsmanError as error:
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=True)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage())
+        self._hold_to_terms(session, task)
         self._note_opened(session, opened)
         self._attach(session, engine)
+        self._watch(session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:
                 await session.feed.changed()
         return True
+
+    def terms(self, limits: TurnLimits | None = None) -> dict[str, Any]:
+        """What holds for a turn that is begun here, for the registry."""
+        usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
+        return Terms.of(self.settings, limits or usual).as_dict()
+
+    def _hold_to_terms(self, session: Session, task: Task) -> None:
+        """What held for a turn when it was begun holds for us who follow it now."""
+        session.verbs = self
+        terms = Terms.kept(task.metadata.get(TERMS))
+        if terms is not None:
+            session.limits = terms.limits
+            settings = terms.settings(self.settings)
+            if settings != self.settings:
+                session.verbs = type(self)(settings, env=self._env, shared=self._shared)
+        self.hold_to_budget(task)
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
@@ -344,6 +366,10 @@ class Turns(Verbs, ABC):
         if not self.allowed_roots:
             return known
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
+
+    @abstractmethod
+    def hold_to_budget(self, task: Task) -> None:
+        """Stop a task that was found running when it has cost more than it may."""
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:

@@ -33,7 +33,16 @@ from helmsman.model.events import (
 )
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import TIMED_OUT, Task, TaskChanges, TaskDraft, new_task_id, options_to_keep, task_status_of
+from helmsman.tasks.model import (
+    TERMS,
+    TIMED_OUT,
+    Task,
+    TaskChanges,
+    TaskDraft,
+    new_task_id,
+    options_to_keep,
+    task_status_of,
+)
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -73,6 +82,8 @@ class _Running:
     counted: Usage | None = None
     """What the session had used before this turn, once that is known."""
     used: Usage = field(default_factory=Usage)
+    before: Usage = field(default_factory=Usage)
+    """What it is known to have used before it was taken over."""
     taken_over: bool = False
     """Another process began it: what it used before we came is in Codex's own record only."""
     note_if_stopped: str | None = None
@@ -165,9 +176,10 @@ class Ledger:
             self.update(task_id, {"engine": engine})
             await self.write()
 
-    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: bool = False) -> None:
-        """The task is the running turn of this session from now on."""
-        self._running[session.id] = _Running(task_id, session, taken_over=taken_over)
+    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: Usage | None = None) -> None:
+        """The task is the running turn of this session from now on; one that is taken over had used this before."""
+        before = taken_over or Usage()
+        self._running[session.id] = _Running(task_id, session, before=before, taken_over=taken_over is not None)
         self._no_longer_starts(task_id)
         self.update(
             task_id,
@@ -219,7 +231,7 @@ class Ledger:
     def usage_of(self, session_id: str) -> Usage | None:
         """What the running turn of a session has used."""
         running = self._running.get(session_id)
-        return running.used if running is not None else None
+        return running.before + running.used if running is not None else None
 
     # --- turns go on -------------------------------------------------------------------------------------------------
 
@@ -329,7 +341,12 @@ class Ledger:
 
 
 def draft_task(
-    instruction: str, options: SessionOptions, *, session_id: str | None = None, idempotency_key: str | None = None
+    instruction: str,
+    options: SessionOptions,
+    *,
+    session_id: str | None = None,
+    idempotency_key: str | None = None,
+    terms: Mapping[str, Any] | None = None,
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
@@ -344,7 +361,7 @@ def draft_task(
         idempotency_key=idempotency_key,
         owner=Process.me(),
         model=options.model,
-        metadata={"options": options_to_keep(options)},
+        metadata={"options": options_to_keep(options), **({} if terms is None else {TERMS: dict(terms)})},
     )
 
 

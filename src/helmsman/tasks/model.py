@@ -165,6 +165,9 @@ class Task:
 
 
 TIMED_OUT: Final = "timedOut"
+TERMS: Final = "terms"
+"""Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
+MAX_COST: Final = "maxCostUsd"
 """The key of `Task.timed_out` in the metadata."""
 
 

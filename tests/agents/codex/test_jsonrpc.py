@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer
+from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ pytestmark = pytest.mark.anyio
 class Wire:
     """A transport whose other end is the test."""
 
-    resumed = None
-
-    def __init__(self) -> None:
+    def __init__(self, resumed: Resumed | None = None) -> None:
+        self.resumed = resumed
         self._to_peer, self._from_test = anyio.create_memory_object_stream[str | Exception](100)
         self._to_test, self.sent = anyio.create_memory_object_stream[str](100)
 
@@ -78,8 +77,8 @@ class Listener:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Peer, Wire, Listener]]:
-    wire, listener = Wire(), Listener()
+async def connected(resumed: Resumed | None = None) -> AsyncIterator[tuple[Peer, Wire, Listener]]:
+    wire, listener = Wire(resumed), Listener()
     peer = Peer(
         wire,
         on_notification=listener.on_notification,
@@ -109,6 +108,21 @@ async def test_answers_reach_their_own_request_in_any_order() -> None:
             wire.say({"id": second["id"], "result": second["method"]})
             wire.say({"id": first["id"], "result": first["method"]})
         assert results == {"a": "a", "b": "b"}
+
+
+async def test_who_resumes_a_conversation_is_not_answered_for_others() -> None:
+    async with connected(Resumed(epoch=3, requests=7, answer={})) as (peer, wire, _):
+
+        async def answer() -> None:
+            request = await wire.heard()
+            assert request["id"] == "3.8"
+            for stranger in ("2.8", "3.7", 8, 1):
+                wire.say({"id": stranger, "result": "to somebody else"})
+            wire.say({"id": "3.8", "result": "to you"})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            assert await peer.request("a", timeout=5) == "to you"
 
 
 async def test_an_error_answer_is_raised_with_its_code_and_data() -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import pytest
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.backlog import Backlog
 from helmsman.agents.keeper.below import left_by
-from helmsman.agents.keeper.places import make_directory, private_directory, read_content, socket_path
+from helmsman.agents.keeper.places import make_directory, private_directory, read_content, socket_path, try_attach
 from helmsman.agents.keeper.watcher import Activity
 from helmsman.base.processes import Process, kill, running_process
 from helmsman.errors import EngineLost
@@ -82,6 +82,8 @@ class Kept:
     address: Path
     said: dict[str, Any]
     owners: list[Owner] = field(default_factory=list[Owner])
+    attached: ExitStack = field(default_factory=ExitStack)
+    """Keeps the keeper from ending, also before its first owner has come."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -107,6 +109,8 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, epoch: int = 0) -> Itera
     make_directory(directory)
     address = socket_path(directory)
     private_directory(address.parent)
+    attached = ExitStack()
+    attached.enter_context(try_attach(directory))
     order = {
         "directory": str(directory),
         "socket": str(address),
@@ -126,11 +130,12 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, epoch: int = 0) -> Itera
         timeout=SECONDS,
         check=True,
     )
-    found = Kept(directory, address, json.loads(answer.stdout or "{}"))
+    found = Kept(directory, address, json.loads(answer.stdout or "{}"), attached=attached)
     keeper = found.keeper if found.said.get("ready") else None
     try:
         yield found
     finally:
+        attached.close()
         for owner in found.owners:
             owner.leave()
         if keeper is not None:
@@ -350,6 +355,7 @@ def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> 
         one.send("i1 work")
         assert one.said() == (1, "work")
         one.leave()
+        found.attached.close()
         deadline = time.monotonic() + 0.6  # three times as long as it would wait
         while time.monotonic() < deadline:
             assert ask_keeper(found.address) == Activity(("it",))

@@ -492,7 +492,7 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
         if not binary.can(feature)
     }
     if not detached:
-        lacking[Capability.DETACH] = "Use HELMSMAN_DETACH=1 with a Codex that can listen on a Unix socket."
+        lacking[Capability.DETACH] = "Use HELMSMAN_DETACH=1, not on Windows."
     return Capabilities(CODEX, f"Codex {binary.version}", lacking)
 
 

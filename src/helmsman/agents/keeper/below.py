@@ -23,7 +23,7 @@ from helmsman.base.processes import Process, descendants, kill, parents_of, runn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MARK: Final = "HELMSMAN_KEPT_BY"
+MARK: Final = "KEPT_BY_HELMSMAN"
 """In the environment of all that runs below a keeper: its directory."""
 
 _PR_SET_PDEATHSIG: Final = 1

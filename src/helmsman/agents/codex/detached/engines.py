@@ -127,17 +127,18 @@ async def open_detached(
     idle: float = IDLE,
     options: Callable[[], Awaitable[Sequence[str]]] | None = None,
     allowed_roots: Sequence[Path] = (),
+    epoch: int = 0,
 ) -> AsyncIterator[AppServerEngine]:
     """The engine of this Codex and home, for the length of the block: one that is there, else a new one.
 
-    `options` is asked for more options for `codex app-server` when a new one is started.
+    `options` is asked for more options for `codex app-server` when a new one is started. `epoch` see `open_recorded`.
 
     Raises:
         Unsupported: This Codex cannot (ask `can_detach` before).
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
     binary.require(Feature.APP_SERVER)
-    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle)
+    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, epoch)
     async with AsyncExitStack() as stack:
         async with _one_at_a_time(wanted.engines):
             engine = await _attach_to_one(stack, wanted, allowed_roots)
@@ -147,18 +148,24 @@ async def open_detached(
 
 
 @asynccontextmanager
-async def open_recorded(record: EngineRecord, allowed_roots: Sequence[Path] = ()) -> AsyncIterator[AppServerEngine]:
+async def open_recorded(
+    record: EngineRecord, allowed_roots: Sequence[Path] = (), *, epoch: int = 0
+) -> AsyncIterator[AppServerEngine]:
     """One certain engine, for the length of the block, also one that takes no new work any more.
 
+    Who has an `epoch` takes an engine on a pipe from anybody with an earlier one; without, only when nobody has it.
+
     Raises:
-        EngineLost: It has ended, or is about to.
+        EngineLost: It has ended, or is about to, or belongs to somebody else.
         EngineStartFailed: It listens but does not answer.
     """
-    async with _attached(record):
+    async with _attached(record, epoch):
         engine = open_app_server(
             CodexBinary.connected(Path(record.binary.path), Version.parse(record.binary.version)),
             codex_home=Path(record.codex_home),
-            connect=lambda _tasks: open_kept(record.socket) if record.on_pipe else open_unix(record.socket),
+            connect=lambda _tasks: (
+                open_kept(record.socket, epoch=epoch) if record.on_pipe else open_unix(record.socket)
+            ),
             engine_id=record.id,
             allowed_roots=allowed_roots,
         )
@@ -192,6 +199,7 @@ class _Wanted:
     env: Mapping[str, str]
     env_digest: str
     idle: float
+    epoch: int
 
     @property
     def engines(self) -> Path:
@@ -208,7 +216,7 @@ class _Wanted:
 
 
 def _wanted(
-    binary: CodexBinary, codex_home: Path, state_dir: Path, env: Mapping[str, str] | None, idle: float
+    binary: CodexBinary, codex_home: Path, state_dir: Path, env: Mapping[str, str] | None, idle: float, epoch: int
 ) -> _Wanted:
     try:
         private_directory(state_dir / ENGINES)
@@ -227,6 +235,7 @@ def _wanted(
         env=environment,
         env_digest=("" if is_shared(binary) else _ON_PIPE) + digest_of(environment),
         idle=idle,
+        epoch=epoch,
     )
 
 
@@ -235,7 +244,7 @@ async def _attach_to_one(
 ) -> AppServerEngine | None:
     for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
         try:
-            return await stack.enter_async_context(open_recorded(record, allowed_roots))
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.epoch))
         except EngineTaken:
             continue  # another process works with it, and it can have but one
         except EngineError as error:
@@ -271,10 +280,10 @@ class EngineTaken(EngineLost):
 
 
 @asynccontextmanager
-async def _attached(record: EngineRecord) -> AsyncIterator[None]:
+async def _attached(record: EngineRecord, epoch: int) -> AsyncIterator[None]:
     """Keep its keeper from ending it. A keeper that is only looking gives way within moments."""
     deadline = anyio.current_time() + ATTACH_TIMEOUT
-    with try_own(record.directory) if record.on_pipe else nullcontext(True) as owned:
+    with try_own(record.directory) if record.on_pipe and not epoch else nullcontext(True) as owned:
         if not owned and record.is_kept:
             raise EngineTaken(f"Engine {record.id} is in use by another Helmsman process. Wait until that has ended.")
         while True:
@@ -314,7 +323,7 @@ async def _start(
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
             record = await _start_keeper(wanted, options)
-            return await stack.enter_async_context(open_recorded(record, allowed_roots))
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.epoch))
         except EngineLost as error:
             if attempt == START_ATTEMPTS or not is_start_race(error):
                 raise start_failed(error) from error
@@ -354,7 +363,7 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
         "env": dict(wanted.env),
         "idle": wanted.idle,
         "watcher": f"{_WATCHING}:CodexOnPipe",
-        "pipe": {"greeting": _greeting(), "answer": _GREETING_ID},
+        "pipe": {"greeting": _greeting(), "answer": _GREETING_ID, "epoch": wanted.epoch},
         "about": {
             "binary": asdict(wanted.identity),
             "codex_home": wanted.codex_home,

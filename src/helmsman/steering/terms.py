@@ -1,0 +1,59 @@
+"""The terms a turn was begun under: they hold to its end, whoever follows it then.
+
+How long its questions may wait, where it may write and how long it may be silent are the door's that began it. They are kept
+with the task, so that the next process that finds the turn running holds it to them. What else counts (rules, prices) is in
+files, which that process reads too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helmsman.model.options import TurnLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for a turn beside its options."""
+
+    approval_timeout: float
+    allowed_roots: tuple[Path, ...]
+    limits: TurnLimits
+
+    @classmethod
+    def of(cls, settings: Settings, limits: TurnLimits) -> Terms:
+        return cls(settings.approval_timeout, settings.allowed_roots, limits)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the registry."""
+        silence = (self.limits.first_event, self.limits.inactivity)
+        return {
+            "approvalTimeoutSec": self.approval_timeout,
+            "allowedRoots": [str(root) for root in self.allowed_roots],
+            "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
+        }
+
+    @classmethod
+    def kept(cls, content: object) -> Terms | None:
+        """As the registry has them; None of a task that was begun without."""
+        if not isinstance(content, dict):
+            return None
+        kept: Mapping[str, Any] = content
+        try:
+            first, inactivity = (float(seconds or 0) for seconds in kept["silenceSec"])
+            roots = tuple(Path(root) for root in kept["allowedRoots"])
+            return cls(float(kept["approvalTimeoutSec"]), roots, TurnLimits.of(first, inactivity))
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    def settings(self, ours: Settings) -> Settings:
+        """Our settings with what holds for the turn in place of ours."""
+        return replace(ours, approval_timeout=self.approval_timeout, allowed_roots=self.allowed_roots)

@@ -1,0 +1,104 @@
+"""A hub that begins finds what went on in keepers, and holds it to what it was begun under, though nobody asks."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman import Helmsman
+from helmsman.hub.control import ask_hub
+from helmsman.hub.launch import Way
+from helmsman.model.options import TurnLimits
+from helmsman.steering.terms import Terms
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.testing import Gate, run, say
+from helmsman.testing.hubs import hub_pid
+from mcp import Client
+from tests.clients.server_process import SECONDS
+
+if TYPE_CHECKING:
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+    from helmsman.testing import CodexHome, ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
+
+
+async def ended(place: Place, session_id: str) -> Task:
+    """The only task of a session, once it has ended, as whoever only reads the store sees it."""
+    with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry, anyio.fail_after(SECONDS):
+        while True:
+            (task,) = await anyio.to_thread.run_sync(registry.tasks_of_session, session_id)
+            if task.has_ended:
+                return task
+            await anyio.sleep(0.05)
+
+
+async def test_a_question_whose_hub_and_client_are_gone_is_refused_in_time(place: Place, model: ScriptedModel) -> None:
+    model.on("work", run("touch made.txt"), say("it was refused"))
+    hasty = replace(place, env={**place.env, "APPROVAL_TIMEOUT_MS": "3000"})
+    async with Client(hasty.on_stdio()) as client:
+        started = await client.call_tool("codex_start", {"prompt": "work", "approvalPolicy": "untrusted"})
+        session_id = started.structured_content["sessionId"]
+        asked = await client.call_tool("codex_wait", {"sessionId": session_id})
+        assert asked.structured_content["status"] == "awaiting_approval"
+    await place.kill_hub()
+    connection = await anyio.to_thread.run_sync(Way(str(place.state_dir)).connection)
+    connection.close()
+    task = await ended(place, session_id)
+    assert (task.status, task.result) == ("completed", "it was refused")
+    assert task.timed_out
+    assert not (place.directory / "made.txt").exists()
+
+
+async def test_the_hub_stays_for_what_runs_and_ends_when_nothing_does(place: Place, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "at last"))
+    brief = replace(place, env={**place.env, "HELMSMAN_HUB_IDLE_MS": "100"})
+    async with Client(brief.on_stdio()) as client:
+        started = await client.call_tool("codex_start", {"prompt": "work"})
+    await model.wait_for_request(1)
+    assert ask_hub(place.state_dir, "status") is not None
+    gate.release()
+    await ended(place, started.structured_content["sessionId"])
+    with anyio.fail_after(SECONDS):
+        while hub_pid(place.state_dir) is not None:
+            await anyio.sleep(0.02)
+
+
+async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    ours = replace(settings, detach=True, state_dir=detached_engines)
+    begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(git_repo.resolve(),), inactivity_timeout=88.0)
+    async with Helmsman(begun_with, env=codex_home.env) as helm:
+        session = await helm.start("work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write")
+        with anyio.fail_after(SECONDS):
+            await session.wait()
+        await helm.ledger.write()
+    async with Helmsman(ours, env=codex_home.env) as helm:
+        found = await helm.session(session.id)
+        assert isinstance(found.verbs, Helmsman)
+        assert found.verbs.settings.approval_timeout == 77.0
+        assert found.verbs.allowed_roots == begun_with.session_roots
+        assert found.limits == TurnLimits(inactivity=88.0)
+        (question,) = found.questions
+        await helm.respond(found.id, question.id, ["deny"])
+        with anyio.fail_after(SECONDS):
+            await found.wait(until="end")
+
+
+def test_terms_are_read_as_they_were_written() -> None:
+    terms = Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0))
+    assert Terms.kept(terms.as_dict()) == terms
+    for nonsense in (None, {}, {"silenceSec": 3}, {**terms.as_dict(), "allowedRoots": None}):
+        assert Terms.kept(nonsense) is None
