@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import run, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there is no hub"),
 ]
 
-PAUSE = 0.4
+PAUSE = 0.7
 
 
 @pytest.fixture
@@ -44,14 +45,15 @@ def detached(
 
 
 async def kill_hubs(serving: Serving, killed: list[int]) -> None:
-    """Kill each hub a moment after it has come up, until cancelled."""
+    """Kill each hub a moment after it has come up and its engine is there, until cancelled."""
+    while not read_records(serving.state_dir):
+        await anyio.sleep(0.01)
     while True:
-        await anyio.sleep(PAUSE)
         pid = hub_pid(serving.state_dir)
         if pid is not None and pid not in killed:
             killed.append(pid)
-            await anyio.sleep(PAUSE)
             os.kill(pid, signal.SIGKILL)
+        await anyio.sleep(PAUSE)
 
 
 async def told_while_hubs_die(serving: Serving, telling: Any) -> dict[str, Any]:
