@@ -11,6 +11,7 @@ of its own, and measured where the command would be.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import signal
@@ -134,7 +135,8 @@ def _run_and_tell(connection: socket.socket) -> None:
     def pass_signals_on() -> None:
         while number := connection.recv(1):
             os.kill(pid, number[0])
-        os.kill(pid, signal.SIGKILL)  # whoever asked is gone
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # whoever asked is gone
 
     threading.Thread(target=pass_signals_on, daemon=True).start()
     _, status = os.waitpid(pid, 0)

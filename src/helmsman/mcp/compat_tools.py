@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from helmsman.mcp.toolset import CallContext, CallOutcome
+    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 _STOP_SECONDS: Final = 15.0
@@ -88,7 +89,7 @@ class _Calls:
                 arguments.thread_id,
             )
         async with _in_flight(call, is_new=False) as in_flight:
-            await _say(session, arguments.prompt, in_flight)
+            await _say(call.helm, session, arguments.prompt, in_flight)
             return await self._until_ended(call, session, in_flight)
 
     async def _second_leg(self, call: CallContext, session_id: str) -> CallOutcome:
@@ -130,7 +131,7 @@ async def _in_flight(call: CallContext, *, is_new: bool) -> AsyncIterator[CallIn
         stop()
 
 
-async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
+async def _say(helm: Helmsman, session: Session, prompt: str, in_flight: CallInFlight) -> None:
     """A new turn; or, while one is running, into that one: its result is then the reply's too.
 
     The original did the latter as well, and never answered the call.
@@ -140,7 +141,7 @@ async def _say(session: Session, prompt: str, in_flight: CallInFlight) -> None:
             session.on_question = in_flight.ask
             in_flight.follow(session)
             try:
-                await session.say(prompt)
+                await helm.say(session.id, prompt)
             except SessionBusy:
                 continue
             return

@@ -150,13 +150,11 @@ class PipeDoor:
         self._hello = hello
         self._connection = connection
         self._epoch = epoch
-        self._client: str | None = None
 
     @property
     def description(self) -> Mapping[str, Any]:
         return {
             "kind": "mcp",
-            "client": self._client,
             "pid": self._hello.pid,
             "version": self._hello.version,
             "directory": str(self._hello.directory),

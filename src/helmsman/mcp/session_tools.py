@@ -46,7 +46,8 @@ async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayO
     session.on_question = call.on_question or session.on_question
     if call.done_before is not None:
         return contract.SayOutput(session_id=session.id, status=session.status, task_id=call.done_before.id)
-    await session.say(args.message, images=args.images, when_busy=args.when_busy)
+    # By this client's settings, not those of whoever had the session before.
+    await call.helm.say(session.id, args.message, images=args.images, when_busy=args.when_busy)
     return contract.SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
 
