@@ -65,6 +65,23 @@ async def test_a_turn_goes_on_while_its_hub_is_killed_between_calls_and_in_mid_c
         assert tasks_of(place) == 1
 
 
+async def test_a_turn_that_ends_while_the_next_hub_looks_for_it_has_ended(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    async with Client(place.on_stdio()) as client:
+        codex = Caller(client)
+        for number in range(4):
+            gate = model.gate()
+            model.on(f"slow {number}", say(gate, "done at last"))
+            started = await codex("codex_start", prompt=f"slow {number}", workingDirectory=str(git_repo))
+            await gate.reached()
+            await place.kill_hub()
+            gate.release()  # the next hub has yet to start
+            with anyio.fail_after(SECONDS):
+                waited = await codex("codex_wait", sessionId=started["sessionId"])
+            assert (waited["status"], waited.get("result")) == ("done", "done at last")
+
+
 async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: ScriptedModel, git_repo: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as server:

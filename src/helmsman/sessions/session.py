@@ -111,6 +111,8 @@ class Session:
         self.begun = anyio.Event()
         """Set once the engine has begun the turn that was asked for, or has failed to."""
         self.begun.set()
+        self.catching_up = anyio.Lock()
+        """Held while somebody looks at what others have done with it."""
         self.on_question: QuestionHandler | None = None
         self.limits = TurnLimits()
         self.end_as: Failure | None = None

@@ -47,7 +47,11 @@ class Roster:
 
 
 class KnownSessions:
-    """The roster as one door uses it. `adopt` attaches a session to the engine that runs it, and says whether one does."""
+    """The roster as one door uses it.
+
+    `adopt` attaches a session to the engine that runs it, and says whether one does. `look_again` sees to it that the end of
+    a turn that nobody here follows is heard of.
+    """
 
     def __init__(
         self,
@@ -57,8 +61,10 @@ class KnownSessions:
         ledger: Ledger,
         verbs: Verbs,
         adopt: Callable[[Session, Task], Awaitable[bool]],
+        look_again: Callable[[Session], None],
     ) -> None:
         self._settings = settings
+        self._look_again = look_again
         self._roster = roster
         self._memory = memory
         self._ledger = ledger
@@ -92,13 +98,14 @@ class KnownSessions:
 
     async def _catch_up(self, session: Session) -> None:
         """Others may have gone on with a session since we last looked at it."""
-        if self._runs_here(session):
-            return
-        news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
-        if news is not None and not self._runs_here(session):
-            await self._bring_up_to_date(session, news)
+        async with session.catching_up:
+            if self._runs_here(session):
+                return
+            news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
+            if news is not None and not self._runs_here(session):
+                await self._bring_up_to_date(session, news)
 
-    async def _bring_up_to_date(self, session: Session, now: Remembered) -> None:
+    async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
         session.task_ids[:] = now.task_ids
         task = now.running
         if task is None:
@@ -109,8 +116,13 @@ class KnownSessions:
             self._ledger.begin(task.id, session, engine=task.engine, taken_over=task.usage or Usage())
         else:
             if not await self._adopt(session, task) and not session.state.is_running:
+                if again and (later := await self._memory.of(session.id)) is not None:
+                    # It may have ended just now, between what was written of it and our look at its engine.
+                    await self._bring_up_to_date(session, later, again=False)
+                    return
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))
                 session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
+                self._look_again(session)
             for event in () if session.state.timed_out else timed_out_questions(session.id, task):
                 session.apply(event)
 

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LOOK_AGAIN_SECONDS: Final = 1.0
+
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
@@ -107,7 +109,9 @@ class Turns(Verbs, ABC):
         self._starting = 0
         self.allowed_roots = self.settings.session_roots
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
-        self._known = KnownSessions(self.settings, self._shared.roster, self._memory, self._ledger, self, self._adopt)
+        self._known = KnownSessions(
+            self.settings, self._shared.roster, self._memory, self._ledger, self, self._adopt, self._look_again
+        )
         self.rules = RuleBook(self.settings.files, self.settings.state_dir)
         self.desk = Desk(
             self.rules,
@@ -310,6 +314,21 @@ class Turns(Verbs, ABC):
             SessionNotFound: There is none.
         """
         return await self._known.get(session_id)
+
+    def _look_again(self, session: Session) -> None:
+        """Find out, in the background, what becomes of a turn that others run, or nobody."""
+
+        async def look() -> None:
+            while session.state.is_running and self._ledger.running_task(session.id) is None:
+                await anyio.sleep(_LOOK_AGAIN_SECONDS)
+                try:
+                    await self._known.get(session.id)
+                except HelmsmanError as error:
+                    log.info("session %s is not looked at any more: %s", session.id, error)
+                    return
+
+        if self._shared.is_open:
+            self._shared.tasks.start_soon(look)
 
     async def _adopt(self, session: Session, task: Task) -> bool:
         """Attach to the engine that runs the session's newest turn; False if none does any more."""
