@@ -176,13 +176,13 @@ class LeaveBehind:
         self._model.on(prompt, say(gate, answer))
         return await self._start(prompt, gate)
 
-    async def asking(self, prompt: str = "touch a file") -> str:
+    async def asking(self, prompt: str = "touch a file", **settings: Any) -> str:
         """A session that asks whether it may run `touch made.txt`; its id."""
         self._model.on(prompt, run("touch made.txt", escalate="It must leave the sandbox"), say("Made."))
-        return await self._start(prompt, None)
+        return await self._start(prompt, None, **settings)
 
-    async def _start(self, prompt: str, gate: Gate | None) -> str:
-        async with Helmsman(self._settings, env=self._env) as helm:
+    async def _start(self, prompt: str, gate: Gate | None, **settings: Any) -> str:
+        async with Helmsman(replace(self._settings, **settings), env=self._env) as helm:
             if (await helm.engine()).id is None:
                 pytest.skip("This Codex cannot run without its process.")
             session = await helm.start(

@@ -91,7 +91,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
     detached_cli: Cli, settings: Settings, codex_home: CodexHome, left_behind: LeaveBehind, git_repo: Path
 ) -> None:
     """In a real shell: Ctrl-Z at the prompt, and another process that has the session open denies it."""
-    session_id = await left_behind.asking()
+    session_id = await left_behind.asking(approval_timeout=5.0)
     terminal = PseudoTerminal(columns=200)
     shell = ["/bin/bash", "--norc", "--noprofile", "-i"]
     try:
@@ -100,7 +100,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
             stdin=terminal.program_side,
             stdout=terminal.program_side,
             stderr=terminal.program_side,
-            env=detached_cli.env | {"APPROVAL_TIMEOUT_MS": "1000", "PS1": "READY> "},
+            env=detached_cli.env | {"PS1": "READY> "},
             cwd=git_repo,
             start_new_session=True,
         )
@@ -143,8 +143,8 @@ async def test_status_counts_down_and_an_answer_in_a_shell_is_said_to_be_just_th
 async def test_what_nobody_answered_is_seen_in_watch_status_and_lists(
     detached_cli: Cli, left_behind: LeaveBehind
 ) -> None:
-    session_id = await left_behind.asking()
-    watched = await detached_cli.run("watch", session_id, APPROVAL_TIMEOUT_MS="200")
+    session_id = await left_behind.asking(approval_timeout=3.0)
+    watched = await detached_cli.run("watch", session_id)
     assert "denied: nobody answered" in watched.stderr
     assert "! Done, but not everything was answered" in watched.stderr
     assert "A question timed out and was denied" in watched.stderr

@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from helmsman.clients.locations import BLOCKING_CALL_SECONDS
+from helmsman.testing.hubs import end_hub
 from tests.clients.node import CACHE
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ async def test_codex_lists_what_was_installed(codex: Program) -> None:
     assert Path(entry["transport"]["command"]).name == "helmsman"
     await removed(codex.cli, "codex")
     assert config.read_text(encoding="utf-8") == before
+    end_hub(Path(codex.cli.env["HELMSMAN_STATE_DIR"]))  # of the server that was tried out
 
 
 async def test_an_entry_made_with_codex_is_rewritten_and_put_back(codex: Program) -> None:

@@ -116,7 +116,12 @@ async def all_is_true(scene: Scene) -> None:
     """Nothing is called running that does not run; what runs can be found, followed and stopped."""
     async with scene.helmsman() as helm:
         found, _ = await helm.tasks.list()
-        for task in found:
+        for known in found:
+            task = known
+            with anyio.fail_after(SECONDS):
+                while task.is_running and task.session_id is None:  # it may just have been starting
+                    await anyio.sleep(0.2)
+                    task = await helm.tasks.get(task.id)
             if scene.settings.detach and task.is_running:
                 session = await helm.session(task.session_id or "")
                 assert session.state.is_running

@@ -193,7 +193,7 @@ class Session:
 
     @property
     def turn_count(self) -> int:
-        """Turns run through this Helmsman."""
+        """Turns that Helmsman has run in it."""
         return self.state.turn_count
 
     @property

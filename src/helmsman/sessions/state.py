@@ -69,6 +69,7 @@ class SessionState:
         directory: str | None = None,
         model: str | None = None,
         name: str | None = None,
+        earlier_turns: int = 0,
     ) -> None:
         self.session_id = session_id
         self.directory = directory
@@ -78,7 +79,7 @@ class SessionState:
         self.sandbox: str | None = None
         self.status: SessionStatus = "done"
         self.turn_id: str | None = None
-        self.turn_count = 0
+        self.turn_count = earlier_turns
         self.prompt: str | None = None
         self.result: str | None = None
         self.error: Failure | None = None

@@ -98,9 +98,9 @@ class KnownSessions:
 
     async def _catch_up(self, session: Session) -> None:
         """Others may have gone on with a session since we last looked at it."""
+        if self._runs_here(session):
+            return  # at once: whoever is cancelled from here on has been heard
         async with session.catching_up:
-            if self._runs_here(session):
-                return
             news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
             if news is not None and not self._runs_here(session):
                 await self._bring_up_to_date(session, news)
@@ -148,7 +148,13 @@ class KnownSessions:
         tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id)
         if session_id in self._roster.by_id:  # it has been started here meanwhile
             return self._roster.by_id[session_id]
-        state = SessionState(session_id, directory=known.directory, model=known.model, name=known.name)
+        state = SessionState(
+            session_id,
+            directory=known.directory,
+            model=known.model,
+            name=known.name,
+            earlier_turns=known.earlier_turns,
+        )
         session = self._make(state, known.options, self._roster.listeners)
         session.worktree = tree
         await self._bring_up_to_date(session, known)

@@ -46,7 +46,10 @@ _NO_END: Final = "Nothing is known of how the last turn ended. Send the session 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """A session as others left it. `running` is its running task, where some process or engine is still at it."""
+    """A session as others left it. `running` is its running task, where some process or engine is still at it.
+
+    `earlier_turns` are those before the one that runs or that `past` tells of.
+    """
 
     options: SessionOptions
     directory: str | None
@@ -55,6 +58,7 @@ class Remembered:
     task_ids: tuple[str, ...]
     running: Task | None
     past: tuple[Event, ...]
+    earlier_turns: int
 
 
 class Memory:
@@ -91,6 +95,7 @@ class Memory:
         past = failed or (() if turn is None else _as_events(session_id, turn))
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
+        newest = tasks[0] if running is not None else last if past else None
         return Remembered(
             options=self._options(directory, tasks, info),
             directory=directory,
@@ -99,6 +104,7 @@ class Memory:
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
             past=past,
+            earlier_turns=sum(task.turn_id is not None and task is not newest for task in tasks),
         )
 
     def refuse_outside(self, session: Session) -> None:

@@ -98,6 +98,7 @@ class Turns(Verbs, ABC):
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self._env = env
+        self._on_question = on_question
         self._surroundings = current()
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
@@ -365,7 +366,7 @@ class Turns(Verbs, ABC):
             session.limits = terms.limits
             settings = terms.settings(self.settings)
             if settings != self.settings:
-                session.verbs = type(self)(settings, env=self._env, shared=self._shared)
+                session.verbs = type(self)(settings, env=self._env, on_question=self._on_question, shared=self._shared)
         self.hold_to_budget(task)
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
