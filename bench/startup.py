@@ -1,6 +1,7 @@
 """From the spawn of `helmsman serve` to its first reply, beside an empty server on the same SDK.
 
-And what a server that nobody talks to costs.
+With a hub running, with none, and with the service inside the process. And what one more client and an idle server
+cost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +19,19 @@ import anyio
 
 from bench.figures import Row, by_turns, compared
 from bench.place import open_place
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, memory_mb
 from bench.wire import McpWire
+from helmsman.testing.hubs import end_hub, hub_pid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROUNDS = 12
 AT_MOST = 1.15
+HUB_AT_MOST = 0.05
+NO_HUB_AT_MOST = 1.2
+_CLIENTS = 10
+_CLIENT_MB = 12
 _IDLE_SECONDS = 20
 _IDLE_AT_MOST = 0.1
 
@@ -50,18 +57,65 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
         async def spawn(command: tuple[str, ...]) -> float:
             return (await anyio.to_thread.run_sync(_first_reply, command, env, place.repository))[0]
 
-        times = await by_turns({"helmsman": lambda: spawn(HELMSMAN), "empty": lambda: spawn(empty)}, rounds)
-        return [
-            compared("spawn to first reply", times["helmsman"], times["empty"], "an empty server", AT_MOST),
-            await _idle(env, place.repository),
-        ]
+        hubs = {**env, "HELMSMAN_DETACH": "1"}
+        warm, cold = ({**hubs, "HELMSMAN_STATE_DIR": str(place.folder / name)} for name in ("warm", "cold"))
+
+        async def through_hub(env: Mapping[str, str], *, is_new: bool) -> float:
+            if is_new:
+                end_hub(Path(env["HELMSMAN_STATE_DIR"]))
+            return (await anyio.to_thread.run_sync(_first_reply, HELMSMAN, env, place.repository))[0]
+
+        try:
+            times = await by_turns(
+                {
+                    "inside": lambda: spawn(HELMSMAN),
+                    "empty": lambda: spawn(empty),
+                    "hub there": lambda: through_hub(warm, is_new=False),
+                    "no hub": lambda: through_hub(cold, is_new=True),
+                },
+                rounds,
+            )
+            beside = times["empty"], "an empty server"
+            return [
+                compared("spawn to first reply, hub running", times["hub there"], *beside, HUB_AT_MOST),
+                compared("spawn to first reply, no hub there", times["no hub"], *beside, NO_HUB_AT_MOST),
+                compared("spawn to first reply, service inside", times["inside"], *beside, AT_MOST),
+                await _one_more_client(warm, place.repository),
+                await _idle(env, place.repository),
+            ]
+        finally:
+            for state in (warm, cold):
+                end_hub(Path(state["HELMSMAN_STATE_DIR"]))
+
+
+async def _one_more_client(env: Mapping[str, str], directory: Path) -> Row:
+    """What the pipe of a client takes, and by how much the hub grows for it."""
+    async with AsyncExitStack() as clients:
+
+        async def connect() -> float:
+            client = await clients.enter_async_context(McpWire.open(HELMSMAN, env, directory))
+            await client.call("codex_list", {})
+            return memory_mb(client.pid)
+
+        hub = hub_pid(Path(env["HELMSMAN_STATE_DIR"])) or 0
+        await connect()
+        before = memory_mb(hub)
+        pipes = [await connect() for _ in range(_CLIENTS)]
+        more = (sum(pipes) + memory_mb(hub) - before) / _CLIENTS
+    return Row(
+        what="memory of one more client, pipe and hub together",
+        goal=f"at most {_CLIENT_MB} MB",
+        helmsman=f"{more:.1f} MB",
+        beside=f"over {_CLIENTS} clients",
+        met=more <= _CLIENT_MB,
+    )
 
 
 async def quick_ratio(rounds: int = 5) -> float:
     """Processor time until the first reply, beside an empty server: what is left of it on a busy machine."""
-    env = dict(os.environ)
     empty = (sys.executable, "-c", EMPTY_SERVER)
     with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
+        env = {**os.environ, "HELMSMAN_DETACH": "0", "HELMSMAN_STATE_DIR": folder}
 
         async def spawn(command: tuple[str, ...]) -> float:
             return (await anyio.to_thread.run_sync(_first_reply, command, env, Path(folder)))[1]

@@ -9,6 +9,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from helmsman._version import __version__
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ def serve_in_hub(
         HelmsmanError: The hub says that it cannot, or none comes up.
     """
     from helmsman.errors import HelmsmanError
-    from helmsman.hub.launch import HubFailed, NoHub, Way
+    from helmsman.hub.launch import HubFailed, NoHub, Way, is_newer, start_successor
 
     if not settings.detach or not hasattr(socket, "send_fds"):
         return None
     way, key, taken_back, announced = Way(str(settings.state_dir)), secrets.token_hex(32), list[str](), False
+    outdated: int | None = None
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _stop)
@@ -64,6 +66,9 @@ def serve_in_hub(
                             taken_back.append(str(answer["takenBack"]))
                         if "serving" in answer:
                             way.welcomed()
+                            if is_newer(__version__, str(answer["version"])) and answer["serving"] != outdated:
+                                outdated = answer["serving"]
+                                start_successor(way.state)
                             if not announced:
                                 announced = True
                                 announce()

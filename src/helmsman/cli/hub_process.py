@@ -41,6 +41,8 @@ async def _run(state: str) -> None:
     from helmsman.base.redaction import RedactingFilter
     from helmsman.base.shown_text import visible
     from helmsman.hub.control import CONTROL, serve_control
+    from helmsman.hub.handover import HANDOVER, serve_handover, take_over
+    from helmsman.hub.launch import TAKE_OVER
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import recover
     from helmsman.mcp.hub_door import PipeDoors
@@ -64,13 +66,22 @@ async def _run(state: str) -> None:
 
     gc.freeze()
     gc.enable()
+    if TAKE_OVER in sys.argv[2:] and not take_over(state):
+        return
     hub = Hub(state_dir, keepers)
     async with Shared(state_dir) as shared:
         hub.work = lambda: len(shared.roster.at_work)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
         shared.tasks.start_soon(recover, shared)
-        await hub.run({PROTOCOL: pipes.serve, CONTROL: serve_control, HTTP: _serve_http(shared)})
+        await hub.run(
+            {
+                PROTOCOL: pipes.serve,
+                CONTROL: serve_control,
+                HTTP: _serve_http(shared),
+                HANDOVER: serve_handover(shared.ledger.write),
+            }
+        )
 
 
 def _serve_http(shared: Shared) -> Serve:

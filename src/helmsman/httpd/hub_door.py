@@ -5,7 +5,7 @@ outlive a hub: browsers and clients that connect while there is none wait for th
 process ends, the hub stops serving.
 
     hello    helmsman-http 1 ⇥ JSON: what is served and for whom; the socket comes with it
-    answers  JSON lines: {"serving": pid}, {"refused": why}, {"error": text}, {"takenBack": cookie}
+    answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error": text}, {"takenBack": cookie}
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import logging
 import os
 import socket
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
@@ -108,9 +110,8 @@ class HttpDoors:
                         Helmsman(settings, env=hello.environment, shared=self._shared) as helm,
                         background_tasks() as tasks,
                     ):
-                        tasks.start_soon(
-                            _serve, helm, hello.options, logins, listener, lambda: answer(serving=os.getpid())
-                        )
+                        ready = partial(answer, serving=os.getpid(), version=__version__)
+                        tasks.start_soon(_serve, helm, hello.options, logins, listener, ready)
                         while await connection.line() is not None:
                             log.debug("a process that asked for HTTP says something, and has nothing to say")
             except HelmsmanError as error:

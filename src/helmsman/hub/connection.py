@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from socket import recv_fds
+from socket import recv_fds, send_fds
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -125,6 +125,11 @@ class Connection:
         """Wait until all is written, or the door is gone."""
         while self._waiting and not self.is_gone:
             await self.progress()
+
+    def hand_over(self, descriptors: list[int]) -> None:
+        """Give the door these descriptors, too, behind what was said."""
+        with suppress(OSError):
+            send_fds(self._socket, [self._waiting + b"y"], descriptors)
 
     def last_word(self, line: bytes) -> None:
         """Say something as far as it goes without waiting, behind what waits: the process ends."""

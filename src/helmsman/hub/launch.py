@@ -28,6 +28,8 @@ LOCK = "hub.lock"
 """Held by the hub. Says its epoch, its pid and its version, for people and tests."""
 LOG = "hub.log"
 
+TAKE_OVER = "take-over"
+"""Said to a hub that is to begin in place of one that is there."""
 LOCK_FD, LISTENER_FD = 3, 4
 """Where a hub finds what it inherits."""
 
@@ -144,7 +146,28 @@ def start(state: str) -> bool:
     return True
 
 
-def spawn(state: str, lock: int, listener: int, log: int) -> None:
+def start_successor(state: str) -> None:
+    """Start a hub of our own version that takes over from the older one that is there; if it cannot, nothing happens."""
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        spawn(state, nothing, nothing, log, TAKE_OVER)
+        os.close(log)
+        os.close(nothing)
+    except OSError:
+        return  # the one that is there goes on
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Whether a version is newer than another one. What is no number comes before all numbers."""
+    return _numbers(version) > _numbers(other)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) if part.isdigit() else -1 for part in version.split(".")]
+
+
+def spawn(state: str, lock: int, listener: int, log: int, *words: str) -> None:
     """Start the process. It forks at once and belongs to nobody, so there is nothing to wait for but that."""
     import fcntl
 
@@ -155,7 +178,7 @@ def spawn(state: str, lock: int, listener: int, log: int) -> None:
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, *_isolation(), "-m", "helmsman.cli.hub_process", state],
+            [sys.executable, *_isolation(), "-m", "helmsman.cli.hub_process", state, *words],
             environment(state, os.environ),
             file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
             setsid=True,

@@ -34,7 +34,7 @@ import sys
 import time
 
 from helmsman._version import __version__
-from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, state_directory
+from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, is_newer, start_successor, state_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class _Pipe:
         self._to_hub = bytearray()
         self._client_left = False
         self._introduced = False
+        self._outdated = ""
+        """The older hub in whose place one of ours was started."""
         self._silent_hubs = 0
         """How many hubs in a row welcomed us and said nothing more."""
         self._poll = select.poll()
@@ -193,8 +195,11 @@ class _Pipe:
         raise _Ended(int(fields[0]) if kind == "x" else 1)
 
     def _introduce(self, welcome: list[str]) -> None:
+        _, version, _, pid, *_ = welcome
+        if is_newer(__version__, version) and pid != self._outdated:
+            self._outdated = pid  # once: if ours does not come up, the older one serves us as well
+            start_successor(self._way.state)
         if not self._introduced:
-            _, version, _, pid, *_ = welcome
             where = f"state directory {self._way.state}, log {self._way.state}/{LOG}"
             sys.stderr.write(f"helmsman: hub {pid}, version {version}, {where}\n")
             sys.stderr.flush()

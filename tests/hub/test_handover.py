@@ -1,0 +1,101 @@
+"""A newer door's hub takes over from an older one while work runs, and nobody notices."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import helmsman
+from helmsman.hub.control import ask_hub
+from helmsman.hub.launch import is_newer
+from helmsman.testing import run, say
+from mcp import Client
+from tests.clients.server_process import SECONDS
+from tests.hub.conftest import Place
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
+
+_NEWER = "99.0.0"
+
+
+@dataclass(frozen=True)
+class NewerPlace(Place):
+    """The same place with a newer Helmsman, in a virtual environment of its own."""
+
+    python: Path = Path()
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.python), "-m", "helmsman", "serve", *arguments]
+
+
+@pytest.fixture
+def newer(place: Place, tmp_path: Path) -> NewerPlace:
+    root = tmp_path / "newer"
+    venv.create(root, with_pip=False, symlinks=True)
+    package = root / "source" / "helmsman"
+    shutil.copytree(Path(helmsman.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_version.py").write_text(f'__version__ = "{_NEWER}"\n', encoding="utf-8")
+    (site,) = root.glob("lib/python*/site-packages")
+    ours = sysconfig.get_path("purelib")
+    (site / "helmsman.pth").write_text(f"{package.parent}\n{ours}\n", encoding="utf-8")
+    return NewerPlace(place.env, place.directory, warm=False, python=root / "bin" / "python")
+
+
+def version_of(place: Place) -> str | None:
+    status = ask_hub(place.state_dir, "status")
+    return None if status is None else str(status["version"])
+
+
+async def until_version(place: Place, version: str) -> None:
+    with anyio.fail_after(SECONDS):
+        while await anyio.to_thread.run_sync(version_of, place) != version:
+            await anyio.sleep(0.05)
+
+
+async def test_turns_questions_and_calls_go_on_in_the_newer_hub(
+    place: Place, newer: NewerPlace, model: ScriptedModel
+) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "done at last"))
+    model.on("ask", run("touch made.txt"), say("done"))
+    async with Client(place.on_stdio()) as older:
+        codex = Caller(older)
+        slow = await codex("codex_start", prompt="slow")
+        asking = await codex("codex_start", prompt="ask", approvalPolicy="untrusted")
+        question = (await codex("codex_wait", sessionId=asking["sessionId"]))["pendingQuestion"]
+        assert version_of(place) == helmsman.__version__
+        waited: list[str] = []
+
+        async def wait() -> None:
+            waited.append((await codex("codex_wait", sessionId=slow["sessionId"]))["result"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            async with Client(newer.on_stdio()) as client:
+                await until_version(place, _NEWER)
+                respond = {"sessionId": asking["sessionId"], "id": question["id"], "answers": ["deny"]}
+                await Caller(client)("codex_respond", **respond)
+                assert (await codex("codex_wait", sessionId=asking["sessionId"]))["status"] == "done"
+            gate.release()
+        assert waited == ["done at last"]
+        assert version_of(place) == _NEWER, "an older door went back to its own"
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    assert is_newer("0.10.0", "0.9.9")
+    assert is_newer("1.0.1", "1.0.dev1")
+    assert not is_newer("0.1.0", "0.1.0")
+    assert not is_newer("0.1.0", "0.2.0")
