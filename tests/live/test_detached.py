@@ -533,7 +533,12 @@ async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Pl
 async def test_an_engine_whose_directory_was_removed_ends(place: Place) -> None:
     async with place.open(idle=0.4):
         (record,) = place.records
-        shutil.rmtree(record.directory)
+
+        def is_removed() -> bool:  # its keeper may just be writing
+            shutil.rmtree(record.directory, ignore_errors=True)
+            return not record.directory.exists()
+
+        await until(is_removed)
         await until(lambda: not record.is_kept)
     assert not record.is_running
 
