@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.registry import fingerprint
+from helmsman.agents.registry import fingerprint, usable
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
 from helmsman.model.answered_by import AnsweredBy
@@ -163,3 +163,21 @@ async def test_doors_for_which_an_engine_would_differ_have_one_each(
     assert engines[0] is engines[2]
     assert engines[0] is not engines[1]
     assert fingerprint({"PATH": "/one"}) != fingerprint({"PATH": "/two"})
+
+
+async def test_engines_are_let_go_of_when_their_last_door_has_gone_and_nothing_runs_in_them(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    settings = unhurried(tmp_path)
+    async with Helmsman(settings, shared=shared) as other:
+        async with Helmsman(settings, shared=shared, env={"PATH": "/one"}) as helm:
+            session = await helm.start("go", cwd=tmp_path, agent=agent.name)
+            engine = agent.engines[-1]
+        assert usable(engine), "a turn runs in it"
+        engine.end("completed")
+        with anyio.fail_after(20):
+            await engine.until_lost()
+        assert (session.status, session.engine) == ("done", None)
+        await other.say(session.id, "more")
+        assert agent.engines[-1] is not engine
+        agent.engines[-1].end("completed")

@@ -102,7 +102,10 @@ def spending_index(settings: Settings) -> SpendingIndex:
 
 
 class EngineHolder:
-    """Holds at most one engine of each agent for new work. They end with the task group it lives in."""
+    """Holds at most one engine of each agent for new work. They end with the task group it lives in, or with `close`.
+
+    `users` are the doors it has now.
+    """
 
     def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str] | None, tasks: TaskGroup) -> None:
         self._agents = agents
@@ -112,6 +115,17 @@ class EngineHolder:
         self._engines: dict[str, Engine] = {}
         self._opening: dict[str, anyio.Event] = {}
         self._others: dict[str, Engine] = {}
+        self._keeping = set[anyio.CancelScope]()
+        self.users = 0
+
+    def holds(self, engine: Engine | None) -> bool:
+        """Whether an engine is one of these."""
+        return engine is not None and (engine in self._engines.values() or engine in self._others.values())
+
+    def close(self) -> None:
+        """Let go of all of them; those that outlive us go on, and end when nobody has needed them for a while."""
+        for scope in self._keeping:
+            scope.cancel()
 
     async def get(self, name: str) -> Engine:
         """The engine of an agent, opened if need be."""
@@ -144,15 +158,19 @@ class EngineHolder:
 
     async def _keep(self, opening: AbstractAsyncContextManager[Engine], *, task_status: TaskStatus[Engine]) -> None:
         opened = False
-        try:
-            async with opening as engine:
-                task_status.started(engine)
-                opened = True
-                await engine.until_lost()
-        except Exception:
-            if not opened:
-                raise
-            log.exception("the engine failed")  # its sessions are told when its block ends; the service goes on
+        with anyio.CancelScope() as scope:
+            self._keeping.add(scope)
+            try:
+                async with opening as engine:
+                    task_status.started(engine)
+                    opened = True
+                    await engine.until_lost()
+            except Exception:
+                if not opened:
+                    raise
+                log.exception("the engine failed")  # its sessions are told when its block ends; the service goes on
+            finally:
+                self._keeping.discard(scope)
 
 
 def usable(engine: Engine | None) -> bool:

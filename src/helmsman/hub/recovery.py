@@ -30,10 +30,11 @@ async def recover(shared: Shared) -> None:
     except HelmsmanError as error:
         log.warning("what went on before is not looked at: %s", error)
         return
-    for task in running:
-        if task.session_id is None or task.engine is None:
-            continue
-        try:
-            await helm.session(task.session_id)
-        except HelmsmanError as error:
-            log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
+    async with helm:
+        for task in running:
+            if task.session_id is None or task.engine is None:
+                continue
+            try:
+                await helm.session(task.session_id)
+            except HelmsmanError as error:
+                log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)

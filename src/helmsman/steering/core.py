@@ -149,7 +149,15 @@ class Steering(Turns):
 
         Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
         """
-        return await run_to_completion(self._shared.tasks, begin, self._abandon)
+
+        async def see_through() -> Session:
+            engines = self._shared.engines(self.settings, self._env)  # the door may leave meanwhile
+            try:
+                return await begin()
+            finally:
+                self._shared.leave(engines)
+
+        return await run_to_completion(self._shared.tasks, see_through, self._abandon)
 
     async def _abandon(self, session: Session) -> None:
         try:

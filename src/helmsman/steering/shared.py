@@ -15,6 +15,7 @@ from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
+from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
 from helmsman.tasks.ledger import Ledger
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.protocol import Agent
+    from helmsman.model.events import Event
     from helmsman.settings import Settings
 
 
@@ -42,6 +44,7 @@ class Shared:
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
         self.roster.listeners.append(self.roster.on_event)
+        self.roster.listeners.append(self._on_event)
         self.keys = OnceEach[Session]()
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -70,12 +73,33 @@ class Shared:
         return self._tasks
 
     def engines(self, settings: Settings, env: Mapping[str, str] | None) -> EngineHolder:
-        """The engines for a door: shared with those for which they would be started in the same way."""
+        """The engines for a door: shared with those for which they would be started in the same way. See `leave`."""
         key = _for_engines(settings), fingerprint(environment() if env is None else env)
         holder = self._engines.get(key)
         if holder is None:
             holder = self._engines[key] = EngineHolder(self.agents, settings, env, self.tasks)
+        holder.users += 1
         return holder
+
+    def leave(self, holder: EngineHolder) -> None:
+        """A door that had these engines has gone. What runs in them is followed to its end; then they are let go of."""
+        holder.users -= 1
+        self._let_go()
+
+    def _on_event(self, _session: Session, event: Event) -> None:
+        if isinstance(event, TurnEnded | EngineGone):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        in_use = [session.engine for session in self.roster.at_work.values()]
+        for key, holder in list(self._engines.items()):
+            if holder.users == 0 and not any(map(holder.holds, in_use)):
+                del self._engines[key]
+                for session in self.roster.by_id.values():
+                    if session.engine is not None and holder.holds(session.engine):
+                        session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
+                        session.engine = None
+                holder.close()
 
 
 def _for_engines(settings: Settings) -> Settings:

@@ -125,11 +125,14 @@ class Turns(Verbs, ABC):
     async def __aenter__(self) -> Self:
         if self._is_alone:
             await self._exit.enter_async_context(self._shared)
+        _ = self._engines  # they are kept for as long as we are here
         for note in self.settings.ignored:
             log.warning("%s", note)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
+        if not self._is_alone:
+            self._shared.leave(self.__dict__.pop("_engines"))
         await self._exit.aclose()
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
