@@ -151,7 +151,8 @@ class Steering(Turns):
         """
 
         async def see_through() -> Session:
-            engines = self._shared.engines(self.settings, self._env)  # the door may leave meanwhile
+            engines = self._engines
+            engines.users += 1  # the door may leave meanwhile
             try:
                 return await begin()
             finally:
