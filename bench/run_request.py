@@ -23,6 +23,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import ScriptedModel, always, say
 from helmsman.testing.binaries import codex_version, installed_codex
 from helmsman.testing.home import HomeTemplates
+from helmsman.testing.hubs import end_hub
 from helmsman.testing.repository import make_repository
 from mcp import Client
 
@@ -54,6 +55,7 @@ async def measure(requests: int = REQUESTS) -> list[Row]:
                         await gate.reached(RUNNING)
                         times = [await _round(client, f"quick job {n}", repository) for n in range(requests)]
             finally:
+                end_hub(serving.state_dir)
                 for record in read_records(serving.state_dir):
                     stop_engine(record)
     ran, listed = (Sample(tuple(column)) for column in zip(*times, strict=True))

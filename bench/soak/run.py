@@ -27,6 +27,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants
 from helmsman.testing import ScriptedModel, codex_version, installed_codex, leaks, make_repository
 from helmsman.testing.home import HomeTemplates
+from helmsman.testing.hubs import end_hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -96,6 +97,7 @@ async def soak(seconds: float, seed: int, folder: Path) -> Outcome:
                     books.problems.append(f"The steady server ended by itself, {steady.starts - 1} time(s).")
                 await steady.close()
                 await fresh.close()
+            await anyio.to_thread.run_sync(end_hub, state_dir)
             orphans = await anyio.to_thread.run_sync(_orphans, state_dir, marker)
         finally:
             with anyio.CancelScope(shield=True):
@@ -170,7 +172,8 @@ def _orphans(state_dir: Path, marker: str) -> list[str]:
 
 
 def _end_all(state_dir: Path, marker: str, before: set[leaks.LeftProcess]) -> list[str]:
-    """Stop the engines; what is left after that is an orphan too, and is ended."""
+    """Stop the hub and the engines; what is left after that is an orphan too, and is ended."""
+    end_hub(state_dir)
     for record in read_records(state_dir):
         stop_engine(record)
     left = leaks.wait_until_gone(marker, before)
