@@ -29,7 +29,7 @@ from helmsman.model.events import EngineGone, Event, TurnEnded, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
-from helmsman.testing import say
+from helmsman.testing import always, say
 from helmsman.testing.binaries import codex_version, codex_versions
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
@@ -120,7 +120,7 @@ def stage(
         return
     model.on("short", say("done"))
     model.on("more", say("done again"))
-    model.on("long", say("begun ", model.gate(), "and ended"))
+    model.on("long", always(say("begun ", model.gate(), "and ended")))
     if request.param != "on a pipe":
         yield Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
         return

@@ -18,6 +18,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.detached.engines import is_shared
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.policy import beyond_roots
 from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput
@@ -370,8 +371,8 @@ async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_insi
     """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
     async with Helmsman(detached, env=codex_home.env) as wide:
-        if (await wide.engine()).id is None:
-            pytest.skip("This Codex has no detached engines.")
+        if not is_shared(await wide.codex()):
+            pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
         assert made.exists()
         made.unlink()
@@ -398,8 +399,8 @@ async def test_a_turn_that_another_process_began_wider_can_be_stopped_and_not_st
     gate = model.gate()
     model.on("wait", say(gate, "now"))
     async with Helmsman(detached, env=codex_home.env) as wide:
-        if (await wide.engine()).id is None:
-            pytest.skip("This Codex has no detached engines.")
+        if not is_shared(await wide.codex()):
+            pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()
         async with Helmsman(replace(narrow, detach=True), env=codex_home.env) as helm:

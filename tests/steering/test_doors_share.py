@@ -166,10 +166,11 @@ async def test_doors_for_which_an_engine_would_differ_have_one_each(
 
 
 async def test_engines_are_let_go_of_when_their_last_door_has_gone_and_nothing_runs_in_them(
-    shared: Shared, agent: PlayedAgent, tmp_path: Path
+    agent: PlayedAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("helmsman.steering.shared._LINGER_SECONDS", 0.05)
     settings = unhurried(tmp_path)
-    async with Helmsman(settings, shared=shared) as other:
+    async with Shared(settings.state_dir, [agent]) as shared, Helmsman(settings, shared=shared) as other:
         async with Helmsman(settings, shared=shared, env={"PATH": "/one"}) as helm:
             session = await helm.start("go", cwd=tmp_path, agent=agent.name)
             engine = agent.engines[-1]

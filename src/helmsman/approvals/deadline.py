@@ -114,6 +114,22 @@ class Closing:
     reason: str | None
 
 
+def closing_of(state_dir: Path, session_id: str, question_id: str) -> Closing | None:
+    """How a question was closed, or was about to be by a process that is gone. Blocks."""
+    return _closing_in(_file_of(state_dir, session_id, question_id))
+
+
+def _closing_in(path: Path) -> Closing | None:
+    told = _read(path).get("closed")
+    if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("answer", "by")):
+        return None
+    return Closing(told["answer"], told["by"], told.get("door"), told.get("reason"))
+
+
+def _file_of(state_dir: Path, session_id: str, question_id: str) -> Path:
+    return state_dir / _DIRECTORY / f"{hashlib.sha256(f'{session_id}/{question_id}'.encode()).hexdigest()[:32]}.json"
+
+
 class Deadline:
     """The time one question has left, and whoever shows it.
 
@@ -127,9 +143,8 @@ class Deadline:
     def __init__(
         self, state_dir: Path, question: Question, timeout: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        name = hashlib.sha256(f"{question.session_id}/{question.id}".encode()).hexdigest()[:32]
         self._state_dir = state_dir
-        self._path = state_dir / _DIRECTORY / f"{name}.json"
+        self._path = _file_of(state_dir, question.session_id, question.id)
         self.clock = clock
         self._time = TimeLeft.new(timeout, clock())
         self._changed = anyio.Event()
@@ -275,10 +290,7 @@ class Deadline:
 
     def closing(self) -> Closing | None:
         """How it was closed, as the process that did it says. Blocks for no longer than it takes to read a line."""
-        told = _read(self._path).get("closed")
-        if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("answer", "by")):
-            return None
-        return Closing(told["answer"], told["by"], told.get("door"), told.get("reason"))
+        return _closing_in(self._path)
 
     async def _change(self, change: Callable[[TimeLeft], TimeLeft]) -> None:
         await anyio.to_thread.run_sync(self._change_file, change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
+from helmsman.errors import QuestionNotOpen
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
@@ -73,7 +74,13 @@ async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.St
 async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
     """Answer the pendingQuestion of a session: approve or deny a command or a change, or give the input it asks for.
     Then codex_wait. A question nobody answers is denied after some minutes."""
-    session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
+    by = by_tool(call.context)
+    try:
+        session = await call.helm.respond(args.session_id, args.id, args.answers, by=by)
+    except QuestionNotOpen:
+        if not call.is_repeated or not await call.helm.was_answered(args.session_id, args.id, args.answers, by):
+            raise
+        session = await call.helm.session(args.session_id)  # a hub that is gone has given this very answer
     return contract.StateOutput(session_id=session.id, status=session.status)
 
 

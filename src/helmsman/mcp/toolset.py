@@ -47,6 +47,8 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
 
 
 BEGIN_A_TASK: Final = frozenset({"codex", "codex_start", "codex_say"})
+_ANSWER: Final = frozenset({"codex_respond"})
+"""Done again without harm: the first answer to a question counts, and it is written down whose that was."""
 """Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
 
 CODEX: Final = "codex"
@@ -72,6 +74,8 @@ class CallContext:
     params: types.CallToolRequestParams
     done_before: Task | None = None
     """The task that this very call has begun already, when it was asked of an earlier hub."""
+    is_repeated: bool = False
+    """An earlier hub had begun it, and is gone; what came of it is not known."""
 
     @property
     def on_question(self) -> QuestionHandler | None:
@@ -206,14 +210,14 @@ class Toolbox:
         if was_begun:
             known = await self._helm.ledger.registry(lambda registry: registry.with_key(numbered.key))
             repeatable = annotations is not None and annotations.idempotent_hint
-            if not repeatable and tool.name not in BEGIN_A_TASK:
+            if not repeatable and tool.name not in (*BEGIN_A_TASK, *_ANSWER):
                 return failed(
                     OutcomeUnknown(
                         f"{tool.name} was begun by a hub that ended before it could tell what came of it. Look whether it "
                         "was done before you call it again."
                     )
                 )
-            call = replace(call, done_before=known)
+            call = replace(call, done_before=known, is_repeated=True)
         current_key = call_key.set(CallKey(numbered.key))
         try:
             outcome = await tool.called(call)

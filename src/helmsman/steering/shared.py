@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import anyio
+
 from helmsman.agents.registry import Agents, EngineHolder, fingerprint
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
 from helmsman.tasks.ledger import Ledger
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.protocol import Agent
-    from helmsman.model.events import Event
     from helmsman.settings import Settings
+
+_LINGER_SECONDS: Final = 60.0
 
 
 class Shared:
@@ -44,16 +46,17 @@ class Shared:
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
         self.roster.listeners.append(self.roster.on_event)
-        self.roster.listeners.append(self._on_event)
         self.keys = OnceEach[Session]()
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: dict[tuple[Settings, str], EngineHolder] = {}
+        self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = await self._exit.enter_async_context(background_tasks())
         self._tasks.start_soon(self.ledger.run)
+        self._tasks.start_soon(self._let_go)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -84,17 +87,23 @@ class Shared:
     def leave(self, holder: EngineHolder) -> None:
         """A door that had these engines has gone. What runs in them is followed to its end; then they are let go of."""
         holder.users -= 1
-        self._let_go()
 
-    def _on_event(self, _session: Session, event: Event) -> None:
-        if isinstance(event, TurnEnded | EngineGone):
-            self._let_go()
-
-    def _let_go(self) -> None:
-        in_use = [session.engine for session in self.roster.at_work.values()]
-        for key, holder in list(self._engines.items()):
-            if holder.users == 0 and not any(map(holder.holds, in_use)):
-                del self._engines[key]
+    async def _let_go(self) -> None:
+        """Let go of engines that nobody has needed between two looks: something may just be ending in them at the first."""
+        unused: set[tuple[Settings, str]] = set()
+        while True:
+            await anyio.sleep(self.linger)
+            in_use = [session.engine for session in self.roster.at_work.values()]
+            before, unused = (
+                unused,
+                {
+                    key
+                    for key, holder in self._engines.items()
+                    if holder.users == 0 and not any(map(holder.holds, in_use))
+                },
+            )
+            for key in before & unused:
+                holder = self._engines.pop(key)
                 for session in self.roster.by_id.values():
                     if session.engine is not None and holder.holds(session.engine):
                         session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
