@@ -90,6 +90,7 @@ async def test_engines_are_shown_and_another_device_gets_a_link(
 async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
     await page.get("location.hash = '#/engines'")
     await page.until("document.querySelector('main > *').dataset.ready")
+    await page.until("document.querySelector('#live').dataset.state === 'live'")
     await page.click("main .buttons button:nth-child(2)")
     await page.until_text("h1", "Log in")
     await page.click(".login input")

@@ -68,7 +68,9 @@ def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone(tmp_pat
         assert leaks.stuck_sandboxes(marker) == set()
         outer.stdin.close()
         outer.wait(10)
-        (stuck,) = leaks.marked_processes(marker)
+        while not (found := leaks.marked_processes(marker)):  # the system may not tell of it while it changes parents
+            assert Path(f"/proc/{inner}").exists()
+        (stuck,) = found
         assert stuck.pid == inner
         while not leaks.stuck_sandboxes(marker):  # it may be on its way
             assert Path(f"/proc/{inner}").exists()

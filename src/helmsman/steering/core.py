@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIST_LIMIT: Final = 50
+_FOUND_SECONDS: Final = 2.0
+_FOUND_POLL: Final = 0.1
 
 
 class Steering(Turns):
@@ -273,8 +275,19 @@ class Steering(Turns):
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
         elif session.state.is_running:
+            if await self._followed(session):
+                return await self.interrupt(session_id)
             raise TaskNotOurs(f"Session {session.id} is run by another process. Stop it there, or end that process.")
         return session
+
+    async def _followed(self, session: Session) -> bool:
+        """Wait for a moment whether a turn whose process has died is found in its engine."""
+        with anyio.move_on_after(_FOUND_SECONDS):
+            while session.state.is_running and not usable(session.engine):
+                await anyio.sleep(_FOUND_POLL)
+                await self.session(session.id)
+            return True
+        return False
 
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM

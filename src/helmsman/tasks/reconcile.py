@@ -48,7 +48,8 @@ def reconcile(
     if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
-    if task.is_running and engine_alive is None and abs(now - _last_sign_of(task, turn)) < GRACE:
+    # Nor has an engine written down what it was told a moment ago.
+    if task.is_running and engine_alive is not False and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
         return _lost(task, agent)
