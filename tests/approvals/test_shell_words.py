@@ -126,6 +126,7 @@ def test_a_command_is_taken_apart_into_its_words(text: str, expected: list[list[
 
 
 NOT_UNDERSTOOD = [
+    "git push 2''>&1 --force",
     # Nothing, or a piece of something.
     "", " ", "\n", ";", "&&", "|", "git status &&", "git status ||", "git status |", "&& git status",
     "git status ;; ls", "git status ; ; ls", "git status &; ls", "git status & & ls", "git status | | ls",

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from helmsman.hub.control import ask_hub
-from helmsman.testing.hubs import hub_pid
+from helmsman.testing.hubs import end_hub, hub_pid
 
 if TYPE_CHECKING:
     from tests.clients.server_process import ServerProcess
@@ -164,12 +164,13 @@ def test_a_hub_that_cannot_start_is_given_up_with_the_end_of_its_log(bare_place:
 
 async def test_a_deep_state_directory_is_no_obstacle(bare_place: Place, tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["a-directory-with-a-long-name"] * 6)
-    place = replace(bare_place, env={**bare_place.env, "HELMSMAN_STATE_DIR": str(deep), "HELMSMAN_HUB_IDLE_MS": "0"})
+    place = replace(bare_place, env={**bare_place.env, "HELMSMAN_STATE_DIR": str(deep)})
     async with place.started() as server:
         assert (await ping(server))["result"] == {}
         status = ask_hub(deep, "status")
         assert status is not None
         assert status["pid"] == place.hub
+    end_hub(deep)
 
 
 async def test_the_users_file_may_name_another_state_directory(bare_place: Place, tmp_path: Path) -> None:

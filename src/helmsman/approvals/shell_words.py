@@ -172,9 +172,11 @@ class _Reader:
             elif self._rest()[:1] in ("", "\n", ";", "&", "|"):
                 break
             else:
+                start = self._at
                 word, unquoted = self._word()
                 if self._rest()[:1] in ("<", ">") and word.isdigit() and unquoted == len(word):
-                    if len(word) > 1:  # shells do not agree on which numbers are descriptors
+                    # Shells do not agree on which numbers are descriptors, and one with empty quotes (2''>) is a word.
+                    if len(word) > 1 or self._text[start : self._at] != word:
                         raise _NotUnderstoodError
                     command = self._redirect(command)
                     continue

@@ -49,7 +49,8 @@ def reconcile(
         return None if task.status == "working" else TaskChanges(status="working")
     # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
     # Nor has an engine written down what it was told a moment ago.
-    if task.is_running and engine_alive is not False and abs(now - _last_sign_of(task, turn)) < GRACE:
+    may_be_known = engine_alive is None or (engine_alive and task.status == "working")
+    if task.is_running and may_be_known and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None
     if turn is not None:
         return _lost(task, agent)
