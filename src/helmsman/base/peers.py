@@ -1,8 +1,9 @@
 """Who is at the other end of a Unix socket, and whether that may be one of ours.
 
 The directory of a socket keeps other users out, and a sandbox with network access does not keep its commands out: they are
-the user's too. What tells them is `NoNewPrivs`, which every sandbox of an unprivileged user needs, which nobody can take
-back and every descendant inherits; and a pid namespace of their own. Standard library only: keepers import this.
+the user's too. What tells them is `NoNewPrivs` and `Seccomp`, which a sandbox of an unprivileged user needs, which nobody
+can take back and every descendant inherits; and a pid namespace of their own. An error on the way is a refusal: whoever
+ends a process at the right moment must not be let in for it. Standard library only: keepers import this.
 """
 
 from __future__ import annotations
@@ -14,27 +15,38 @@ import struct
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERPIDFD: Final = 77
 """Linux 6.5: the process that connected, not whichever has its number now."""
+_LOCAL_PEERCRED: Final = 1
+"""macOS."""
+_LOCAL_CREDENTIALS_BYTES: Final = 76
 
 
 @lru_cache(maxsize=1)
 def tells_sandboxed() -> bool:
     """Whether a sandboxed process can be told from us: not where we may gain no privileges ourselves."""
     try:
-        return sys.platform == "linux" and _no_new_privileges("self") == "0"
-    except OSError:
+        return sys.platform == "linux" and _confinement("self")[0] == 0
+    except (OSError, ValueError, LookupError):
         return False
 
 
-def why_refused(connection: socket.socket) -> str | None:
-    """Why whoever connected is not to be served; None where it may be. Whatever cannot be found out is a reason."""
-    if sys.platform != "linux":
-        return None  # the directory of the socket keeps others out, and no more is known
+def why_refused(connection: socket.socket, also: Callable[[int], str | None] = lambda _pid: None) -> str | None:
+    """Why whoever connected is not to be served; None where it may be. Whatever cannot be found out is a reason.
+
+    `also` is asked about the process by its pid, while that is known to be the one that connected (Linux).
+    """
     try:
+        if sys.platform != "linux":
+            raw = connection.getsockopt(0, _LOCAL_PEERCRED, _LOCAL_CREDENTIALS_BYTES)
+            _, uid = struct.unpack("2I", raw[:8])
+            return None if uid == os.geteuid() else "it belongs to another user"
         pid, uid, _ = _CREDENTIALS.unpack(
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
@@ -44,10 +56,11 @@ def why_refused(connection: socket.socket) -> str | None:
             return "it is in a namespace that is not seen from here"
         process = _process(connection, pid)
         try:
-            return _why_sandboxed(pid) or ("it has ended" if select.select([process], [], [], 0)[0] else None)
+            reason = _why_sandboxed(pid) or also(pid)
+            return reason or ("it has ended" if select.select([process], [], [], 0)[0] else None)
         finally:
             os.close(process)
-    except (OSError, ValueError, struct.error) as error:
+    except (OSError, ValueError, LookupError, struct.error) as error:
         return f"it cannot be looked at ({error})"
 
 
@@ -59,16 +72,14 @@ def _process(connection: socket.socket, pid: int) -> int:
 
 
 def _why_sandboxed(pid: int) -> str | None:
-    if _no_new_privileges(str(pid)) > _no_new_privileges("self"):
+    if any(their > our for our, their in zip(_confinement("self"), _confinement(str(pid)), strict=True)):
         return "it runs in a sandbox"
     if Path(f"/proc/{pid}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink():
         return "it is in a pid namespace of its own"
     return None
 
 
-def _no_new_privileges(process: str) -> str:
-    for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name == "NoNewPrivs":
-            return value.strip()
-    raise OSError("the system does not say whether it may gain privileges")
+def _confinement(process: str) -> tuple[int, int]:
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace")
+    lines = dict(line.partition(":")[::2] for line in status.splitlines())
+    return int(lines["NoNewPrivs"]), int(lines["Seccomp"])

@@ -44,6 +44,11 @@ def settings_of_command(flags: Mapping[str, object] | None = None, directory: Pa
 
 def configure_logs(settings: Settings) -> None:
     """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
+    log_to_stderr("%(levelname)s %(name)s: %(message)s", settings.log_level if logs_wanted(settings) else "error")
+
+
+def log_to_stderr(form: str, level: str) -> None:
+    """Write logs in this form, from this level on, without secrets and without what could fool a reader."""
     import logging
 
     from helmsman.base.redaction import RedactingFilter
@@ -55,8 +60,8 @@ def configure_logs(settings: Settings) -> None:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RedactingFilter())
-    handler.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=settings.log_level.upper() if logs_wanted(settings) else "ERROR", handlers=[handler])
+    handler.setFormatter(Formatter(form))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def logs_wanted(settings: Settings) -> bool:

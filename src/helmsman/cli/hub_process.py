@@ -35,11 +35,9 @@ def main() -> None:
 
 async def _run(state: str) -> None:
     import gc
-    import logging
     from pathlib import Path
 
-    from helmsman.base.redaction import RedactingFilter
-    from helmsman.base.shown_text import visible
+    from helmsman.cli.consoles import log_to_stderr
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.launch import TAKE_OVER
@@ -49,14 +47,7 @@ async def _run(state: str) -> None:
     from helmsman.mcp.pipe import PROTOCOL
     from helmsman.steering.shared import Shared
 
-    class Formatter(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return visible(super().format(record))  # it quotes programs and models
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(RedactingFilter())
-    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", "info")
     state_dir = Path(state)
 
     def keepers() -> Collection[Process]:

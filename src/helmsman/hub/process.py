@@ -21,7 +21,7 @@ from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.hub.connection import Connection
 from helmsman.hub.launch import LISTENER_FD, LOCK, LOCK_FD, LOG
-from helmsman.hub.peer import PeerRefused, check_peer
+from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -87,13 +87,10 @@ class Hub:
 
     async def _serve(self, connected: socket.socket, protocols: Mapping[str, Any]) -> None:
         connection = Connection(connected)
-        refused: str | None = None
         try:
             with closing(connection):
-                try:
-                    check_peer(connected, self._keepers())
-                except PeerRefused as error:
-                    refused = str(error)
+                refused = why_not_served(connected, self._keepers())
+                if refused is not None:
                     log.warning("a process was refused: %s", refused)
                 with anyio.move_on_after(_HELLO_SECONDS):
                     hello = await connection.line()

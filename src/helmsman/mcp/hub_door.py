@@ -34,6 +34,7 @@ from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
 from helmsman.mcp.server import build_server
+from helmsman.mcp.stdio import SdkStream
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.tasks.calls import CallLog
@@ -320,21 +321,7 @@ def _is_initialized(message: SessionMessage) -> bool:
     return isinstance(message.message, JSONRPCNotification) and message.message.method == "notifications/initialized"
 
 
-class _Stream:
-    """What the SDK asks of either stream besides its messages."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """The connection belongs to the hub."""
-        await anyio.lowlevel.checkpoint()
-
-
-class _Writer(_Stream):
+class _Writer(SdkStream):
     """The session's messages on their way to the pipe."""
 
     def __init__(self, connection: Connection, lines: _Lines, forms: _Forms, reader: _Reader) -> None:
@@ -364,7 +351,7 @@ class _Writer(_Stream):
                 await self._connection.send(b"n " + _dumped(content))
 
 
-class _Reader(_Stream):
+class _Reader(SdkStream):
     """The pipe's lines as the session's messages."""
 
     def __init__(

@@ -96,7 +96,7 @@ def _standard_output() -> Iterator[int]:
         os.close(client)
 
 
-class _Stream:
+class SdkStream:
     """What the SDK asks of either stream besides its messages."""
 
     async def __aenter__(self) -> Self:
@@ -106,11 +106,11 @@ class _Stream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """The descriptor belongs to the block around us."""
+        """What is underneath belongs to the block around us."""
         await anyio.lowlevel.checkpoint()
 
 
-class _Outgoing(_Stream):
+class _Outgoing(SdkStream):
     """Messages on their way to a descriptor. A caller who is cancelled leaves no half message behind."""
 
     def __init__(self, descriptor: int, *, on_gone: Callable[[], None]) -> None:
@@ -169,7 +169,7 @@ class _Outgoing(_Stream):
             await anyio.wait_writable(self._descriptor)
 
 
-class _Incoming(_Stream):
+class _Incoming(SdkStream):
     """The messages from a descriptor; a line that is none comes as the exception it caused, as the SDK wants it."""
 
     def __init__(self, descriptor: int, outgoing: _Outgoing) -> None:
