@@ -1,35 +1,79 @@
 """`Helmsman`: the one service that every front door calls.
 
 The core (`helmsman.steering`) with what stands on it (`helmsman.capabilities`). It decides; front doors parse, call and
-format.
+format. It is the same class whether it holds the service itself, as in a hub, or asks the user's hub for all of it.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from helmsman.hub.interface import VERBS
 from helmsman.steering.core import Steering
 from helmsman.tasks.model import MAX_COST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from helmsman.agents.protocol import Agent
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.hub.client import HubClient
     from helmsman.model.events import Event
-    from helmsman.sessions.session import Session
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
     from helmsman.tasks.model import Task
 
 
 class Helmsman(Steering):
-    """Runs Codex. Use it as an async context manager.
+    """Runs agents. Use it as an async context manager.
 
-    Leaving the block stops everything it started, unless the engine is a detached one (`Settings.detach`, the default
-    where Codex can): that goes on with what is running, and the next Helmsman finds it again.
+    Where agents may outlive this process (`Settings.detach`, the default where Codex can), the user's hub has the service,
+    and whatever is started goes on there when the block is left. Else, or with `inside`, or with agents of your own, it runs
+    in this process, and leaving the block stops everything.
     """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        on_question: QuestionHandler | None = None,
+        agents: Iterable[Agent] = (),
+        shared: Shared | None = None,
+        inside: bool = False,
+    ) -> None:
+        agents = tuple(agents)
+        super().__init__(settings, env=env, on_question=on_question, agents=agents, shared=shared)
+        self._asks_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
+        self._hub: HubClient | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._asks_hub:
+            from helmsman.hub.client import HubClient
+
+            env = self._surroundings.environment if self._env is None else self._env
+            hub = HubClient(self, self.settings, env, self._on_question, kind="program")
+            if await hub.connect():
+                self._hub = await self._exit.enter_async_context(hub)
+                return self
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exc: Any) -> None:
+        if self._hub is None:
+            await super().__aexit__(*exc)
+        else:
+            await self._exit.aclose()
 
     @cached_property
     def tasks(self) -> Tasks:
         """All tasks: those of this Helmsman, those of others on this machine, and those in the cloud."""
+        if self._hub is not None:
+            return cast("Tasks", _Part(self._hub, "tasks"))
         from helmsman.capabilities.all_tasks import Tasks
 
         return Tasks(self, env=self._env)
@@ -37,9 +81,24 @@ class Helmsman(Steering):
     @cached_property
     def extras(self) -> Extras:
         """What Codex can do beyond start and say."""
+        if self._hub is not None:
+            return cast("Extras", _Part(self._hub, "extras"))
         from helmsman.capabilities import Extras
 
         return Extras(self, self.tasks)
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """The sessions that were started or looked up here."""
+        return super().sessions if self._hub is None else self._hub.sessions
+
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
+        if self._hub is None:
+            return super().listen(listener)
+        listeners = self._hub.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
@@ -54,3 +113,34 @@ class Helmsman(Steering):
 
     def drop_plan(self, session: Session) -> None:
         self.extras.plans.stop(session)
+
+
+class _Part:
+    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
+
+    def __init__(self, hub: HubClient, path: str) -> None:
+        self._hub = hub
+        self._path = path
+
+    def __getattr__(self, name: str) -> _Part:
+        return _Part(self._hub, f"{self._path}.{name}")
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return await self._hub.call(self._path, arguments, named)
+
+
+def _in_hub(name: str) -> Callable[..., Any]:
+    """A verb that the hub does, where there is one."""
+    here = getattr(Steering, name)
+
+    @functools.wraps(here)
+    async def verb(self: Helmsman, *arguments: Any, **named: Any) -> Any:
+        if self._hub is None:
+            return await here(self, *arguments, **named)
+        return await self._hub.call(name, arguments, named)
+
+    return verb
+
+
+for _name in VERBS:
+    setattr(Helmsman, _name, _in_hub(_name))

@@ -144,8 +144,7 @@ async def run_step(
             except SessionNotFound:
                 log.debug("session %s left nothing to continue; starting over", session.id)
         if session_id is not None:
-            (await helm.session(session_id)).on_question = on_question
-            return await helm.say(session_id, prompt, images=images, **turn, **options)
+            return await helm.say(session_id, prompt, images=images, on_question=on_question, **turn, **options)
         kind: TurnKind | None = "plan" if plan else None
         return await helm.start(prompt, cwd=cwd, images=images, on_question=on_question, kind=kind, **turn, **options)
 

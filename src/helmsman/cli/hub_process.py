@@ -40,11 +40,13 @@ async def _run(state: str) -> None:
     from helmsman.cli.consoles import log_to_stderr
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
+    from helmsman.hub.interface import PROGRAM, ProgramDoors
     from helmsman.hub.launch import TAKE_OVER
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import recover
     from helmsman.mcp.hub_door import PipeDoors
     from helmsman.mcp.pipe import PROTOCOL
+    from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
 
     log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", "info")
@@ -64,10 +66,11 @@ async def _run(state: str) -> None:
         hub.work = lambda: len(shared.roster.at_work)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
-        shared.tasks.start_soon(recover, shared)
+        shared.tasks.start_soon(recover, shared, Helmsman)
         await hub.run(
             {
                 PROTOCOL: pipes.serve,
+                PROGRAM: ProgramDoors(shared, Helmsman).serve,
                 CONTROL: serve_control,
                 HTTP: _serve_http(shared),
                 HANDOVER: serve_handover(shared.ledger.write),

@@ -69,7 +69,7 @@ def with_helmsman(
 
 def runs_elsewhere(session: Session) -> bool:
     """Whether a turn is running that only another process can reach: its engine ends with that process."""
-    return session.state.is_running and session.engine is None
+    return session.state.is_running and not session.is_reachable
 
 
 def require_reachable(session: Session) -> None:

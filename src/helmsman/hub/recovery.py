@@ -12,25 +12,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helmsman.errors import HelmsmanError
-from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
+    from helmsman.hub.interface import OpenView
     from helmsman.steering.shared import Shared
 
 log = logging.getLogger(__name__)
 
 
-async def recover(shared: Shared) -> None:
+async def recover(shared: Shared, open_view: OpenView) -> None:
     """Attach to every turn that runs in a keeper. What is known of each, its task tells: see `helmsman.steering.terms`."""
     try:
         settings = replace(load_settings({}, os.environ, shared.state_dir), state_dir=shared.state_dir)
-        helm = Helmsman(settings, env=dict(os.environ), shared=shared)
+        view = open_view(settings, env=dict(os.environ), shared=shared)
         running = await shared.ledger.registry(lambda registry: registry.running())
     except HelmsmanError as error:
         log.warning("what went on before is not looked at: %s", error)
         return
-    async with helm:
+    async with view as helm:
         for task in running:
             if task.session_id is None or task.engine is None:
                 continue

@@ -11,7 +11,7 @@ Engines translate what their agent says into these (`helmsman.agents.codex.norma
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -321,6 +321,10 @@ class Event:
     turn_id: str | None = None
     agent_id: str | None = None
     raw: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def without_raw(self) -> Self:
+        """For whoever sends it on."""
+        return self if self.raw is None else replace(self, raw=None)
 
     def forget_raw(self) -> None:
         """For whoever keeps the event. In place: a copy would be a sixth of all that is done to take an event in."""

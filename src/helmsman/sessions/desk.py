@@ -39,7 +39,7 @@ from helmsman.model.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from helmsman.approvals.audit import AuditLog
     from helmsman.approvals.policy import Rule, Ruling
@@ -220,26 +220,14 @@ class Desk:
     # --- people ------------------------------------------------------------------------------------------------------
 
     async def _ask(self, handler: QuestionHandler, session: Session, question: Question) -> None:
-        try:
-            for attempt in range(1, _HANDLER_ATTEMPTS + 1):
-                answers = await handler(session, question)
-                if answers is None:
-                    return
-                try:
-                    given = answers if isinstance(answers, Answered) else Answered(answers, HANDLER)
-                    words = [given.answers] if isinstance(given.answers, str) else given.answers
-                    await self.answer(session, question.id, words, given.by)
-                except AnswerInvalid as error:
-                    if attempt == _HANDLER_ATTEMPTS:
-                        raise
-                    log.info("the answer to question %s does not fit, so it is asked again: %s", question.id, error)
-                else:
-                    return
-        except QuestionNotOpen:
-            log.debug("question %s was answered elsewhere", question.id)
-        except Exception:
-            log.exception("the question handler failed; question %s is refused", question.id)
-            await self._refuse(session, question, TROUBLE, "the handler failed")
+        async def answer(words: Sequence[str], by: AnsweredBy) -> None:
+            await self.answer(session, question.id, words, by)
+
+        await ask_handler(handler, session, question, answer, lambda: self.give_up(session, question))
+
+    async def give_up(self, session: Session, question: Question) -> None:
+        """Refuse a question whose handler has failed."""
+        await self._refuse(session, question, TROUBLE, "the handler failed")
 
     async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
         """Give the answer to Codex, make the rule it asks for, and tell everybody.
@@ -315,6 +303,35 @@ class Desk:
         )
         with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be who is here
             await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=answer, by=by, reason=reason))
+
+
+async def ask_handler(
+    handler: QuestionHandler,
+    session: Session,
+    question: Question,
+    answer: Callable[[Sequence[str], AnsweredBy], Awaitable[None]],
+    give_up: Callable[[], Awaitable[None]],
+) -> None:
+    """Ask a handler, once more if its answer does not fit. `give_up` is called if it fails. Does not raise."""
+    try:
+        for attempt in range(1, _HANDLER_ATTEMPTS + 1):
+            answers = await handler(session, question)
+            if answers is None:
+                return
+            try:
+                given = answers if isinstance(answers, Answered) else Answered(answers, HANDLER)
+                await answer([given.answers] if isinstance(given.answers, str) else given.answers, given.by)
+            except AnswerInvalid as error:
+                if attempt == _HANDLER_ATTEMPTS:
+                    raise
+                log.info("the answer to question %s does not fit, so it is asked again: %s", question.id, error)
+            else:
+                return
+    except QuestionNotOpen:
+        log.debug("question %s was answered elsewhere", question.id)
+    except Exception:
+        log.exception("the question handler failed; question %s is refused", question.id)
+        await give_up()
 
 
 def _is_cut_for_agents(question: Question) -> bool:

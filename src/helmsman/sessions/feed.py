@@ -130,6 +130,14 @@ class Feed:
             reader.put(event)
         self._wake()
 
+    def miss(self, count: int) -> None:
+        """So many events never came here; nothing if it is not more than none."""
+        if count > 0:
+            self._cursor += count
+            self._ring = _Queue(self._size)
+            for reader in self._readers:
+                reader.missed += count
+
     def rename(self, session_id: str) -> None:
         """Some agents name a session only with its first turn: what was told of it before is of the same one."""
         for place, event in enumerate(self._ring.events):

@@ -135,6 +135,8 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
+        self.reachable_in_hub: bool | None = None
+        """Of a copy of a session that a hub has: whether that reaches the turn. None of a session that is ours."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
 
@@ -230,6 +232,10 @@ class Session:
         else:
             self._notify(self._listeners, event)
 
+    def began(self, at: float | None, cursor: int) -> None:
+        """When and where its turn began, of a copy."""
+        self.turn_began_at, self._turn_cursor = at, cursor
+
     def introduce(self, listeners: Listeners) -> None:
         """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
         self._listeners = listeners
@@ -250,6 +256,16 @@ class Session:
         if told is None:
             return event
         return replace(event, answer=told.answer, by=told.by, door=told.door, reason=told.reason)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether an engine that is reached from here has it; else another process may be running a turn of it."""
+        return self.engine is not None if self.reachable_in_hub is None else self.reachable_in_hub
+
+    @property
+    def goes_on_alone(self) -> bool:
+        """Whether its turn goes on when this process ends."""
+        return self.reachable_in_hub is not None or (self.engine is not None and self.engine.id is not None)
 
     def loaded_in(self) -> Engine:
         """The engine that has this session loaded.

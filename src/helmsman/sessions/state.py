@@ -8,7 +8,7 @@ twice), and each ends in a legal state.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.base.shortening import KEPT_CHARS
 from helmsman.model.answered_by import DEADLINE, in_words
@@ -42,6 +42,8 @@ from helmsman.model.events import (
 from helmsman.model.question_text import in_a_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.model.events import TurnOutcome
     from helmsman.model.questions import Question
 
@@ -94,6 +96,19 @@ class SessionState:
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
         self._written: dict[str, _Tail] = {}
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as values."""
+        return vars(self) | {"_written": {item_id: written.text for item_id, written in self._written.items()}}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as another one was when that was taken."""
+        vars(self).update(snapshot)
+        self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
+        self._items, self._decisions = dict(self._items), dict(self._decisions)
+        self._written = {}
+        for item_id, text in snapshot["_written"].items():
+            self._tail(item_id).add(text)
 
     @property
     def is_running(self) -> bool:
@@ -272,12 +287,16 @@ class SessionState:
             self._items[event.item_id] = kind(id=event.item_id, status="in_progress")
         elif known.status in ("completed", "failed"):
             return
-        written = self._written.get(event.item_id)
-        if written is None:
-            is_command = isinstance(self._items[event.item_id], CommandExecution)
-            written = self._written[event.item_id] = _Tail(_LIVE_OUTPUT_CHARS if is_command else KEPT_CHARS)
-        written.add(event.text)
+        self._tail(event.item_id).add(event.text)
         self.note = None
+
+    def _tail(self, item_id: str) -> _Tail:
+        """What has been streamed of an item that is there."""
+        written = self._written.get(item_id)
+        if written is None:
+            is_command = isinstance(self._items[item_id], CommandExecution)
+            written = self._written[item_id] = _Tail(_LIVE_OUTPUT_CHARS if is_command else KEPT_CHARS)
+        return written
 
     def _with_written(self, item: Item) -> Item:
         written = self._written.get(item.id)

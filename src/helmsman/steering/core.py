@@ -179,19 +179,22 @@ class Steering(Turns):
         output_schema: Mapping[str, Any] | None = None,
         effort: str | None = None,
         when_busy: WhenBusy = "error",
+        on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
         limits: TurnLimits | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` and `limits` replace those the session has, from this turn on. `on_task` is as for `start`.
+        `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler. `on_task`
+        is as for `start`.
         """
         turn = turn_input(
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
         )
         session = await self.session(session_id)
         session.limits = limits or session.limits
+        session.on_question = on_question or session.on_question
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -301,6 +304,13 @@ class Steering(Turns):
         session = await self.session(session_id)
         await session.verbs.give_answer(session, question_id, answers, by, confined=bool(self.allowed_roots))
         return session
+
+    async def give_up(self, session_id: str, question_id: str) -> None:
+        """Refuse a question whose handler has failed, in another process."""
+        session = await self.session(session_id)
+        question = session.state.questions.get(question_id)
+        if question is not None:
+            await self.desk.give_up(session, question)
 
     async def was_answered(self, session_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
         """Whether a question that is not open any more was given just this answer, by just this one."""

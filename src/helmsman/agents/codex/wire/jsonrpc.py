@@ -153,9 +153,9 @@ class Peer:
             )
         return waiter.result
 
-    def notify(self, method: str) -> None:
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification."""
-        self._send({"method": method})
+        self._send({"method": method} if params is None else {"method": method, "params": params})
 
     def respond(self, request_id: RequestId, result: Mapping[str, Any]) -> bool:
         """Answer a request. False when it was answered before, or the conversation is over: nothing is sent then."""

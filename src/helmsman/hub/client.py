@@ -1,0 +1,360 @@
+"""A program's way to the hub: calls, copies of the sessions it asked for, and their questions for its own handlers.
+
+The connection outlives the hub. When one is gone the next is found or started, what was asked and not answered is asked
+again under the same number (it is done once), and every copy is made true again. Handlers of questions run here, in the
+program, on the copies; for the hub their answer is one like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import os
+import secrets
+import socket
+from contextlib import AsyncExitStack, closing
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import anyio.to_thread
+
+from helmsman._version import __version__
+from helmsman.agents.codex.wire.jsonrpc import Peer
+from helmsman.approvals.deadline import Deadline
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.surroundings import current
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown
+from helmsman.hub.connection import Connection
+from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
+from helmsman.hub.launch import HubFailed, NoHub, Way, is_newer, start_successor
+from helmsman.sessions.copies import take_facts, take_over
+from helmsman.sessions.desk import ask_handler
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.events import Event
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import QuestionHandler, Verbs
+    from helmsman.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_MOST_HUBS: Final = 3
+"""A call that so many hubs had taken when they ended is not asked of another: it may be what ended them."""
+
+
+class _Copied:
+    """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
+
+    def __init__(self, session: Session, epoch: int, offset: int) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.offset = offset
+        self.asking: dict[str, anyio.CancelScope] = {}
+
+
+class HubClient:
+    """One program's connection. Open it with `connect`; close it by leaving the block."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        settings: Settings,
+        environment: Mapping[str, str],
+        on_question: QuestionHandler | None,
+        *,
+        kind: str,
+    ) -> None:
+        self._verbs = verbs
+        self._settings = settings
+        self._on_question = on_question
+        here = current()
+        self._hello = {
+            "door": secrets.token_hex(8),
+            "kind": kind,
+            "version": __version__,
+            "pid": os.getpid(),
+            "directory": str(here.directory),
+            "environment": dict(environment),
+            "settings": settings,
+        }
+        self._way = Way(str(settings.state_dir))
+        self._exit = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._numbers = itertools.count(1)
+        self._functions: dict[int, Callable[..., object]] = {}
+        self._calls = 0
+        self._handlers_to_come = 0
+        """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
+        self._copies: dict[str, _Copied] = {}
+        self._peer: Peer | None = None
+        self._epoch = 0
+        self._lost: HelmsmanError | None = None
+        self._news = anyio.Event()
+        self._outdated: int | None = None
+        self.listeners: list[Callable[[Session, Event], None]] = []
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    async def connect(self) -> bool:
+        """Find or start the hub; False where there is none for us."""
+        connection = await self._connected()
+        if connection is None:
+            return False
+        self._tasks = await self._exit.enter_async_context(background_tasks())
+        self._tasks.start_soon(self._converse, connection)
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exit.aclose()
+        for copied in self._copies.values():
+            copied.session.feed.close()
+
+    async def _connected(self) -> Connection | None:
+        """A connection that was welcomed; None where the service is to run inside this process."""
+        hello = f"{PROGRAM}\t{json.dumps(encoded(self._hello))}\n".encode()
+        while True:
+            try:
+                found = await anyio.to_thread.run_sync(self._say_hello, hello, abandon_on_cancel=True)
+            except NoHub as error:
+                log.info("the service runs in this process: %s", error)
+                return None
+            except HubFailed as error:
+                raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
+            if found is None:
+                continue
+            connection = Connection(found)
+            answer = await connection.line()
+            if answer is None or answer in LAST_WORDS:  # it ended just now
+                connection.close()
+                continue
+            said = json.loads(answer)
+            if "refused" in said:
+                connection.close()
+                log.info("the service runs in this process: the hub refused it, %s", said["refused"])
+                return None
+            self._way.welcomed()
+            self._epoch = said["epoch"]
+            if is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
+                self._outdated = said["pid"]
+                await anyio.to_thread.run_sync(start_successor, self._way.state)
+            return connection
+
+    def _say_hello(self, hello: bytes) -> socket.socket | None:
+        """Blocks. None where the hub ended in the middle of it."""
+        connection = socket.socket(fileno=self._way.connection().detach())
+        try:
+            connection.sendall(hello)
+        except OSError:
+            connection.close()
+            return None
+        return connection
+
+    async def _converse(self, connection: Connection | None) -> None:
+        """Speak with one hub after the other."""
+        try:
+            while connection is not None:
+                transport = ConnectionTransport(connection)
+                peer = Peer(transport, on_notification=self._hear, on_request=lambda _request: False)
+                with closing(connection):
+                    async with background_tasks() as tasks:
+                        tasks.start_soon(connection.write_all)
+                        tasks.start_soon(self._take_up, peer)
+                        await peer.run()
+                self._peer = None
+                if transport.last_word == LAST_WORDS[1]:
+                    await self._until_needed()
+                connection = await self._connected()
+            self._lost = HelmsmanError("The hub has ended, and no other serves this process. Open Helmsman again.")
+        except HelmsmanError as error:
+            self._lost = error
+        finally:
+            self._tell()
+            if self._lost is not None:
+                for copied in self._copies.values():
+                    copied.session.feed.close()
+
+    async def _until_needed(self) -> None:
+        """Somebody has stopped the hub: the next one is for when there is something to ask, or to wait for."""
+        while not self._calls and not any(copied.session.state.is_running for copied in self._copies.values()):
+            await self._news.wait()
+
+    async def _take_up(self, peer: Peer) -> None:
+        """Let a new hub know what this program follows; then let others ask it."""
+        try:
+            for session_id in list(self._copies):
+                await self._ask(peer, next(self._numbers), "session", (session_id,), {}, again=False)
+        except _HubGone:
+            return  # this one too; the next is told
+        except HelmsmanError as error:
+            log.warning("a session is not followed any more: %s", error)
+        self._peer = peer
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Have the hub do something, once, whatever becomes of hubs meanwhile."""
+        named = dict(named)
+        handler: QuestionHandler | None = named.pop("on_question", None)
+        number = next(self._numbers)
+        self._calls += 1
+        self._handlers_to_come += handler is not None
+        self._tell()
+        try:
+            for hubs in itertools.count():
+                if hubs == _MOST_HUBS:
+                    raise OutcomeUnknown(
+                        f"{hubs} hubs ended while they worked on {verb}. It may have been done: look before you try again."
+                    )
+                try:
+                    value = await self._ask(await self._reached(), number, verb, arguments, named, again=hubs > 0)
+                except _HubGone:
+                    continue
+                if handler is not None:
+                    value.on_question = handler
+                return value
+        finally:
+            self._calls -= 1
+            self._functions.pop(number, None)
+            if handler is not None:
+                self._handlers_to_come -= 1
+                for copied in self._copies.values():
+                    self._offer_questions(copied)
+
+    async def _reached(self) -> Peer:
+        while self._peer is None or self._peer.closed is not None:
+            if self._lost is not None:
+                raise self._lost.again()
+            await self._news.wait()
+        return self._peer
+
+    async def _ask(
+        self,
+        peer: Peer,
+        number: int,
+        verb: str,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        *,
+        again: bool,
+    ) -> Any:
+        def stand_in(part: Any) -> Any:
+            if isinstance(part, Session):
+                return {"$": SESSION, "id": part.id}
+            if callable(part):
+                self._functions[number] = part
+                return {"$": FUNCTION, "number": number}
+            if isinstance(part, os.PathLike):
+                return os.fspath(part)
+            raise TypeError(f"{type(part).__name__} cannot be given to the hub")
+
+        request = {
+            "number": number,
+            "verb": verb,
+            "again": again,
+            "arguments": encoded(list(arguments), stand_in),
+            "named": encoded(dict(named), stand_in),
+        }
+        try:
+            result = await peer.request("call", request, timeout=math.inf)
+        except EngineLost as error:
+            raise _HubGone from error
+        except anyio.get_cancelled_exc_class():
+            if peer.closed is None:
+                peer.notify("cancel", {"number": number})
+            raise
+        if "error" in result:
+            raise decoded(result["error"])
+        return decoded(result["value"], lambda meant: self._copies[meant["id"]].session)
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        return {session_id: copied.session for session_id, copied in self._copies.items()}
+
+    def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+        match method:
+            case "event":
+                copied = self._copies[params["session"]]
+                copied.session.apply(decoded(params["event"]))
+                if "facts" in params:
+                    take_facts(copied.session, decoded(params["facts"]), offset=copied.offset)
+                self._offer_questions(copied)
+            case "copy":
+                self._offer_questions(self._take_copy(params["session"], params["copy"]))
+            case "called":
+                self._functions[params["number"]](*decoded(params["arguments"]))
+            case _:
+                log.debug("the hub said %s, which means nothing here", method)
+
+    def _take_copy(self, session_id: str, content: Any) -> _Copied:
+        copy = decoded(content)
+        copied = self._copies.get(session_id)
+        if copied is None:
+            feed = Feed(self._settings.event_buffer_size)
+            session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
+            feed.miss(copy.cursor - len(copy.events))
+            copied = self._copies[session_id] = _Copied(session, self._epoch, 0)
+            take_over(session, copy, 0)
+            session.introduce(self.listeners)
+        else:
+            copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
+            copied.epoch = self._epoch
+        return copied
+
+    def _offer_questions(self, copied: _Copied) -> None:
+        """Have the program's handler asked what is open, and cancel it where somebody else has answered."""
+        if self._handlers_to_come:
+            return
+        session, opened = copied.session, copied.session.state.questions
+        for question_id in copied.asking.keys() - opened.keys():
+            copied.asking.pop(question_id).cancel()
+            session.deadlines.pop(question_id, None)
+        for question in opened.values():
+            if question.id in session.deadlines:
+                continue
+            session.deadlines[question.id] = Deadline(
+                self._settings.state_dir, question, self._settings.approval_timeout
+            )
+            copied.asking[question.id] = anyio.CancelScope()
+            if self._tasks is not None:
+                self._tasks.start_soon(self._ask_handler, copied, question)
+
+    async def _ask_handler(self, copied: _Copied, question: Question) -> None:
+        session = copied.session
+        handler = session.on_question or self._on_question
+        scope = copied.asking.get(question.id)
+        if handler is None or scope is None:
+            return
+
+        async def answer(words: Sequence[str], by: AnsweredBy) -> None:
+            await self._verbs.respond(session.id, question.id, words, by=by)
+
+        async def give_up() -> None:
+            await self.call("give_up", (session.id, question.id), {})
+
+        with scope:
+            await ask_handler(handler, session, question, answer, give_up)
+
+
+class _HubGone(Exception):
+    """The hub ended before it answered."""

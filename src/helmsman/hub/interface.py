@@ -1,0 +1,312 @@
+"""What the hub does for programs: the verbs of `Helmsman` and all that stands on it, called by their names.
+
+JSON-RPC, a line a message. The first line is the program's hello: its settings, environment and directory. `call` names a
+verb and brings its arguments as values (`helmsman.base.values`); `cancel` takes one back. A session in an answer comes with
+a copy of itself, and from then on its events follow. A program that does not read is waited for by nobody: what it missed
+it is sent as a copy, once it reads again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
+from helmsman.base.surroundings import Whereabouts
+from helmsman.base.values import decoded, encoded
+from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown, QuestionNotOpen
+from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
+from helmsman.sessions.copies import copy_of, facts_of
+from helmsman.sessions.session import Session
+from helmsman.tasks.calls import CallKey, CallLog, call_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub
+    from helmsman.model.events import Event
+    from helmsman.settings import Settings
+    from helmsman.steering.core import Steering
+    from helmsman.steering.shared import Shared
+
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = "helmsman-program 1"
+LAST_WORDS: Final = (b"h", b"l")
+"""What a hub says before it ends (`helmsman.hub.process`): it is no message."""
+SESSION: Final = "session"
+"""The stand-in for a session: its id. The copy comes beside the answer."""
+FUNCTION: Final = "function"
+"""The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
+
+VERBS: Final = (
+    *("codex", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "was_answered", "fork"),
+    *("history", "list", "session"),
+)
+"""What `Helmsman` itself is asked for."""
+PARTS: Final = ("tasks", "extras")
+"""What stands on it. Whatever these can be asked for is asked for by its path, such as `extras.changes.apply`."""
+
+_READING: Final = frozenset(
+    {
+        *("codex", "capabilities", "was_answered", "history", "list", "session", "interrupt"),
+        *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
+        *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
+        *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
+        *("extras.usage.report", "extras.reviews.report", "extras.upkeep.goal"),
+        *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
+    }
+)
+"""What may be done again when it is asked again of the next hub. All else is done once."""
+_BEGIN_A_TASK: Final = frozenset({"start", "say", "fork", "extras.reviews.start", "tasks.local.run"})
+"""What enters a task under the call's own key before it does anything: asked again, the task says what became of it."""
+
+
+class OpenView(Protocol):
+    """Makes the `Helmsman` of one door."""
+
+    def __call__(
+        self, settings: Settings, *, env: Mapping[str, str], shared: Shared
+    ) -> AbstractAsyncContextManager[Steering]: ...
+
+
+class ConnectionTransport:
+    """A connection to or from a hub, as the JSON-RPC peer takes it."""
+
+    resumed = None
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.last_word: bytes | None = None
+
+    async def messages(self) -> AsyncIterator[Sequence[bytes]]:
+        while (line := await self._connection.line()) is not None:
+            if line in LAST_WORDS:
+                self.last_word = line
+                return
+            yield (line,)
+
+    async def send(self, message: str, answering: object = None) -> None:
+        self._connection.put(message.encode())
+
+    async def loss(self) -> EngineLost:
+        return EngineLost("The hub has ended. Try again; the next one is started by whoever needs it.")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What a program has been told of a session."""
+
+    facts: str = ""
+    cursor: int = 0
+    is_behind: bool = False
+
+
+class ProgramDoors:
+    """Serves the programs that connect to a hub."""
+
+    def __init__(self, shared: Shared, open_view: OpenView) -> None:
+        self._shared = shared
+        self._open_view = open_view
+        self._calls = CallLog(shared.state_dir)
+
+    async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        """Serve a program, until it leaves."""
+        if refused is None and not fields:
+            refused = "it said nothing of itself"
+        if refused is not None:
+            connection.put(json.dumps({"refused": refused}).encode())
+            await connection.written()
+            return
+        hello = decoded(json.loads(fields[0]))
+        hub.idle = hello["settings"].hub_idle
+        with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
+            async with (
+                self._open_view(hello["settings"], env=hello["environment"], shared=self._shared) as helm,
+                background_tasks() as tasks,
+            ):
+                program = _Program(hello, connection, helm, self._calls, tasks)
+                hub.doors[connection] = program
+                connection.put(json.dumps({"version": __version__, "pid": os.getpid(), "epoch": hub.epoch}).encode())
+                await program.serve()
+
+
+class _Program:
+    """One connected program."""
+
+    def __init__(
+        self, hello: Mapping[str, Any], connection: Connection, helm: Steering, calls: CallLog, tasks: TaskGroup
+    ) -> None:
+        self._hello = hello
+        self._connection = connection
+        self._helm = helm
+        self._log = calls
+        self._tasks = tasks
+        self._process = running_process(hello["pid"]) or Process(hello["pid"], "")
+        self._peer = Peer(ConnectionTransport(connection), on_notification=self._hear, on_request=self._take)
+        self._running: dict[int, anyio.CancelScope] = {}
+        self._followed: dict[str, _Followed] = {}
+        self._is_catching_up = False
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        return {
+            "kind": self._hello["kind"],
+            "pid": self._hello["pid"],
+            "version": self._hello["version"],
+            "directory": self._hello["directory"],
+        }
+
+    async def serve(self) -> None:
+        stop = self._helm.listen(self._on_event)
+        try:
+            await self._peer.run()
+        finally:
+            stop()
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == "cancel" and (scope := self._running.get(params.get("number", 0))) is not None:
+            scope.cancel()
+
+    def _take(self, request: IncomingRequest) -> bool:
+        if request.method != "call":
+            return False
+        self._tasks.start_soon(self._answer, request)
+        return True
+
+    async def _answer(self, request: IncomingRequest) -> None:
+        number = int(request.params["number"])
+        result: dict[str, Any] = {}
+        with anyio.CancelScope() as scope:
+            self._running[number] = scope
+            try:
+                result = await self._call(number, request.params)
+            except (HelmsmanError, TypeError, ValueError) as error:
+                if not isinstance(error, HelmsmanError):
+                    log.info("a call of %s failed", request.params.get("verb"), exc_info=True)
+                result = {"error": encoded(error)}
+            except Exception as error:
+                log.exception("a call of %s failed", request.params.get("verb"))
+                result = {"error": encoded(HelmsmanError(f"Helmsman itself failed: {error!r}. Report it."))}
+            finally:
+                del self._running[number]
+        for session_id in result.get("sessions", ()):
+            if (session := self._helm.sessions.get(session_id)) is not None:
+                self._peer.notify("copy", {"session": session_id, "copy": self._copy(session)})
+        self._peer.respond(request.id, result)
+
+    async def _call(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
+        verb = str(params["verb"])
+        if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
+            raise TypeError(f"Helmsman cannot be asked for {verb}")
+        if verb in _READING:
+            return self._shown(await self._do(verb, params))
+        door = str(self._hello["door"])
+        was_begun, answer = await self._log.begin(door, number, self._process)
+        if answer is not None:
+            stored: dict[str, Any] = json.loads(answer)
+            return stored
+        key = f"{door}:{number}"
+        if was_begun and verb not in (*_BEGIN_A_TASK, "respond"):
+            raise OutcomeUnknown(
+                f"{verb} was begun by a hub that ended before it could tell what came of it. Look whether it was done "
+                "before you call it again."
+            )
+        current = call_key.set(CallKey(key))
+        try:
+            result = self._shown(await self._do(verb, params, again=was_begun))
+        except Exception:
+            await self._log.answer(door, number, None)
+            raise
+        finally:
+            call_key.reset(current)
+        await self._log.answer(door, number, json.dumps(result))
+        return result
+
+    async def _do(self, verb: str, params: Mapping[str, Any], *, again: bool = False) -> Any:
+        target: Any = self._helm
+        for name in verb.split("."):
+            target = getattr(target, name)
+        arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
+        try:
+            return await target(*arguments, **named)
+        except QuestionNotOpen:
+            if not again or not await self._helm.was_answered(*arguments, **named):
+                raise
+            return await self._helm.session(arguments[0])
+
+    def _shown(self, value: Any) -> dict[str, Any]:
+        sessions: list[str] = []
+
+        def stand_in(part: Any) -> Any:
+            if not isinstance(part, Session):
+                raise TypeError(f"{type(part).__name__} cannot be told to another process")
+            sessions.append(part.id)
+            return {"$": SESSION, "id": part.id}
+
+        return {"value": encoded(value, stand_in), "sessions": sessions}
+
+    def _meant(self, stand_in: Mapping[str, Any]) -> Any:
+        """What a stand-in of the program's means here."""
+        match stand_in["$"]:
+            case "function":
+                number = stand_in["number"]
+                return lambda *args: self._peer.notify("called", {"number": number, "arguments": encoded(args)})
+            case "session":
+                return self._helm.sessions[stand_in["id"]]
+            case kind:
+                raise ValueError(f"there is no {kind}")
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def _copy(self, session: Session) -> Any:
+        """The whole of a session, or what the program has missed of it."""
+        known = self._followed.setdefault(session.id, _Followed())
+        copy = copy_of(session, since=known.cursor)
+        known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
+        return encoded(copy)
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        known = self._followed.get(session.id)
+        if known is None or known.is_behind:
+            return
+        if self._connection.is_full:
+            known.is_behind = True
+            if not self._is_catching_up:
+                self._is_catching_up = True
+                self._tasks.start_soon(self._catch_up)
+            return
+        message: dict[str, Any] = {"session": session.id, "event": encoded(event.without_raw())}
+        known.cursor = session.feed.cursor
+        if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
+            facts = encoded(facts_of(session))
+            if (text := json.dumps(facts)) != known.facts:
+                known.facts = text
+                message["facts"] = facts
+        if self._peer.closed is None:
+            self._peer.notify("event", message)
+
+    async def _catch_up(self) -> None:
+        """Send what was missed, when the program reads again."""
+        while self._connection.is_full:
+            await self._connection.progress()
+        self._is_catching_up = False
+        for session_id, known in list(self._followed.items()):
+            session = self._helm.sessions.get(session_id)
+            if known.is_behind and session is not None and self._peer.closed is None:
+                self._peer.notify("copy", {"session": session_id, "copy": self._copy(session)})

@@ -1,0 +1,146 @@
+"""A session as another process holds it: a copy of what is true, kept true by the events that follow.
+
+Whoever serves a session makes the copy (`copy_of`); who holds one takes it over (`take_over`) and then applies every event
+it is sent. A copy may also come later, when events were missed, or from the next hub, which numbers events anew: what has
+become different meanwhile is then told as events, so that whoever reads them misses no end and no question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helmsman.model.answered_by import TURN_ENDED
+from helmsman.model.events import (
+    Event,
+    ItemEnded,
+    ItemStarted,
+    QuestionAsked,
+    QuestionClosed,
+    SettingsApplied,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+)
+from helmsman.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from helmsman.model.events import TurnOutcome
+    from helmsman.sessions.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCopy:
+    """What is true of a session; its kept events from some cursor on, and the cursor behind the last of them."""
+
+    facts: Mapping[str, Any]
+    state: Mapping[str, Any]
+    events: tuple[Event, ...]
+    cursor: int
+
+
+def copy_of(session: Session, *, since: int = 0) -> SessionCopy:
+    """The session as it is."""
+    page = session.feed.since(since)
+    return SessionCopy(facts_of(session), session.state.snapshot(), page.events, page.cursor)
+
+
+def facts_of(session: Session) -> dict[str, Any]:
+    """What is true of a session and comes with no event."""
+    return {
+        "options": session.options,
+        "limits": session.limits,
+        "notes": session.notes,
+        "worktree": session.worktree,
+        "task_ids": tuple(session.task_ids),
+        "output_schema": session.output_schema,
+        "created_at": session.created_at,
+        "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
+        "turn_cursor": session.turn_cursor,
+        "reachable": session.is_reachable,
+    }
+
+
+def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
+    """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
+    session.options, session.limits = facts["options"], facts["limits"]
+    session.notes, session.worktree = facts["notes"], facts["worktree"]
+    session.task_ids[:] = facts["task_ids"]
+    session.output_schema = facts["output_schema"]
+    session.created_at = facts["created_at"]
+    session.reachable_in_hub = facts["reachable"]
+    session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
+
+
+def take_over(session: Session, copy: SessionCopy, offset: int | None) -> int:
+    """Make a copy that was held before true again; the offset of its cursors from now on.
+
+    `offset` is that of before; None where the original is another one, whose events have other numbers.
+    """
+    now = SessionState(session.id)
+    now.restore(copy.state)
+    if offset is None:
+        for event in differences(session.state, now):
+            session.apply(event)
+    else:
+        known = session.feed.cursor - offset - (copy.cursor - len(copy.events))
+        session.feed.miss(-known)
+        for event in copy.events[max(0, known) :]:
+            session.apply(event)
+    session.state.restore(copy.state)
+    offset = session.feed.cursor - copy.cursor
+    take_facts(session, copy.facts, offset=offset)
+    return offset
+
+
+def differences(before: SessionState, now: SessionState) -> Iterator[Event]:
+    """What has become different, as the events that a reader would have been told."""
+    session_id, turn_id = now.session_id, now.turn_id
+    if now.turn_count > before.turn_count or (now.is_running and not before.is_running):
+        if before.is_running:
+            yield TurnEnded(session_id=session_id, turn_id=before.turn_id, outcome="completed")
+        yield TurnRequested(session_id=session_id, text=now.prompt or "")
+        known: dict[str, Any] = {}
+    else:
+        known = {item.id: item for item in before.items}
+    if turn_id is not None and turn_id != before.turn_id:
+        yield TurnStarted(session_id=session_id, turn_id=turn_id)
+    if now.model != before.model:
+        yield SettingsApplied(session_id=session_id, model=now.model)
+    for item in now.items:
+        if known.get(item.id) != item:
+            kind = ItemEnded if item.status in ("completed", "failed") else ItemStarted
+            yield kind(session_id=session_id, turn_id=turn_id, item=item)
+    decisions = {decision.id: decision for decision in now.decisions(turn_id)}
+    for question_id in before.questions.keys() - now.questions.keys():
+        decision = decisions.get(f"decision_{question_id}")
+        yield QuestionClosed(
+            session_id=session_id,
+            question_id=question_id,
+            answer=decision.answer if decision is not None else None,
+            by=(decision.by if decision is not None else None) or str(TURN_ENDED),
+            door=decision.door if decision is not None else None,
+        )
+    for question in now.questions.values():
+        if question.id not in before.questions:
+            yield QuestionAsked(session_id=session_id, question=question)
+    if not now.is_running and (before.is_running or now.turn_count > before.turn_count):
+        yield TurnEnded(
+            session_id=session_id,
+            turn_id=turn_id,
+            outcome=_outcome(now),
+            failure=now.error,
+            final_message=now.result,
+        )
+
+
+def _outcome(state: SessionState) -> TurnOutcome:
+    match state.status:
+        case "error":
+            return "failed"
+        case "interrupted":
+            return "interrupted"
+        case _:
+            return "completed"

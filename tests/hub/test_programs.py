@@ -1,0 +1,318 @@
+"""A program's `Helmsman` asks the user's hub: what it starts is there for everybody, and outlives program and hub."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, run_step
+from helmsman.errors import InvalidInput, QuestionNotOpen, SessionNotFound, StepFailed
+from helmsman.hub.control import ask_hub
+from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
+from helmsman.testing import Gate, add, patch, run, say
+from helmsman.testing.hubs import hub_pid
+from tests.clients.server_process import SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman import Question, Session, Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
+
+
+@pytest.fixture
+def in_hub(settings: Settings, detached_engines: Path) -> Settings:
+    return replace(settings, detach=True, state_dir=detached_engines)
+
+
+@pytest.fixture
+async def helm(in_hub: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsman]:
+    async with Helmsman(in_hub, env=codex_home.env) as helm:
+        yield helm
+
+
+async def ended(session: Session) -> None:
+    with anyio.fail_after(SECONDS):
+        assert await session.wait(until="end")
+
+
+async def asked(session: Session) -> Question:
+    with anyio.fail_after(SECONDS):
+        while not session.questions:
+            await session.feed.changed()
+    return session.questions[0]
+
+
+async def kill_hub(state_dir: Path) -> None:
+    pid = hub_pid(state_dir)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_session_runs_in_the_hub_and_is_followed_here(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", run("echo one"), say("It is done."))
+    session = await helm.start("work", cwd=git_repo)
+    with anyio.fail_after(SECONDS):
+        events = [event async for event in session.events()]
+    assert (session.status, session.result) == ("done", "It is done.")
+    assert session.usage.input_tokens > 0
+    assert isinstance(events[-1], TurnEnded)
+    assert "It is done." in [
+        event.item.text for event in events if isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage)
+    ]
+    assert session is await helm.session(session.id)
+    status = ask_hub(in_hub.state_dir, "status")
+    assert status is not None
+    assert [door["kind"] for door in status["doors"]] == ["program"]
+    assert session.task_id is not None
+    assert (await helm.tasks.get(session.task_id)).status == "completed"
+
+
+async def test_what_one_program_began_another_finds_with_all_that_happened(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say("first "), say(gate, "and last"))
+    model.on("more", say("next"))
+    async with Helmsman(in_hub, env=codex_home.env) as first:
+        session = await first.start("work", cwd=git_repo)
+        async with Helmsman(in_hub, env=codex_home.env) as second:
+            seen = await second.session(session.id)
+            assert (seen.status, seen.state.prompt) == ("active", "work")
+    assert not await session.wait(timeout=SECONDS)  # whoever has left is told nothing
+    gate.release()
+    async with Helmsman(in_hub, env=codex_home.env) as third:
+        found = await third.session(session.id)
+        await ended(found)
+        assert found.result is not None
+        assert await found.say("more") is found
+        await ended(found)
+        assert (found.result, found.turn_count) == ("next", 2)
+        assert [info.session_id for info in (await third.list())[0]] == [session.id]
+
+
+async def test_a_handler_answers_in_the_program_and_a_session_may_have_its_own(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    model.on("other", run("touch other.txt"), say("done"))
+    heard: list[tuple[str, str]] = []
+
+    def answers(name: str, answer: str) -> Any:
+        async def handler(session: Session, question: Question, /) -> list[str]:
+            heard.append((name, session.id))
+            return [answer]
+
+        return handler
+
+    async with Helmsman(in_hub, env=codex_home.env, on_question=answers("all", "approve")) as helm:
+        session = await helm.start("work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write")
+        await ended(session)
+        other = await helm.start(
+            "other",
+            cwd=git_repo,
+            approval_policy="untrusted",
+            sandbox="workspace-write",
+            on_question=answers("own", "deny"),
+        )
+        await ended(other)
+    assert heard == [("all", session.id), ("own", other.id)]
+    assert (git_repo / "made.txt").exists()
+    assert not (git_repo / "other.txt").exists()
+
+
+async def test_a_handler_is_cancelled_when_another_program_answers(
+    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    asking, cancelled = anyio.Event(), anyio.Event()
+
+    async def never(_session: Session, _question: Question, /) -> None:
+        try:
+            asking.set()
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    session = await helm.start(
+        "work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write", on_question=never
+    )
+    with anyio.fail_after(SECONDS):
+        await asking.wait()
+        async with Helmsman(in_hub, env=codex_home.env) as second:
+            (question,) = (await second.session(session.id)).questions
+            await second.respond(session.id, question.id, ["approve"])
+            with pytest.raises(QuestionNotOpen):
+                await second.respond(session.id, question.id, ["deny"])
+        await cancelled.wait()
+        closings = [event async for event in session.events() if isinstance(event, QuestionClosed)]
+    assert [closing.answer for closing in closings] == ["approve"]
+    assert session.status == "done"
+
+
+async def test_a_handler_that_fails_has_its_question_refused(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", run("touch made.txt"), say("it was refused"))
+
+    async def fails(_session: Session, _question: Question, /) -> None:
+        raise RuntimeError("no")
+
+    session = await helm.start(
+        "work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write", on_question=fails
+    )
+    await ended(session)
+    assert not (git_repo / "made.txt").exists()
+    assert [decision.answer for decision in session.state.decisions(session.state.turn_id)] == ["deny"]
+
+
+async def test_errors_and_mistakes_are_those_of_the_library(helm: Helmsman, git_repo: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="nowhere") as refused:
+        await helm.start("work", cwd=tmp_path / "nowhere")
+    assert refused.value.details["parameter"] == "cwd"
+    with pytest.raises(TypeError, match="sandbox"):
+        await helm.start("work", cwd=git_repo, sandbx="read-only")  # type: ignore[call-arg]
+    with pytest.raises(SessionNotFound):
+        await helm.session("0199a213-81c0-7800-8aa1-bbab2a035a53")
+
+
+async def test_what_stands_on_it_is_asked_of_the_hub_too(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", patch(add("made.txt", "made\n")), say("done"))
+    tasks: list[str] = []
+    session = await helm.start("work", cwd=git_repo, full_auto=True, worktree=True, on_task=tasks.append)
+    await ended(session)
+    assert tasks == [session.task_id]
+    assert session.worktree is not None
+    diff = await helm.extras.changes.diff(session.id)
+    assert b"made.txt" in diff.diff.patch
+    applied = await helm.extras.changes.apply(session.id)
+    assert applied.session_id == session.id
+    assert (git_repo / "made.txt").read_text() == "made\n"
+    report = await helm.extras.usage.report()
+    assert report.groups
+
+
+async def test_a_relative_directory_is_the_programs_own(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("work", say("done"))
+    monkeypatch.chdir(git_repo)
+    async with Helmsman(in_hub, env=codex_home.env) as helm:
+        session = await helm.start("work")
+        await ended(session)
+    assert session.directory == str(git_repo)
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_taken_back(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    session = await helm.start("work", cwd=git_repo)
+    assert session.task_id is not None
+    task = await helm.tasks.get(session.task_id)
+    with anyio.move_on_after(0.2) as scope:
+        await helm.tasks.wait(task)
+    assert scope.cancelled_caught
+    await helm.interrupt(session.id)
+    await ended(session)
+    assert session.status == "interrupted"
+
+
+async def test_a_step_is_run_through_the_hub(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("answer", say('{"port": 8080}'))
+    model.on("fail", say("FAILED: no way"))
+    schema = {"type": "object", "properties": {"port": {"type": "integer"}}}
+    with anyio.fail_after(SECONDS):
+        result = await run_step("answer", cwd=git_repo, output_schema=schema, settings=in_hub, env=codex_home.env)
+        assert (result.output, result.attempts) == ({"port": 8080}, 1)
+        with pytest.raises(StepFailed, match="no way"):
+            await run_step("fail", cwd=git_repo, settings=in_hub, env=codex_home.env)
+
+
+# --- a hub that is killed ---------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_is_followed_to_its_end_though_the_hub_is_killed(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", run("echo before"), say(gate, "It is done."))
+    session = await helm.start("work", cwd=git_repo)
+    await model.wait_for_request(2)
+    ends: list[TurnEnded] = []
+
+    async def follow() -> None:
+        ends.extend([event async for event in session.events() if isinstance(event, TurnEnded)])
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await anyio.wait_all_tasks_blocked()
+            await kill_hub(in_hub.state_dir)
+            assert (await helm.session(session.id)).status == "active"
+            gate.release()
+    assert len(ends) == 1
+    assert (session.status, session.result) == ("done", "It is done.")
+
+
+async def test_a_question_is_put_to_the_handler_again_by_nobody_and_answered_through_the_next_hub(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    asked_of, answer = list[str](), anyio.Event()
+
+    async def handler(_session: Session, question: Question, /) -> list[str]:
+        asked_of.append(question.id)
+        await answer.wait()
+        return ["approve"]
+
+    session = await helm.start(
+        "work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write", on_question=handler
+    )
+    await asked(session)
+    await kill_hub(in_hub.state_dir)
+    with anyio.fail_after(SECONDS):
+        await helm.session(session.id)
+    answer.set()
+    await ended(session)
+    assert (git_repo / "made.txt").exists()
+    assert len(asked_of) == 1
+
+
+async def test_a_call_that_the_dead_hub_had_taken_is_done_once(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    model.on("again", say("done again"))
+    begun: list[Session] = []
+
+    async def begin() -> None:
+        begun.append(await helm.start("work", cwd=git_repo))
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(begin)
+            await model.wait_for_request(1)
+            await kill_hub(in_hub.state_dir)
+        gate.release()
+        await ended(begun[0])
+        sessions, _ = await helm.list()
+    assert [info.session_id for info in sessions] == [begun[0].id]
+    assert len(model.requests) == 1
