@@ -100,6 +100,10 @@ class Helmsman(Steering):
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
+    async def goes_on_alone(self) -> bool:
+        """Whether what is started goes on when this process ends."""
+        return self._hub is not None or (await self.engine()).id is not None
+
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
 

@@ -183,7 +183,7 @@ class LeaveBehind:
 
     async def _start(self, prompt: str, gate: Gate | None, **settings: Any) -> str:
         async with Helmsman(replace(self._settings, **settings), env=self._env) as helm:
-            if (await helm.engine()).id is None:
+            if not await helm.goes_on_alone():
                 pytest.skip("This Codex cannot run without its process.")
             session = await helm.start(
                 prompt, cwd=self._directory, sandbox="workspace-write", approval_policy="on-request"

@@ -80,12 +80,12 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
     model.on("work", run("touch made.txt"), say("done"))
     ours = replace(settings, detach=True, state_dir=detached_engines)
     begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(git_repo.resolve(),), inactivity_timeout=88.0)
-    async with Helmsman(begun_with, env=codex_home.env) as helm:
+    async with Helmsman(begun_with, env=codex_home.env, inside=True) as helm:
         session = await helm.start("work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write")
         with anyio.fail_after(SECONDS):
             await session.wait()
         await helm.ledger.write()
-    async with Helmsman(ours, env=codex_home.env) as helm:
+    async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
         found = await helm.session(session.id)
         assert isinstance(found.verbs, Helmsman)
         assert found.verbs.settings.approval_timeout == 77.0

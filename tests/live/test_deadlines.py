@@ -125,7 +125,7 @@ async def test_a_question_that_another_process_shows_is_not_denied_here(
     shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
 ) -> None:
     """A server runs the session, a dashboard in a process of its own shows the question."""
-    one, other = Helmsman(replace(shared, approval_timeout=2), env=codex_home.env), Helmsman(shared, env=codex_home.env)
+    one, other = Helmsman(replace(shared, approval_timeout=2), env=codex_home.env, inside=True), Helmsman(shared, env=codex_home.env, inside=True)
     async with one as server, other as dashboard:
         session = await server.start("touch", **asks)
         question_id = await asked(session)
@@ -150,7 +150,7 @@ async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_dow
     shared: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
     short = replace(shared, approval_timeout=2)
-    async with Helmsman(short, env=codex_home.env) as one, Helmsman(short, env=codex_home.env) as other:
+    async with Helmsman(short, env=codex_home.env, inside=True) as one, Helmsman(short, env=codex_home.env, inside=True) as other:
         session = await one.start("touch", **asks)
         await asked(session)
         second = await other.session(session.id)
@@ -164,10 +164,10 @@ async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_dow
 async def test_who_comes_back_to_a_question_that_was_left_is_asked(
     shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
 ) -> None:
-    async with Helmsman(shared, env=codex_home.env) as helm:
+    async with Helmsman(shared, env=codex_home.env, inside=True) as helm:
         session = await helm.start("touch", **asks)
         question_id = await asked(session)
-    async with Helmsman(shared, env=codex_home.env) as helm:
+    async with Helmsman(shared, env=codex_home.env, inside=True) as helm:
         session = await helm.session(session.id)
         assert await asked(session) == question_id
         assert session.deadlines[question_id].seconds > 200

@@ -109,14 +109,14 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
     options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         engine = await helm.engine()
         lost = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
         never_ran = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
         with anyio.fail_after(SECONDS):
             await gate.reached()
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         found = await helm.tasks.get(lost.id)
         assert (found.status, found.session_id, found.owner) == ("working", opened.session_id, Process.me())
         assert (await helm.tasks.get(never_ran.id)).status == "unknown"
@@ -132,13 +132,13 @@ async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_sec
 ) -> None:
     model.on("work", say("All done."))
     options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         engine = await helm.engine()
         await add(helm, of_dead_process(draft_task("work", options, idempotency_key="key")), engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         session = await helm.start("work", cwd=git_repo, idempotency_key="key")
         assert session.id == opened.session_id
         await session.wait(until="end", timeout=SECONDS)
@@ -200,13 +200,13 @@ async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
         [run("echo two"), usage(200, output_tokens=20)],
         [say("All ", gate, "done."), usage(400, output_tokens=40)],
     )
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         session = await helm.start("before", cwd=git_repo)
         await session.wait(until="end", timeout=SECONDS)
         await session.say("work")
         with anyio.fail_after(SECONDS):
             await gate.reached()
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         task = await helm.tasks.get(session.task_ids[-1])
         assert task.owner == Process.me()
         gate.release()
@@ -248,11 +248,11 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("hang", hang())
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         session = await helm.start("hang", cwd=git_repo)
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         task, said = await helm.tasks.cancel(await helm.tasks.get(session.task_ids[0]), reason="enough")
     assert task.status == "canceled"
     assert "Codex's turn" in said
@@ -285,12 +285,12 @@ async def test_a_task_whose_start_was_broken_off_does_not_stay_pending(
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", say("All done."))
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         await helm.engine()
         task_id = await helm.tasks.local.run("work", cwd=git_repo)
         with anyio.fail_after(SECONDS):
             while (await helm.tasks.find(task_id)).engine is None:
                 continue
-    async with Helmsman(detached, env=codex_home.env) as later:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as later:
         task = await ended(later, task_id)
         assert not task.is_running

@@ -370,14 +370,14 @@ async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_insi
 ) -> None:
     """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
-    async with Helmsman(detached, env=codex_home.env) as wide:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as wide:
         if not is_shared(await wide.codex()):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
         assert made.exists()
         made.unlink()
         codex_home.configure(sandbox_workspace_write={"writable_roots": []})
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env) as helm:
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, inside=True) as helm:
             with pytest.raises(InvalidInput, match="outside the allowed roots"):
                 await helm.extras.reviews.start(
                     session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
@@ -398,12 +398,12 @@ async def test_a_turn_that_another_process_began_wider_can_be_stopped_and_not_st
 ) -> None:
     gate = model.gate()
     model.on("wait", say(gate, "now"))
-    async with Helmsman(detached, env=codex_home.env) as wide:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as wide:
         if not is_shared(await wide.codex()):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env) as helm:
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, inside=True) as helm:
             with pytest.raises(InvalidInput, match="outside the allowed roots"):
                 await helm.steer(session.id, "touch")
             assert (await helm.interrupt(session.id)).status == "interrupted"

@@ -239,10 +239,10 @@ async def test_an_adopted_session_is_judged_by_what_holds_in_it(
 ) -> None:
     detached = replace(settings, detach=True, state_dir=detached_engines)
     model.on("plain", leaves(outside), say("done"))
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         session = await helm.start("plain", **options(git_repo))
         await asked(session)
-    async with Helmsman(detached, env=codex_home.env) as helm:
+    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         adopted = await helm.session(session.id)
         assert (await asked(adopted)).details["sandbox"] == "inside"
         await answered(adopted, "deny")

@@ -277,7 +277,7 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
         codex_home.configure(sandbox_workspace_write={"network_access": True})
 
     async def reach() -> None:
-        async with Helmsman(replace(settings, detach=True), env=codex_home.env) as helm:
+        async with Helmsman(replace(settings, detach=True), env=codex_home.env, inside=True) as helm:
             engine = await helm.engine()
             if engine.id is None:
                 pytest.skip("This Codex has no detached engines.")

@@ -314,7 +314,7 @@ async def test_no_other_user_reads_the_state_or_reaches_an_engine(
     state_dir = reachable / "state"
     async with (
         stopped_engines(state_dir),
-        Helmsman(replace(settings, detach=True, state_dir=state_dir), env=codex_home.env) as helm,
+        Helmsman(replace(settings, detach=True, state_dir=state_dir), env=codex_home.env, inside=True) as helm,
     ):
         await helm.engine()
         http_token(state_dir)

@@ -206,7 +206,7 @@ async def test_what_another_process_runs_is_told_and_its_question_can_be_answere
     settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
     other = Serving.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1")
     async with (
-        Helmsman(settings, env=codex_home.env) as helm,
+        Helmsman(settings, env=codex_home.env, inside=True) as helm,
         Client(other.on_stdio()) as client,
     ):
         adopt, looks = helm._known._adopt, [0]

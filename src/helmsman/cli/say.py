@@ -55,8 +55,7 @@ def command(
         while sent.queue:  # it is kept here, so here is where to stay until Codex has it
             await sent.feed.changed()
         await sent.begun.wait()
-        goes_on = sent.engine is not None and sent.engine.id is not None
-        if wait or not goes_on:
+        if wait or not sent.goes_on_alone:
             return await follow_session(helm, sent, display)
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_id}
         print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)

@@ -107,7 +107,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
 
     async with background_tasks() as tasks:
         await tasks.start(handle_signals, stop)
-        async with Helmsman(settings) as helm:
+        async with Helmsman(settings, inside=True) as helm:
             with serving:
                 await serve(helm)
                 left = await helm.ledger.leave()
