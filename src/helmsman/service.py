@@ -49,11 +49,11 @@ class Helmsman(Steering):
     ) -> None:
         agents = tuple(agents)
         super().__init__(settings, env=env, on_question=on_question, agents=agents, shared=shared)
-        self._asks_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
+        self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
         self._hub: HubClient | None = None
 
     async def __aenter__(self) -> Self:
-        if self._asks_hub:
+        if self._may_ask_hub:
             from helmsman.hub.client import HubClient
 
             env = self._surroundings.environment if self._env is None else self._env
@@ -99,6 +99,11 @@ class Helmsman(Steering):
         listeners = self._hub.listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener)
+
+    @property
+    def asks_hub(self) -> bool:
+        """Whether the user's hub has the service."""
+        return self._hub is not None
 
     async def goes_on_alone(self) -> bool:
         """Whether what is started goes on when this process ends."""

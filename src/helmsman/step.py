@@ -94,6 +94,8 @@ async def run_step(
     inactivity_timeout: float | None = INACTIVITY_TIMEOUT,
     attempts: int = ATTEMPTS,
     plan: bool = False,
+    worktree: bool = False,
+    bound: bool = True,
     helm: Helmsman | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
@@ -114,6 +116,8 @@ async def run_step(
         inactivity_timeout: Seconds without a sign of life after that; None waits for ever.
         attempts: How often to try; each retry continues in the same session.
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
+        worktree: A new session has a git worktree of its own.
+        bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
         options: As for `Helmsman.start`.
 
@@ -146,7 +150,8 @@ async def run_step(
         if session_id is not None:
             return await helm.say(session_id, prompt, images=images, on_question=on_question, **turn, **options)
         kind: TurnKind | None = "plan" if plan else None
-        return await helm.start(prompt, cwd=cwd, images=images, on_question=on_question, kind=kind, **turn, **options)
+        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "kind": kind, "worktree": worktree}
+        return await helm.start(prompt, images=images, **new, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         while tried < max(1, attempts) and failed.retry:
@@ -156,7 +161,7 @@ async def run_step(
             except EngineError as error:
                 failed = _Failed(StepFailed, error.message, error.retryable, error.code)
                 continue
-            outcome = await _follow(session, limits, on_event)
+            outcome = await _follow(session, limits, on_event, bound=bound)
             if outcome is None:
                 return _result(session, output_schema, tried)
             failed = outcome
@@ -178,10 +183,14 @@ def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
 
 
 async def _follow(
-    session: Session, limits: TurnLimits, on_event: Callable[[Session, Event], None] | None
+    session: Session, limits: TurnLimits, on_event: Callable[[Session, Event], None] | None, *, bound: bool
 ) -> _Failed | None:
-    """See one attempt through, within its limits; None when the turn completed. Leaves no turn running."""
+    """See one attempt through, within its limits; None when the turn completed.
+
+    Leaves no turn running, unless it is not bound and somebody leaves it.
+    """
     limit, silence = limits.first_event, "no sign of life"
+    goes_on = False
     try:
         with anyio.move_on_after(limit) as scope:
             async with aclosing(session.events(since=session.turn_cursor)) as events:
@@ -195,8 +204,11 @@ async def _follow(
         if scope.cancelled_caught:
             return _Failed(StepTimedOut, f"There was {silence} from the model within {limit:g} s.", retry=True)
         return _ended(session)
+    except anyio.get_cancelled_exc_class():
+        goes_on = not bound
+        raise
     finally:
-        if session.state.is_running:
+        if session.state.is_running and not goes_on:
             with anyio.CancelScope(shield=True):
                 await _interrupt(session)
 

@@ -187,9 +187,7 @@ async def test_errors_and_mistakes_are_those_of_the_library(helm: Helmsman, git_
         await helm.session("0199a213-81c0-7800-8aa1-bbab2a035a53")
 
 
-async def test_what_stands_on_it_is_asked_of_the_hub_too(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
-) -> None:
+async def test_what_stands_on_it_is_asked_of_the_hub_too(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("work", patch(add("made.txt", "made\n")), say("done"))
     tasks: list[str] = []
     session = await helm.start("work", cwd=git_repo, full_auto=True, worktree=True, on_task=tasks.append)
@@ -232,17 +230,15 @@ async def test_a_call_that_nobody_waits_for_any_more_is_taken_back(
     assert session.status == "interrupted"
 
 
-async def test_a_step_is_run_through_the_hub(
-    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
-) -> None:
+async def test_a_step_is_run_through_the_hub(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("answer", say('{"port": 8080}'))
     model.on("fail", say("FAILED: no way"))
     schema = {"type": "object", "properties": {"port": {"type": "integer"}}}
     with anyio.fail_after(SECONDS):
-        result = await run_step("answer", cwd=git_repo, output_schema=schema, settings=in_hub, env=codex_home.env)
+        result = await run_step("answer", cwd=git_repo, output_schema=schema, helm=helm)
         assert (result.output, result.attempts) == ({"port": 8080}, 1)
         with pytest.raises(StepFailed, match="no way"):
-            await run_step("fail", cwd=git_repo, settings=in_hub, env=codex_home.env)
+            await run_step("fail", cwd=git_repo, helm=helm)
 
 
 # --- a hub that is killed ---------------------------------------------------------------------------------------------
@@ -271,7 +267,7 @@ async def test_a_turn_is_followed_to_its_end_though_the_hub_is_killed(
     assert (session.status, session.result) == ("done", "It is done.")
 
 
-async def test_a_question_is_put_to_the_handler_again_by_nobody_and_answered_through_the_next_hub(
+async def test_a_handler_goes_on_with_its_question_and_answers_through_the_next_hub(
     helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", run("touch made.txt"), say("done"))

@@ -125,7 +125,10 @@ async def test_a_question_that_another_process_shows_is_not_denied_here(
     shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
 ) -> None:
     """A server runs the session, a dashboard in a process of its own shows the question."""
-    one, other = Helmsman(replace(shared, approval_timeout=2), env=codex_home.env, inside=True), Helmsman(shared, env=codex_home.env, inside=True)
+    one, other = (
+        Helmsman(replace(shared, approval_timeout=2), env=codex_home.env, inside=True),
+        Helmsman(shared, env=codex_home.env, inside=True),
+    )
     async with one as server, other as dashboard:
         session = await server.start("touch", **asks)
         question_id = await asked(session)
@@ -150,7 +153,10 @@ async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_dow
     shared: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
     short = replace(shared, approval_timeout=2)
-    async with Helmsman(short, env=codex_home.env, inside=True) as one, Helmsman(short, env=codex_home.env, inside=True) as other:
+    async with (
+        Helmsman(short, env=codex_home.env, inside=True) as one,
+        Helmsman(short, env=codex_home.env, inside=True) as other,
+    ):
         session = await one.start("touch", **asks)
         await asked(session)
         second = await other.session(session.id)

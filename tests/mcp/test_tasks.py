@@ -155,12 +155,18 @@ async def test_a_task_goes_on_through_a_restart_of_the_server(
     detached = replace(settings, detach=True, state_dir=detached_engines)
     handles = Handles()
     options: Any = {"extensions": [handles], "elicitation_callback": unused}
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm, Client(build_server(helm), **options) as client:
+    async with (
+        Helmsman(detached, env=codex_home.env, inside=True) as helm,
+        Client(build_server(helm), **options) as client,
+    ):
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="work", workingDirectory=str(git_repo)))["sessionId"]
         await codex.error("codex_wait", sessionId=session_id)
     (task_id,) = handles.seen
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm, Client(build_server(helm), **options) as client:
+    async with (
+        Helmsman(detached, env=codex_home.env, inside=True) as helm,
+        Client(build_server(helm), **options) as client,
+    ):
         request: Any = TaskRequest(method="tasks/get", params={"taskId": task_id})
         working = (await client.session.send_request(request, RawResult)).model_dump(by_alias=True)
         assert working["status"] == "working"

@@ -20,6 +20,7 @@ from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
 from helmsman.cli.screen import Screen
+from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import StepInterrupted
@@ -47,7 +48,7 @@ _IN_STEP_SECONDS: Final = 1.0
 class Outcome:
     """How a step ended: with a result or an error, in a session or before there was one.
 
-    `seconds` is None where it was joined midway, and nobody here knows how long it took.
+    `seconds` is None where it was joined midway, and nobody here knows how long it took. `goes_on`: the person has left it.
     """
 
     result: StepResult | None
@@ -55,6 +56,7 @@ class Outcome:
     session: Session | None
     seconds: float | None
     exit_code: int
+    goes_on: bool = False
 
 
 class Display(ABC):
@@ -166,6 +168,8 @@ class HumanDisplay(Display):
             return await ask_on_terminal(session, question)
 
     def on_event(self, session: Session, event: Event) -> None:
+        if self._session is None and session.goes_on_alone and is_terminal(self._console) and session.state.is_running:
+            self._screen.print([Text("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")])
         self._session = session
         self._turn_ended = isinstance(event, TurnEnded)
         self._transcript.directory = session.directory
@@ -192,6 +196,12 @@ class HumanDisplay(Display):
         result = outcome.result.text if outcome.result is not None else None
         lines = self._transcript.rest(result)
         error = outcome.error
+        if outcome.goes_on and outcome.session is not None:
+            back = Text.assemble(
+                "It goes on without you. Come back with ", (f"helmsman watch {short_id(outcome.session.id)}", "bold")
+            )
+            self._screen.print([*lines, Text(), *fold(self._console, back)])
+            return
         if isinstance(error, StepInterrupted) and self._turn_ended:
             pass  # the transcript says so
         elif error is not None:
@@ -250,6 +260,8 @@ class JsonDisplay(Display):
             "timedOut": list(session.state.timed_out) or None if session is not None else None,
             "exitCode": int(outcome.exit_code),
         }
+        if outcome.goes_on:
+            shown["status"] = "active"
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             shown["status"] = "interrupted"
         print_json({key: value for key, value in shown.items() if value is not None})

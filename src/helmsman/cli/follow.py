@@ -1,7 +1,8 @@
-"""Runs a step in front of a person: shows it, asks, and handles Ctrl-C.
+r"""Runs a step in front of a person: shows it, asks, and handles Ctrl-C.
 
 The first Ctrl-C stops the turn, so that Codex ends it in order and the session can be continued; the second leaves at
-once. A program that ends Helmsman with SIGTERM gets the second kind straight away.
+once. A program that ends Helmsman with SIGTERM gets the second kind straight away. Ctrl-\ leaves a turn that goes on
+without this process, and says how to come back.
 """
 
 from __future__ import annotations
@@ -65,7 +66,16 @@ async def follow(step: Step, display: Display, *, session: Session | None = None
         code = watch.exit_code
         if code is None:
             code = ExitCode.OK if error is None else exit_code_of(error)
-        outcome = Outcome(result=result, error=error, session=watch.session, seconds=seconds, exit_code=code)
+        if watch.has_left:
+            error = None
+        outcome = Outcome(
+            result=result,
+            error=error,
+            session=watch.session,
+            seconds=seconds,
+            exit_code=code,
+            goes_on=watch.has_left and watch.session is not None and watch.session.state.is_running,
+        )
         display.finish(outcome)
     return outcome
 
@@ -79,12 +89,19 @@ class _Watch:
         self.session = session
         self.problem: HelmsmanError | None = None
         self.exit_code: int | None = None
+        self.has_left = False
+        """The person has left, and the turn goes on."""
 
     def on_event(self, session: Session, event: Event) -> None:
         self.session = session
         self._display.on_event(session, event)
 
     def on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+        if code is ExitCode.OK:
+            if self.session is not None and self.session.goes_on_alone:
+                self.has_left = True
+                self._leave(scope, code)
+            return
         self._heard += 1
         running = self.session is not None and self.session.state.is_running
         if code is ExitCode.INTERRUPTED and running and self._heard == 1:

@@ -48,7 +48,7 @@ def command(prompt: str, directory: str | None, as_json: bool, **options: Any) -
         step = partial(_plan_and_work, helm, text, arguments)
         return (await follow(step, new_display(settings, as_json=as_json))).exit_code
 
-    return with_helmsman(plan, settings=settings, detach=False)
+    return with_helmsman(plan, settings=settings)
 
 
 async def _plan_and_work(

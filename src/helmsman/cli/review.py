@@ -114,11 +114,9 @@ def command(
             _print(report, begun.session)
         return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
 
-    # A session that goes on may be open in a detached engine, and Codex opens it nowhere else.
     return with_helmsman(
         review,
         settings=settings_of_command(directory=place),
-        detach=session_id is not None,
         on_question=ask_on_terminal,
     )
 

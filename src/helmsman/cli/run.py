@@ -14,10 +14,12 @@ import click
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.session_ids import full_session_id
-from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.cli.output import print_result
+from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.errors import InvalidInput, SessionNotFound
+from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +64,8 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     'helmsman run "Fix the failing test" --full-auto',
     'helmsman run -s read-only "Where is the port read from?" > answer.txt',
     "git diff | helmsman run - --output-schema review.json --json",
+    'helmsman run --continue "Now add a test for it"',
+    'helmsman run --detach --worktree "Try the other parser"',
 )
 @step_options
 @click.option(
@@ -71,6 +75,10 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     shell_complete=complete_session,
     help="Go on in this session (`helmsman list` shows them).",
 )
+@click.option("--continue", "--last", "go_on", is_flag=True, help="Go on in the newest session of this directory.")
+@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
+@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks.")
+@click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
     "--timeout",
@@ -85,6 +93,10 @@ def command(
     prompt: str,
     directory: str | None,
     session_id: str | None,
+    go_on: bool,
+    worktree: bool,
+    detach: bool,
+    bound: bool,
     engine: str | None,
     timeout: float | None,
     attempts: int | None,
@@ -94,17 +106,16 @@ def command(
     """Run one step of Codex and show it as it happens.
 
     PROMPT is what to do; `-` reads it from stdin. Questions of Codex are asked on the terminal; without one they are
-    denied. The final message goes to stdout and everything else to stderr, so the answer can be piped. Ctrl-C stops the
+    denied. The final message goes to stdout and everything else to stderr, so the answer can be piped. It is a session like
+    any other: the dashboard shows it, Ctrl-\\ leaves it running, and `helmsman watch` comes back to it. Ctrl-C stops the
     turn, a second Ctrl-C leaves at once.
     """
-    if session_id is not None and directory is not None:
-        raise click.UsageError("A session stays in its directory: --cd and --session cannot go together.")
+    _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
     arguments = step_arguments(**options)
-    if timeout is not None:
-        arguments |= {"first_event_timeout": timeout, "inactivity_timeout": timeout}
-    if attempts is not None:
-        arguments["attempts"] = attempts
+    if worktree:
+        arguments["worktree"] = True
     text = prompt_text(prompt)
+    place = (Path.cwd() if directory is None else Path(directory).expanduser()).resolve()
     settings = settings_of_command({"engine": engine}, None if directory is None else Path(directory))
 
     async def run(helm: Helmsman) -> int:
@@ -113,11 +124,67 @@ def command(
         from helmsman.step import run_step
 
         resumed = None if session_id is None else await full_session_id(helm, session_id)
-        step = partial(run_step, text, cwd=directory, session_id=resumed, helm=helm, **arguments)
+        if go_on:
+            resumed = await _newest(helm, place)
+        if detach:
+            return await _start(helm, text, directory, resumed, arguments, timeout, as_json=as_json)
+        if timeout is not None:
+            arguments.update(first_event_timeout=timeout, inactivity_timeout=timeout)
+        if attempts is not None:
+            arguments["attempts"] = attempts
+        step = partial(
+            run_step, text, cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub, **arguments
+        )
         return (await follow(step, new_display(settings, as_json=as_json))).exit_code
 
-    # A session that goes on may be open in a detached engine, and Codex opens it nowhere else.
-    return with_helmsman(run, settings=settings, detach=session_id is not None)
+    return with_helmsman(run, settings=settings, detach=not bound)
+
+
+def _check_combination(
+    session_id: str | None, directory: str | None, *, go_on: bool, worktree: bool, detach: bool, bound: bool
+) -> None:
+    if session_id is not None and directory is not None:
+        raise click.UsageError("A session stays in its directory: --cd and --session cannot go together.")
+    if go_on and session_id is not None:
+        raise click.UsageError("Name a session with --session, or take the newest with --continue, not both.")
+    if worktree and (go_on or session_id is not None):
+        raise click.UsageError("A session stays in its directory: --worktree is for a new one.")
+    if detach and bound:
+        raise click.UsageError("--detach leaves it running, --bound ends it with this process: give one of them.")
+
+
+async def _newest(helm: Helmsman, place: Path) -> str:
+    """The session of this directory in which something happened last."""
+    found, _ = await helm.list(directory=place, limit=1)
+    if not found:
+        raise SessionNotFound(f"There is no session in {place} yet. Leave out --continue to start one.")
+    return found[0].session_id
+
+
+async def _start(
+    helm: Helmsman,
+    text: str,
+    directory: str | None,
+    resumed: str | None,
+    arguments: dict[str, Any],
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Begin, and leave it running."""
+    if not await helm.goes_on_alone():
+        raise InvalidInput(
+            "Here Codex ends with this command, so there is nothing to detach from. Leave out --detach, or do without "
+            "HELMSMAN_DETACH=0."
+        )
+    limits = None if timeout is None else TurnLimits(timeout, timeout)
+    if resumed is not None:
+        session = await helm.say(resumed, text, limits=limits, **arguments)
+    else:
+        session = await helm.start(text, cwd=directory, limits=limits, **arguments)
+    shown = {"sessionId": session.id, "status": session.status, "taskId": session.task_id}
+    print_result(f"Started. Follow it: helmsman watch {short_id(session.id)}", shown, as_json=as_json)
+    return ExitCode.OK
 
 
 def step_arguments(

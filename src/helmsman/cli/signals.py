@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
 
+_MEANING: Final = {signal.SIGINT: ExitCode.INTERRUPTED, getattr(signal, "SIGQUIT", None): ExitCode.OK}
+
+
 async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: TaskStatus[None]) -> None:
-    """Call `on_signal` with the exit code that a signal stands for, each time one comes."""
+    """Call `on_signal` with the exit code that a signal stands for, each time one comes. Ctrl-\\ is OK: one only leaves."""
     if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
         task_status.started()
         return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) as signals:
         task_status.started()
         async for number in signals:
-            on_signal(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+            on_signal(_MEANING.get(number, ExitCode.TERMINATED))
 
 
 def exit_after(seconds: float, code: int) -> None:

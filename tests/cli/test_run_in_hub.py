@@ -1,0 +1,137 @@
+"""`helmsman run` as people have it: a session in the hub, which can be left, found again, and answered elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman
+from helmsman.testing import Gate, add, patch, run, say
+
+if TYPE_CHECKING:
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
+    from tests.cli.conftest import Cli
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no hubs here.")]
+
+
+async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("A long job", say(gate, "At last."))
+    async with detached_cli.on_terminal("run", "A long job") as program:
+        await program.shows("Ctrl-\\ leaves it running")
+        await gate.reached()
+        program.press("\x1c")
+        await program.shows("It goes on without you. Come back with helmsman watch")
+        assert await program.exit_code() == 0
+    (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+    status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
+    assert status["status"] == "active"
+    gate.release()
+    done = await detached_cli.run("watch", session["sessionId"])
+    assert (done.exit_code, done.stdout) == (0, "At last.\n")
+
+
+async def test_a_closed_terminal_leaves_the_turn_running(detached_cli: Cli, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("A long job", say(gate, "At last."))
+    async with detached_cli.on_terminal("run", "A long job") as program:
+        await gate.reached()
+        os.kill(program.process.pid, signal.SIGHUP)
+        await program.exit_code()
+    gate.release()
+    (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+    assert (await detached_cli.run("watch", session["sessionId"])).stdout == "At last.\n"
+
+
+async def test_ctrl_c_stops_the_turn(detached_cli: Cli, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("A long job", say(gate, "Never."))
+    async with detached_cli.on_terminal("run", "A long job") as program:
+        await gate.reached()
+        program.press("\x03")
+        await program.shows("■ Interrupted")
+        assert await program.exit_code() == 130
+
+
+async def test_its_question_is_answered_by_somebody_else(
+    detached_cli: Cli, model: ScriptedModel, settings: Settings, codex_home: CodexHome
+) -> None:
+    model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
+    async with detached_cli.on_terminal("run", "--full-auto", "Publish") as program:
+        await program.shows("? Codex asks to run a command")
+        (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+        status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
+        question = status["pendingQuestion"]
+        answered = await detached_cli.run("respond", session["sessionId"], question["id"], "approve")
+        assert answered.exit_code == 0
+        await program.shows("• Published.")
+        assert await program.exit_code() == 0
+    assert (detached_cli.directory / "made.txt").exists()
+
+
+async def test_detached_it_returns_at_once_and_its_question_waits(detached_cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
+    begun = (await detached_cli.run("run", "--detach", "--full-auto", "--json", "Publish")).json[0]
+    assert begun["status"] in ("active", "awaiting_approval")
+    with anyio.fail_after(60):
+        while True:
+            status = (await detached_cli.run("status", begun["sessionId"], "--json")).json[0]
+            if status["status"] != "active":
+                break
+            await anyio.sleep(0.05)
+    question = status["pendingQuestion"]
+    assert (await detached_cli.run("respond", begun["sessionId"], question["id"], "deny")).exit_code == 0
+    assert (await detached_cli.run("watch", begun["sessionId"])).stdout == "Published.\n"
+    assert not (detached_cli.directory / "made.txt").exists()
+
+
+async def test_the_newest_session_of_the_directory_goes_on(detached_cli: Cli, model: ScriptedModel) -> None:
+    model.on("First", say("One."))
+    model.on("Second", say("Two."))
+    refused = await detached_cli.run("run", "--continue", "Second")
+    assert "no session in" in refused.stderr
+    assert (await detached_cli.run("run", "First")).stdout == "One.\n"
+    assert (await detached_cli.run("run", "--last", "Second")).stdout == "Two.\n"
+    assert len((await detached_cli.run("list", "--json")).json[0]["sessions"]) == 1
+    assert "First" in str(model.requests[-1].body["input"])
+
+
+async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
+    detached_cli: Cli, model: ScriptedModel
+) -> None:
+    model.on("Make", patch(add("made.txt", "made\n")), say("Made."))
+    done = await detached_cli.run("run", "--full-auto", "--worktree", "--json", "Make it")
+    assert done.exit_code == 0
+    assert not (detached_cli.directory / "made.txt").exists()
+    applied = await detached_cli.run("apply", done.json[-1]["sessionId"], "--yes")
+    assert applied.exit_code == 0, applied.stderr
+    assert (detached_cli.directory / "made.txt").exists()
+
+
+async def test_bound_it_ends_with_its_process(
+    detached_cli: Cli, model: ScriptedModel, settings: Settings, codex_home: CodexHome
+) -> None:
+    gate = Gate()
+    model.on("A long job", say(gate, "Never."))
+    async with detached_cli.on_terminal("run", "--bound", "A long job") as program:
+        await gate.reached()
+        os.kill(program.process.pid, signal.SIGHUP)
+        await program.exit_code()
+    async with Helmsman(settings, env=codex_home.env) as helm:
+        ((found,), _) = await helm.list()
+        assert not (await helm.session(found.session_id)).state.is_running
+
+
+async def test_what_cannot_go_together_is_refused(detached_cli: Cli) -> None:
+    for words in (("--detach", "--bound"), ("--worktree", "--continue"), ("--session", "x", "--continue")):
+        refused = await detached_cli.run("run", *words, "Work")
+        assert refused.exit_code == 2, refused.stderr
+    detached_cli.env["HELMSMAN_DETACH"] = "0"
+    refused = await detached_cli.run("run", "--detach", "Work")
+    assert "nothing to detach from" in refused.stderr
