@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.codex.wire.jsonrpc import Transport
+    from helmsman.base.jsonrpc import Transport
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
 import pytest
-from starlette.requests import Request
 
-from helmsman import Helmsman, load_settings
+from helmsman import Helmsman
 from helmsman.model.events import ItemDelta, TurnRequested
+from helmsman.steering.shared import Shared
 from helmsman.testing import run, say
 from helmsman.web.live import Live
-from helmsman.web.reading import Reading
-from helmsman.web.transcripts import Transcripts
-from mcp import Client
-from tests.clients.server_process import Serving
-from tests.mcp.caller import Caller
 from tests.web.browser import SECONDS
 
 if TYPE_CHECKING:
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.sessions.session import Session
-    from helmsman.tasks.model import Task
+    from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -187,54 +181,27 @@ async def test_too_many_readers_are_refused(server: str, token: str, monkeypatch
             assert (refused.status_code, refused.json()["code"]) == (503, "too_many_streams")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
-async def test_what_another_process_runs_is_told_and_its_question_can_be_answered_here(
-    codex_binary: Path,
-    codex_home: CodexHome,
-    codex_version: tuple[int, ...],
-    detached_engines: Path,
-    model: ScriptedModel,
-    git_repo: Path,
-    tmp_path: Path,
-    asks: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_another_door_began_is_told_and_its_question_can_be_answered_here(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
-    if codex_version < (0, 163, 0):
-        pytest.skip("An engine of this Codex has one owner.")
-    model.on("hello", say("hello"))
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
-    other = Serving.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1")
     async with (
-        Helmsman(settings, env=codex_home.env, inside=True) as helm,
-        Client(other.on_stdio()) as client,
+        Shared(settings.state_dir) as shared,
+        Helmsman(settings, env=codex_home.env, shared=shared) as other,
+        Helmsman(settings, env=codex_home.env, shared=shared) as helm,
     ):
-        adopt, looks = helm._known._adopt, [0]
-
-        async def adopt_at_the_second_look(session: Session, task: Task) -> bool:
-            """At the first look at the question the engine cannot be reached; nothing changes after that."""
-            looks[0] += task.input_required
-            return looks[0] > 1 and await adopt(session, task)
-
-        monkeypatch.setattr(helm._known, "_adopt", adopt_at_the_second_look)
-        agent = Caller(client)
         messages = Live(helm)._messages(None)
         await anext(messages)
-        session_id = (await agent("codex_start", prompt="hello", **asks))["sessionId"]
-        await agent.until_settled(session_id)
-        await agent("codex_say", sessionId=session_id, message="touch")
+        session = await other.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
         asked = None
         with anyio.fail_after(SECONDS):
             while asked is None:
-                changes = [one for one in changes_in(await anext(messages)) if one.get("sessionId") == session_id]
+                changes = [one for one in changes_in(await anext(messages)) if one.get("sessionId") == session.id]
                 asked = next((one for one in changes if "question" in one["kinds"]), None)
         assert asked["status"] == "awaiting_approval"
-        (question,) = helm.sessions[session_id].questions
-        (shown,) = (await Reading(helm, Transcripts(helm), Live(helm)).questions(Request({"type": "http"})))[
-            "questions"
-        ]
-        assert shown.get("summary") == "hello", "a card names the session as the list does"
-        await helm.respond(session_id, question.id, ["approve"])
-        assert (await agent.until_settled(session_id))["status"] == "done"
+        (question,) = helm.sessions[session.id].questions
+        await helm.respond(session.id, question.id, ["approve"])
+        with anyio.fail_after(SECONDS):
+            await session.wait(until="end")
         await messages.aclose()
     assert (git_repo / "made.txt").exists()

@@ -21,9 +21,9 @@ import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.codex.wire.jsonrpc import Peer
 from helmsman.approvals.deadline import Deadline
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
-from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded

@@ -17,7 +17,6 @@ import anyio
 from starlette.responses import StreamingResponse
 
 from helmsman._version import __version__
-from helmsman.base.processes import Process
 from helmsman.errors import HelmsmanError
 from helmsman.model import events
 from helmsman.shapes.rendering import json_line
@@ -38,8 +37,6 @@ _WATCH_SECONDS: Final = 1.0
 _LIST_EVERY: Final = 5
 """How many looks at the registry go to one at the sessions on disk, which costs more."""
 _LIST_WATCHED: Final = 50
-_FOLLOW_TRIES: Final = 10
-"""How often what another process runs is tried that cannot be followed yet: an engine may not have begun it so far."""
 _MAX_SESSIONS: Final = 10_000
 _MAX_READERS: Final = 100
 _EVERYBODY: Final = ""
@@ -159,10 +156,10 @@ class Live:
             self._helm.in_background(self._watch_others)
 
     async def _watch_others(self) -> None:
-        """While somebody listens, look whether other processes have changed something, and follow what they run."""
+        """While somebody listens, look whether other processes have changed something."""
         version: Any = None
         listed: Any = None
-        rounds = tries = 0
+        rounds = 0
         try:
             while self._readers:
                 try:
@@ -170,9 +167,7 @@ class Live:
                     if now != version:
                         if version is not None:
                             self._mark(_EVERYBODY, "tasks")
-                        version, tries = now, _FOLLOW_TRIES
-                    if tries:
-                        tries = 0 if await self._follow_others() else tries - 1
+                        version = now
                     if rounds % _LIST_EVERY == 0:
                         found = await self._sessions_of_others()
                         if listed not in (None, found):
@@ -184,22 +179,6 @@ class Live:
                 await anyio.sleep(_WATCH_SECONDS)
         finally:
             self._watching = False
-
-    async def _follow_others(self) -> bool:
-        """Attach to what runs in engines that outlive their processes: only so are its questions known here.
-
-        Returns whether all of it could be attached to.
-        """
-        all_followed = True
-        for task in await self._helm.ledger.registry(lambda registry: registry.running()):
-            if task.session_id is None or task.engine is None or task.owner == Process.me():
-                continue
-            try:
-                await self._helm.session(task.session_id)
-            except HelmsmanError as error:
-                log.debug("session %s is not followed: %s", task.session_id, error)
-            all_followed = all_followed and self._helm.ledger.running_task(task.session_id) == task.id
-        return all_followed
 
     async def _sessions_of_others(self) -> tuple[tuple[str, object], ...]:
         found, _ = await self._helm.list(limit=_LIST_WATCHED)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helmsman.agents.codex.engine import approvals
 from helmsman.agents.codex.engine.approvals import RequestContext, read_question, write_answer
-from helmsman.agents.codex.wire.jsonrpc import IncomingRequest
+from helmsman.base.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
 from helmsman.model.events import FileChange, PathChange
 from helmsman.model.question_text import describe

@@ -10,13 +10,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Resumed
+from helmsman.base.jsonrpc import IncomingRequest, Peer, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from helmsman.agents.codex.wire.jsonrpc import RequestId
+    from helmsman.base.jsonrpc import RequestId
 
 pytestmark = pytest.mark.anyio
 

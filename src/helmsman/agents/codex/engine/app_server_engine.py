@@ -41,7 +41,6 @@ from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.agents.codex.normalise.turns import turn_as_events
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
-from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.agents.codex.wire.process import (
     KILL,
     START_ATTEMPTS,
@@ -53,6 +52,7 @@ from helmsman.agents.codex.wire.process import (
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
 from helmsman.agents.protocol import Begun, PastTurn
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import tells_sandboxed
 from helmsman.errors import (
     EngineLost,

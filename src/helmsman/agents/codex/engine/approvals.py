@@ -33,7 +33,7 @@ from helmsman.model.questions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.agents.codex.wire.jsonrpc import IncomingRequest
+    from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.events import FileChange, PathChange
     from helmsman.model.questions import Sandbox
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from helmsman.agents.codex.wire.jsonrpc import IncomingRequest
+    from helmsman.base.jsonrpc import IncomingRequest
 
 
 @dataclass(slots=True)

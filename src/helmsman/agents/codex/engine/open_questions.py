@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.engine.routing import EventRouter
     from helmsman.agents.codex.wire.app_server import AppServer
-    from helmsman.agents.codex.wire.jsonrpc import IncomingRequest, Peer
+    from helmsman.base.jsonrpc import IncomingRequest, Peer
     from helmsman.model.questions import Choice, Question, Sandbox
 
 log = logging.getLogger(__name__)

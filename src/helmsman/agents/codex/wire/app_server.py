@@ -18,9 +18,9 @@ from helmsman._version import __version__
 from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.wire.jsonrpc import REQUEST_TIMEOUT
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.agents.protocol import Account, Goal, Model
+from helmsman.base.jsonrpc import REQUEST_TIMEOUT
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.access.confinement import Policy
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.jsonrpc import Peer
     from helmsman.agents.codex.wire.mcp_servers import McpServer
+    from helmsman.base.jsonrpc import Peer
     from helmsman.model.options import TurnInput
 
 CLIENT_NAME: Final = "helmsman"

@@ -13,16 +13,16 @@ from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.wire.jsonrpc import Resumed
 from helmsman.agents.keeper.owner import own_child
+from helmsman.base.jsonrpc import Resumed
 from helmsman.errors import EngineLost, EngineProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.wire.jsonrpc import RequestId
     from helmsman.agents.keeper.owner import KeptChild, Said
+    from helmsman.base.jsonrpc import RequestId
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
@@ -105,7 +105,7 @@ class Keeping:
 
 
 class KeptTransport:
-    """See `wire.jsonrpc.Transport`."""
+    """See `base.jsonrpc.Transport`."""
 
     def __init__(self, child: KeptChild) -> None:
         self._child = child

@@ -1,6 +1,6 @@
 """Three ways to reach a `codex app-server`: a child on pipes, a WebSocket on a Unix socket, a WebSocket to a host.
 
-Each opener is an async context manager that yields a `wire.jsonrpc.Transport` and, when the block ends, has
+Each opener is an async context manager that yields a `base.jsonrpc.Transport` and, when the block ends, has
 closed the connection. Only the first one owns a process, and ends it.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from websockets.asyncio.client import ClientConnection
 
-    from helmsman.agents.codex.wire.jsonrpc import RequestId
+    from helmsman.base.jsonrpc import RequestId
 
 # Splits a byte stream into lines, with a cap, without ever copying a long line more than once.
 

@@ -1,4 +1,4 @@
-"""One JSON-RPC peer for any transport, in the dialect of `codex app-server` (no `jsonrpc` field).
+"""One JSON-RPC peer for any transport, without the `jsonrpc` field, which `codex app-server` does not have either.
 
 One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the
 other side to a callback that must not block (a callback that raises is logged, and the reader goes on). One writer owns
