@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
-from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
@@ -134,11 +133,8 @@ class ProgramDoors:
         hello = decoded(json.loads(fields[0]))
         hub.idle = hello["settings"].hub_idle
         with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
-            async with (
-                self._open_view(hello["settings"], env=hello["environment"], shared=self._shared) as helm,
-                background_tasks() as tasks,
-            ):
-                program = _Program(hello, connection, helm, self._calls, tasks)
+            async with self._open_view(hello["settings"], env=hello["environment"], shared=self._shared) as helm:
+                program = _Program(hello, connection, helm, self._calls, self._shared.tasks)
                 hub.doors[connection] = program
                 connection.put(json.dumps({"version": __version__, "pid": os.getpid(), "epoch": hub.epoch}).encode())
                 await program.serve()
@@ -158,6 +154,7 @@ class _Program:
         self._process = running_process(hello["pid"]) or Process(hello["pid"], "")
         self._peer = Peer(ConnectionTransport(connection), on_notification=self._hear, on_request=self._take)
         self._running: dict[int, anyio.CancelScope] = {}
+        self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
         self._is_catching_up = False
 
@@ -171,11 +168,14 @@ class _Program:
         }
 
     async def serve(self) -> None:
+        """Until it leaves. What it asked to be done is then done to its end; nobody waits for what it only asked to know."""
         stop = self._helm.listen(self._on_event)
         try:
             await self._peer.run()
         finally:
             stop()
+            for scope in self._reading.values():
+                scope.cancel()
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -192,22 +192,26 @@ class _Program:
     async def _answer(self, request: IncomingRequest) -> None:
         number = int(request.params["number"])
         result: dict[str, Any] = {}
+        verb = str(request.params["verb"])
         with anyio.CancelScope() as scope:
             self._running[number] = scope
+            if verb in _READING:
+                self._reading[number] = scope
             try:
                 result = await self._call(number, request.params)
             except (HelmsmanError, TypeError, ValueError) as error:
                 if not isinstance(error, HelmsmanError):
-                    log.info("a call of %s failed", request.params.get("verb"), exc_info=True)
+                    log.info("a call of %s failed", verb, exc_info=True)
                 result = {"error": encoded(error)}
             except Exception as error:
-                log.exception("a call of %s failed", request.params.get("verb"))
+                log.exception("a call of %s failed", verb)
                 result = {"error": encoded(HelmsmanError(f"Helmsman itself failed: {error!r}. Report it."))}
             finally:
                 del self._running[number]
+                self._reading.pop(number, None)
         for session_id in result.get("sessions", ()):
             if (session := self._helm.sessions.get(session_id)) is not None:
-                self._peer.notify("copy", {"session": session_id, "copy": self._copy(session)})
+                self._say("copy", {"session": session_id, "copy": self._copy(session)})
         self._peer.respond(request.id, result)
 
     async def _call(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,7 +270,7 @@ class _Program:
         match stand_in["$"]:
             case "function":
                 number = stand_in["number"]
-                return lambda *args: self._peer.notify("called", {"number": number, "arguments": encoded(args)})
+                return lambda *args: self._say("called", {"number": number, "arguments": encoded(args)})
             case "session":
                 return self._helm.sessions[stand_in["id"]]
             case kind:
@@ -298,8 +302,11 @@ class _Program:
             if (text := json.dumps(facts)) != known.facts:
                 known.facts = text
                 message["facts"] = facts
+        self._say("event", message)
+
+    def _say(self, method: str, params: Mapping[str, Any]) -> None:
         if self._peer.closed is None:
-            self._peer.notify("event", message)
+            self._peer.notify(method, params)
 
     async def _catch_up(self) -> None:
         """Send what was missed, when the program reads again."""
@@ -308,5 +315,5 @@ class _Program:
         self._is_catching_up = False
         for session_id, known in list(self._followed.items()):
             session = self._helm.sessions.get(session_id)
-            if known.is_behind and session is not None and self._peer.closed is None:
-                self._peer.notify("copy", {"session": session_id, "copy": self._copy(session)})
+            if known.is_behind and session is not None:
+                self._say("copy", {"session": session_id, "copy": self._copy(session)})
