@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from helmsman import Question, Session, Settings
+    from helmsman.hub.client import HubClient
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
@@ -50,6 +52,24 @@ async def asked(session: Session) -> Question:
         while not session.questions:
             await session.feed.changed()
     return session.questions[0]
+
+
+@contextmanager
+def stopped_reading(client: HubClient) -> Iterator[None]:
+    """The program is busy with something else, and reads nothing that the hub says."""
+    connection = client._connection
+    assert connection is not None
+    receive, may_read = connection._receive, anyio.Event()
+
+    async def wait_and_receive() -> bytes:
+        await may_read.wait()
+        return await receive()
+
+    connection._receive = wait_and_receive  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        may_read.set()
 
 
 async def kill_hub(state_dir: Path) -> None:
@@ -312,3 +332,22 @@ async def test_a_call_that_the_dead_hub_had_taken_is_done_once(
         sessions, _ = await helm.list()
     assert [info.session_id for info in sessions] == [begun[0].id]
     assert len(model.requests) == 1
+
+
+async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what_it_missed(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, *(["a line of many words\n" * 500] * 400)), say("done"))
+    async with Helmsman(in_hub, env=codex_home.env) as lazy, Helmsman(in_hub, env=codex_home.env) as eager:
+        session = await lazy.start("work", cwd=git_repo)
+        followed = await eager.session(session.id)
+        await gate.reached()
+        assert lazy._hub is not None
+        with stopped_reading(lazy._hub):
+            gate.release()
+            await ended(followed)
+            assert session.state.is_running
+        await ended(session)
+    assert (session.result, session.usage) == (followed.result, followed.usage)
+    assert len(session.result or "") > 4_000_000

@@ -97,6 +97,7 @@ class HubClient:
         self._handlers_to_come = 0
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
         self._copies: dict[str, _Copied] = {}
+        self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._epoch = 0
         self._lost: HelmsmanError | None = None
@@ -167,6 +168,7 @@ class HubClient:
         """Speak with one hub after the other."""
         try:
             while connection is not None:
+                self._connection = connection
                 transport = ConnectionTransport(connection)
                 peer = Peer(transport, on_notification=self._hear, on_request=lambda _request: False)
                 with closing(connection):
@@ -194,13 +196,14 @@ class HubClient:
 
     async def _take_up(self, peer: Peer) -> None:
         """Let a new hub know what this program follows; then let others ask it."""
-        try:
-            for session_id in list(self._copies):
+        for session_id in list(self._copies):
+            try:
                 await self._ask(peer, next(self._numbers), "session", (session_id,), {}, again=False)
-        except _HubGone:
-            return  # this one too; the next is told
-        except HelmsmanError as error:
-            log.warning("a session is not followed any more: %s", error)
+            except _HubGone:
+                return  # this one too; the next is told
+            except HelmsmanError as error:
+                log.warning("session %s is not followed any more: %s", session_id, error)
+                self._copies.pop(session_id).session.feed.close()
         self._peer = peer
         self._tell()
 
