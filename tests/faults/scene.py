@@ -43,7 +43,7 @@ class Scene:
     repo: Path
 
     def helmsman(self) -> Helmsman:
-        return Helmsman(self.settings, env=self.codex_home.env)
+        return Helmsman(self.settings, env=self.codex_home.env, inside=True)
 
     async def next_session_works(self, helm: Helmsman, *, after: Session | None = None) -> None:
         """A new session runs to its end, and so does the next turn of the one that had trouble."""
