@@ -18,7 +18,7 @@ from helmsman import Helmsman, load_settings
 from tests import warm
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
@@ -44,10 +44,15 @@ def pytest_configure() -> None:
     os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Some hundred thousand objects live as long as the run: the collector need not look at them again and again."""
+    gc.disable()
+    collected = yield
+    gc.enable()
     gc.collect()
     gc.freeze()
+    return collected
 
 
 pytest_plugins = ["helmsman.testing.plugin", "pytester"]
