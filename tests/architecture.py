@@ -7,6 +7,7 @@ Every import counts, also those for types alone and those inside functions. `tes
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -57,7 +58,9 @@ def room_of(module: str) -> str:
     return "base" if first in _GROUND else first
 
 
+@cache
 def graph() -> dict[str, set[str]]:
+    """What each module imports. Read once: it takes a second."""
     known = modules()
     return {name: imports(file, known) - {name} for name, file in known.items()}
 

@@ -18,9 +18,19 @@ def test_a_repository_has_one_commit_on_main(git_repo: Path) -> None:
     assert git(git_repo, "status", "--porcelain") == ""
 
 
-def test_without_git_a_skeleton_is_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_is_as_git_itself_would_have_made_it(git_repo: Path) -> None:
+    assert git(git_repo, "fsck", "--strict", "--full") == ""
+    assert git(git_repo, "reflog", "--format=%gs") == "commit (initial): First\n"
+    by_hand = (git_repo / ".git" / "index").read_bytes()
+    git(git_repo, "rm", "--quiet", "--cached", "README.md")
+    git(git_repo, "add", "README.md")
+    assert (git_repo / ".git" / "index").read_bytes() == by_hand
+
+
+def test_a_repository_is_made_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as context:
         context.setenv("PATH", str(tmp_path))
         folder = make_repository(tmp_path / "repo")
 
     assert git(folder, "rev-parse", "--show-toplevel").strip() == str(folder.resolve())
+    assert git(folder, "log", "--format=%s") == "First\n"

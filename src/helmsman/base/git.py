@@ -199,15 +199,18 @@ def find_git(directory: Path, place: Path) -> Git | None:
     """
     if _git_directory_around(directory) is not None:
         return None
-    inside = _run(("rev-parse", "--is-inside-work-tree"), directory, accept=(0, 128))
-    if inside.code or one_value(inside.output) != "true":
-        if inside.code and repository_root(directory) is not None:
-            inside.checked(("rev-parse",), directory, (0,))  # raises with what git says
+    asked = ("--show-toplevel", "--absolute-git-dir")
+    answer = _run(("rev-parse", "--is-inside-work-tree", *asked), directory, accept=(0, 128))
+    inside, *paths = answer.output.split(b"\n")[:-1] or [b""]
+    if inside == b"false":
         return None
-    root, git_dir = (
-        Path(one_value(_run(("rev-parse", what), directory).output))
-        for what in ("--show-toplevel", "--absolute-git-dir")
-    )
+    if answer.code:
+        if repository_root(directory) is not None:
+            answer.checked(("rev-parse",), directory, (0,))  # raises with what git says
+        return None
+    if len(paths) != len(asked):  # a newline in a path: where one ends and the next begins cannot be told
+        paths = [_run(("rev-parse", what), directory).output.removesuffix(b"\n") for what in asked]
+    root, git_dir = (Path(os.fsdecode(path)) for path in paths)
     return Git(work_tree=root, git_dir=git_dir, place=place)
 
 

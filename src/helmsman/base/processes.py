@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _PS_SECONDS: Final = 5.0
+_READ_BYTES: Final = 64 * 1024
 _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 _ENDED_STATES: Final = ("Z", "X", "x")
 """A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
@@ -54,7 +55,7 @@ def running_process(pid: int) -> Process | None:
     if not _has_proc():
         return next((process for process, _ in from_ps("-p", str(pid))), None)
     with suppress(OSError):
-        return next((process for process, _ in _read_stat(Path(f"/proc/{pid}"))), None)
+        return next((process for process, _ in _read_stat(pid)), None)
     return None
 
 
@@ -74,20 +75,26 @@ def descendants(pid: int) -> frozenset[Process]:
 def with_variable(name: str, value: str) -> frozenset[Process]:
     """The processes that were started with this variable, however far from whoever set it; none without /proc."""
     mark, found = f"{name}={value}".encode(), set[Process]()
-    for entry in Path("/proc").glob("[0-9]*"):
+    for pid in _pids():
         with suppress(OSError):  # it has ended meanwhile, or is somebody else's
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found |= {process for process, _ in _read_stat(entry)}
+            if mark in _read(f"/proc/{pid}/environ").split(b"\0"):
+                found |= {process for process, _ in _read_stat(pid)}
     return frozenset(found)
 
 
 def parents_of(pid: int) -> frozenset[int]:
     """A process, its parent, the parent of that, and so on, as pids."""
-    parents = {process.pid: parent for process, parent in _running()}
+    parents = None if _has_proc() else {process.pid: parent for process, parent in from_ps("-A")}
     line = [pid]
-    while (parent := parents.get(line[-1])) is not None and parent not in line:
+    while (parent := _parent_of(line[-1]) if parents is None else parents.get(line[-1])) and parent not in line:
         line.append(parent)
     return frozenset(line)
+
+
+def _parent_of(pid: int) -> int | None:
+    with suppress(OSError):
+        return next((parent for _, parent in _read_stat(pid)), None)
+    return None
 
 
 def kill(processes: Collection[Process]) -> frozenset[Process]:
@@ -109,17 +116,37 @@ def _has_proc() -> bool:
 
 
 def _from_proc() -> Iterator[tuple[Process, int]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                yield from _read_stat(entry)
+    for pid in _pids():
+        with suppress(OSError):  # it has ended meanwhile
+            yield from _read_stat(pid)
 
 
-def _read_stat(entry: Path) -> Iterator[tuple[Process, int]]:
+def _pids() -> Iterator[int]:
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - all processes are looked at often: paths take twice as long
+    except OSError:
+        return
+    for name in names:
+        if name.isdecimal():
+            yield int(name)
+
+
+def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
     # pid (name) state ppid …, and the name may contain anything
-    fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    fields = _read(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
     if fields[0] not in _ENDED_STATES:
-        yield Process(int(entry.name), f"{_boot_id()}:{fields[19]}"), int(fields[1])
+        yield Process(pid, f"{_boot_id()}:{fields[19]}"), int(fields[1])
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts: list[bytes] = []
+        while part := os.read(file, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
 
 
 @lru_cache(maxsize=1)

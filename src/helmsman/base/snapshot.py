@@ -77,8 +77,9 @@ def index_files(git: Git, paths: Iterable[str]) -> None:
         return became_folder or leads_elsewhere(os.path.dirname(path))  # noqa: PTH120
 
     gone = {path for path in paths if is_gone(path)}
-    git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(gone))
-    git.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=nul_separated({*paths} - gone))
+    for options, which in (("--force-remove",), gone), (("--add", "--remove", "--replace"), {*paths} - gone):
+        if which:
+            git.run("update-index", "-z", *options, "--stdin", stdin=nul_separated(which))
 
 
 def nul_separated(paths: Iterable[str]) -> bytes:

@@ -97,7 +97,7 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
 
 @pytest.fixture
 def git_repo(tmp_path: Path) -> Path:
-    """A fresh repository with one commit (or, without git, a bare skeleton of one)."""
+    """A fresh repository with one commit."""
     return make_repository(tmp_path / "repo")
 
 

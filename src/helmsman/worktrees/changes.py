@@ -105,10 +105,12 @@ def compare(git: Git, before: str, after: str, *, nested: tuple[str, ...] = ()) 
     def diff_tree(*options: str) -> bytes:
         return git.run("diff-tree", *_PLAINLY, "-M", "-C", *options, before, after).output
 
+    # Finding renames is most of the work, so two things are asked for at a time. An empty line ends the overview.
+    stat, end, patch = diff_tree(f"--stat={_STAT_WIDTH}", "--patch", "--binary").partition(b"\n\n")
     return TreeDiff(
-        patch=diff_tree("--patch", "--binary"),
-        files=tuple(_file_stats(diff_tree("--raw", "-z"), diff_tree("--numstat", "-z"))),
-        stat=diff_tree(f"--stat={_STAT_WIDTH}").decode("utf-8", "replace"),
+        patch=patch,
+        files=tuple(_file_stats(diff_tree("--raw", "--numstat", "-z"))),
+        stat=(stat + end[:1]).decode("utf-8", "replace"),
         nested=tuple(map(shown, nested)),
     )
 
@@ -129,14 +131,29 @@ def _since(git: Git, since: str | None) -> str:
     return commit
 
 
-def _file_stats(raw: bytes, numstat: bytes) -> Iterator[FileStat]:
-    """`:old-mode new-mode old-id new-id status`, path, and for renames and copies a second path."""
-    counts = dict(_line_counts(numstat))
-    fields = iter(raw.decode("utf-8", "surrogateescape").split("\0")[:-1])
+def _file_stats(output: bytes) -> Iterator[FileStat]:
+    """All changes, and then all counts of lines.
+
+    A change is `:old-mode new-mode old-id new-id status`, path, and for renames and copies a second path. A count is `added
+    TAB removed TAB path`, or with an empty path the old and the new one after it; `-` for a binary file.
+    """
+    changes: list[tuple[str, str, str | None]] = []
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    fields = iter(output.decode("utf-8", "surrogateescape").split("\0")[:-1])
     for about in fields:
+        if about.startswith(":"):
+            old_path = next(fields)
+            is_moved = about.rpartition(" ")[2][0] in "RC"
+            changes.append((about, next(fields) if is_moved else old_path, old_path if is_moved else None))
+        else:
+            *lines, path = about.split("\t", 2)
+            if not path:
+                next(fields)
+                path = next(fields)
+            more, less = (None if number == "-" else int(number) for number in lines)
+            counts[path] = more, less
+    for about, path, moved_from in changes:
         old_mode, new_mode, old_id, new_id, status = about.removeprefix(":").split(" ")
-        old_path = next(fields)
-        path = next(fields) if status[0] in "RC" else old_path
         kind = _KINDS.get(status[0], "modified")
         if kind == "modified" and old_id == new_id and old_mode != new_mode:
             kind = "mode"
@@ -144,18 +161,7 @@ def _file_stats(raw: bytes, numstat: bytes) -> Iterator[FileStat]:
         yield FileStat(
             path=shown(path),
             kind=kind,
-            old_path=shown(old_path) if status[0] in "RC" else None,
+            old_path=None if moved_from is None else shown(moved_from),
             added=added,
             removed=removed,
         )
-
-
-def _line_counts(output: bytes) -> Iterator[tuple[str, tuple[int | None, int | None]]]:
-    """`added TAB removed TAB path`, or with an empty path the old and the new one after it; `-` for a binary file."""
-    fields = iter(output.decode("utf-8", "surrogateescape").split("\0")[:-1])
-    for entry in fields:
-        added, removed, path = entry.split("\t", 2)
-        if not path:
-            next(fields)
-            path = next(fields)
-        yield path, (None if added == "-" else int(added), None if removed == "-" else int(removed))

@@ -77,8 +77,7 @@ def create(directory: Path, state_dir: Path) -> Worktree:
         InvalidInput: The directory is not in a working tree, or the repository has no commit yet.
         WorktreeError: Git says no.
     """
-    main = _main_tree(directory, state_dir.absolute())
-    base = main.text("rev-parse", "--verify", "HEAD^{commit}")
+    main, base = _main_tree(directory, state_dir.absolute())
     name = f"{_slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
     folder = ensure_state_dir(state_dir.absolute()) / WORKTREES
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -120,7 +119,8 @@ def assign(tree: Worktree, session_id: str) -> Worktree:
     return tree
 
 
-def _main_tree(directory: Path, state_dir: Path) -> Git:
+def _main_tree(directory: Path, state_dir: Path) -> tuple[Git, str]:
+    """The working tree around a directory, and the commit it is at."""
     git = find_git(directory, state_dir)
     if git is None:
         what = "a bare repository" if is_bare(directory) else "not in the working tree of a git repository"
@@ -129,12 +129,13 @@ def _main_tree(directory: Path, state_dir: Path) -> Git:
             "name a repository.",
             parameter="worktree",
         )
-    if not git.has("HEAD^{commit}"):
+    commit = git.commit("HEAD")
+    if commit is None:
         raise InvalidInput(
             f"The repository {git.work_tree} has no commit yet, so there is nothing to make a worktree of. Commit first.",
             parameter="worktree",
         )
-    return git
+    return git, commit
 
 
 def _slug(name: str) -> str:
@@ -197,9 +198,10 @@ def _remove_branch(tree: Worktree) -> bool:
         return False  # the whole repository is gone
     git = Git(work_tree=shared, git_dir=shared, place=tree.state_dir)
     reference = f"refs/heads/{tree.branch}"
-    if not git.has(reference):
-        return False
-    git.run("branch", "--quiet", "-D", tree.branch, accept=(0, 1))
+    with git.viewed() as seen:
+        if not seen.has(reference):
+            return False
+        seen.run("branch", "--quiet", "-D", tree.branch, accept=(0, 1))
     return git.has(reference)
 
 

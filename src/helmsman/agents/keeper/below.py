@@ -13,15 +13,15 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import BELOW
 from helmsman.base.files import replace_file
-from helmsman.base.processes import Process, descendants, kill, parents_of, running_process
+from helmsman.base.processes import Process, descendants, kill, parents_of, with_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 MARK: Final = "KEPT_BY_HELMSMAN"
 """In the environment of all that runs below a keeper: its directory."""
@@ -85,17 +85,5 @@ def left_by(directory: Path) -> frozenset[Process]:
             process = Process(int(pid), str(started))
             if process.is_alive():
                 found |= {process, *descendants(process.pid)}
-    return frozenset(found | _marked(directory))
-
-
-def _marked(directory: Path) -> set[Process]:
-    wanted = f"{MARK}={directory}".encode()
     ourselves = parents_of(os.getpid())  # it may be what runs us
-    found: set[Process] = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                process = running_process(int(entry.name))
-                if process is not None and process.pid not in ourselves:
-                    found.add(process)
-    return found
+    return frozenset(found | {one for one in with_variable(MARK, str(directory)) if one.pid not in ourselves})

@@ -11,12 +11,10 @@ Imported by the keeper, so it needs nothing but the standard library.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,6 +103,8 @@ def socket_path(directory: Path) -> Path:
     path = directory / _SOCKET
     if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
         return path
+    import hashlib  # only here: a keeper is told where to listen, and it alone takes a tenth of a keeper's start
+
     return _runtime_directory() / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"
 
 
@@ -113,6 +113,8 @@ def _runtime_directory() -> Path:
     base = Path(given) if given and len(os.fsencode(given)) < _SOCKET_PATH_BYTES - 40 else None
     if base is not None and base.is_dir():
         return base / "helmsman"
+    import tempfile
+
     # Not tempfile.gettempdir() alone: on macOS, and wherever TMPDIR is set, that may be too long itself.
     short = Path(tempfile.gettempdir())
     if len(os.fsencode(short)) > _SOCKET_PATH_BYTES - 40:

@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.wire.transports import MAX_LINE_BYTES
+from helmsman.agents.keeper.pipe import LINE_BYTES
 from helmsman.agents.keeper.watcher import Activity
 from helmsman.errors import EngineLost, EngineTimeout
 
@@ -107,7 +107,7 @@ def _asking(socket: Path, timeout: float) -> Iterator[_Asking]:
             compression=None,
             open_timeout=timeout,
             close_timeout=1,
-            max_size=MAX_LINE_BYTES,
+            max_size=LINE_BYTES,
         ) as connection:
             asking = _Asking(connection, deadline)
             client = {"name": "helmsman-keeper", "title": "Helmsman", "version": "1"}
