@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _AUTHOR = {
@@ -21,6 +22,9 @@ _AUTHOR = {
 _GIT_SECONDS = 30
 _QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
 """Nobody needs this commit after a power failure."""
+
+_first_commit: dict[str, bytes] = {}
+"""What git made of the first repository of this process: two commands take longer than most of what a test does itself."""
 
 _CONFIG = f"""\
 [core]
@@ -41,10 +45,15 @@ def make_repository(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("# A repository\n", encoding="utf-8")
-    _make_by_hand(folder / ".git")
+    git_folder = folder / ".git"
+    _make_by_hand(git_folder)
     if shutil.which("git") is not None:
-        git(folder, *_QUICK, "add", "README.md")
-        git(folder, *_QUICK, "commit", "--quiet", "--message=First")
+        if not _first_commit:
+            git(folder, *_QUICK, "add", "README.md")
+            git(folder, *_QUICK, "commit", "--quiet", "--message=First")
+            _first_commit.update(_files(git_folder))
+        else:
+            _write(git_folder, _first_commit)
     return folder
 
 
@@ -59,6 +68,16 @@ def git(folder: Path, *arguments: str) -> str:
         timeout=_GIT_SECONDS,
         check=True,
     ).stdout
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def _make_by_hand(git_folder: Path) -> None:
