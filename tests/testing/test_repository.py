@@ -16,6 +16,7 @@ def test_a_repository_has_one_commit_on_main(git_repo: Path, tmp_path: Path) -> 
     for folder in (git_repo, make_repository(tmp_path / "another")):  # the first was made by git, others like it
         assert git(folder, "log", "--format=%s %an") == "First Test\n"
         assert git(folder, "branch", "--show-current") == "main\n"
+        assert git(folder, "diff-files", "--name-only") == ""  # which does not look into files
         assert git(folder, "status", "--porcelain") == ""
         assert git(folder, "fsck", "--strict") == ""
 

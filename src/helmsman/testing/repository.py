@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import struct
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,9 @@ _AUTHOR = {
 _GIT_SECONDS = 30
 _QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
 """Nobody needs this commit after a power failure."""
+
+_INDEX_ENTRY = 12
+_INDEX_CHECKSUM = 20
 
 _first_commit: dict[str, bytes] = {}
 """What git made of the first repository of this process: two commands take longer than most of what a test does itself."""
@@ -54,6 +59,8 @@ def make_repository(folder: Path) -> Path:
             _first_commit.update(_files(git_folder))
         else:
             _write(git_folder, _first_commit)
+            index = git_folder / "index"
+            index.write_bytes(_of_the_file(index.read_bytes(), folder / "README.md"))
     return folder
 
 
@@ -78,6 +85,17 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+
+
+def _of_the_file(index: bytes, file: Path) -> bytes:
+    """An index of one entry with what the system says of the file: some git commands look no closer than that."""
+    about = file.stat()
+    times = [number for time in (about.st_ctime_ns, about.st_mtime_ns) for number in divmod(time, 10**9)]
+    (mode,) = struct.unpack_from(">I", index, _INDEX_ENTRY + 24)
+    fields = [*times, about.st_dev, about.st_ino, mode, about.st_uid, about.st_gid, about.st_size]
+    entry = struct.pack(">10I", *(number & 0xFFFFFFFF for number in fields))
+    content = index[:_INDEX_ENTRY] + entry + index[_INDEX_ENTRY + len(entry) : -_INDEX_CHECKSUM]
+    return content + hashlib.sha1(content, usedforsecurity=False).digest()
 
 
 def _make_by_hand(git_folder: Path) -> None:
