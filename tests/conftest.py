@@ -16,16 +16,13 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from mcp.client.session import ClientSession
 
-from helmsman import Helmsman, load_settings
 from tests import warm
+from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from jsonschema.protocols import Validator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome
 
 # A busy machine, or one that has yet to make hypothesis' tables of characters, is slow: that is no fault of an example.
 # `make fuzz` goes on for longer where there is time for it.
@@ -111,11 +108,8 @@ def _processes_measured_in_some_tests(request: pytest.FixtureRequest, monkeypatc
 
 
 @pytest.fixture
-def settings(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Settings:
-    return load_settings({"codex_path": str(codex_binary), "detach": False}, codex_home.env, tmp_path)
-
-
-@pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsman]:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        yield helm
+def folder(tmp_path: Path) -> Path:
+    """A plain directory to work in. In a repository every turn runs a dozen git commands, a fifth of its work."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    return folder

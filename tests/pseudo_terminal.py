@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
 
 
 class PseudoTerminal:
@@ -66,6 +67,27 @@ class PseudoTerminal:
     def screen(self) -> str:
         """Everything shown so far, without colours."""
         return _COLOURS.sub("", self._seen).replace("\r\n", "\n")
+
+    @property
+    def standing(self) -> str:
+        """What can be read on it now: without what was drawn over, as a part that changes is ten times a second."""
+        lines = [""]
+        row = column = 0
+        for part in _CONTROLS.split(self._seen):
+            if part == "\n":
+                row += 1
+                lines += [""] * (row + 1 - len(lines))
+            elif part == "\r":
+                column = 0
+            elif part.startswith("\x1b["):
+                if part.endswith("A"):
+                    row -= int(part[2:-1] or 1)
+                elif part == "\x1b[2K":
+                    lines[row] = ""
+            else:
+                lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+                column += len(part)
+        return "\n".join(lines)
 
     async def shows(self, text: str) -> None:
         """Wait until the text appears, after what was waited for before."""

@@ -21,6 +21,7 @@ from helmsman.errors import (
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.records import release
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 
 SECONDS = 60
 OPTIONS: dict[str, Any] = {"approval_policy": "never", "sandbox": "workspace-write"}
@@ -260,6 +261,7 @@ async def is_gone(pid: int) -> None:
 DAEMON = "(setsid sh -c 'echo $$ > ../../daemon; while :; do date +%N > tick.txt; sleep 0.05; done' >/dev/null 2>&1 &)"
 
 
+@on_its_own_engine
 async def test_commands_left_running_end_before_their_changes_are_applied(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -318,6 +320,7 @@ async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
             await goes_on(session.id, "look")
 
 
+@on_its_own_engine
 async def test_commands_left_running_end_before_their_worktree_goes(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -341,6 +344,7 @@ async def test_commands_left_running_end_before_their_worktree_goes(
 # --- other processes -------------------------------------------------------------------------------------------------
 
 
+@on_its_own_engine
 async def test_the_next_process_can_look_apply_and_discard(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
@@ -354,6 +358,7 @@ async def test_the_next_process_can_look_apply_and_discard(
     assert (git_repo / "made.txt").exists()
 
 
+@on_its_own_engine
 async def test_a_session_that_another_process_runs_is_busy(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
@@ -369,6 +374,7 @@ async def test_a_session_that_another_process_runs_is_busy(
         await session.interrupt()
 
 
+@on_its_own_engine
 async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
@@ -389,6 +395,7 @@ async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
         assert len(await second.extras.changes.leftovers()) == 1
 
 
+@on_its_own_engine
 async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
@@ -405,6 +412,7 @@ async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
             await helm.extras.changes.discard(session_id)
 
 
+@on_its_own_engine
 async def test_what_a_process_left_is_found_and_pruned(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:

@@ -22,6 +22,7 @@ from helmsman.errors import (
 from helmsman.model.events import TurnEnded
 from helmsman.settings import load_settings
 from helmsman.testing import add, ask_user, fail, patch, question, run, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 60
 PLAN = "I have looked.\n<proposed_plan>\n# Plan\n1. Make a file.\n</proposed_plan>\n"
@@ -182,6 +183,7 @@ async def test_after_a_stop_the_session_works_on_in_the_ordinary_way(
     assert (git_repo / "made.txt").exists()
 
 
+@on_its_own_engine
 async def test_nobody_s_answer_is_a_stop(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
@@ -295,6 +297,7 @@ async def test_a_queued_message_waits_for_the_answer(
     assert session.result == "Next done"
 
 
+@on_its_own_engine
 async def test_an_engine_that_dies_meanwhile_does_not_take_the_plan_with_it(
     helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
@@ -358,6 +361,7 @@ async def test_a_step_whose_plan_failed_is_not_continued_without_one(
     assert len(model.requests) == 1
 
 
+@on_its_own_engine
 async def test_the_exec_engine_refuses_and_names_the_one_that_can(
     codex_binary: Path, codex_home: CodexHome, git_repo: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from helmsman.model.options import ReviewTarget
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
 from helmsman.testing.repository import git
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 
 SECONDS = 60
 
@@ -119,6 +120,7 @@ async def test_a_reviewer_that_answers_in_prose_gives_its_text(
     assert (report.findings, report.text) == ((), "It looks fine to me.")
 
 
+@on_its_own_engine
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -270,6 +272,7 @@ async def test_an_interrupted_review_stops_and_has_no_findings(
     assert await helm.extras.reviews.report(begun.session.id) is None
 
 
+@on_its_own_engine
 async def test_a_later_helmsman_reads_what_was_found(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, changed: Path
 ) -> None:
@@ -282,6 +285,7 @@ async def test_a_later_helmsman_reads_what_was_found(
     assert [(found.title, found.confidence) for found in report.findings] == [("The port is wrong", 0.9)]
 
 
+@on_its_own_engine
 async def test_the_exec_engine_refuses_and_names_the_one_that_can(
     codex_binary: Path, codex_home: CodexHome, changed: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from helmsman.model.events import ContextCompaction, TurnEnded
 from helmsman.model.options import ReviewTarget
 from helmsman.settings import load_settings
 from helmsman.testing import always, hang, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 UNKNOWN = "01a1ddf0-ca70-74e1-932e-ae2da7c7e29c"
 
@@ -74,13 +75,12 @@ async def test_a_fork_may_name_its_turn_by_id_and_wait_for_its_message(helm: Hel
     assert await prompts(helm, fork.id) == ["alpha"]
 
 
-@pytest.mark.parametrize("which", [0, 4, "4", "no-such-turn", -1])
-async def test_a_fork_from_a_turn_that_is_not_there_is_refused(
-    helm: Helmsman, three_turns: Session, which: int | str
-) -> None:
-    with pytest.raises(InvalidInput, match="number from 1 to 3"):
-        await helm.fork(three_turns.id, "other", from_turn=which)
-    assert len(helm.sessions) == 1
+async def test_a_fork_from_a_turn_that_is_not_there_is_refused(helm: Helmsman, three_turns: Session) -> None:
+    known = set(helm.sessions)
+    for which in (0, 4, "4", "no-such-turn", -1):
+        with pytest.raises(InvalidInput, match="number from 1 to 3"):
+            await helm.fork(three_turns.id, "other", from_turn=which)
+    assert set(helm.sessions) == known
 
 
 # --- rollback --------------------------------------------------------------------------------------------------------
@@ -96,6 +96,7 @@ async def test_the_last_turns_are_forgotten(helm: Helmsman, model: ScriptedModel
     assert await prompts(helm, three_turns.id) == ["alpha", "again"]
 
 
+@on_its_own_engine
 async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
     helm: Helmsman, elsewhere: Helmsman, three_turns: Session
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
     assert (info.session_id, info.first_prompt) == (three_turns.id, "alpha")
 
 
+@on_its_own_engine
 async def test_a_session_of_another_process_is_taken_back(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_session_of_another_process_is_taken_back(
         assert await prompts(second, session.id) == ["alpha"]
 
 
+@on_its_own_engine
 @pytest.mark.matrix
 async def test_another_process_is_not_shown_what_was_forgotten(
     elsewhere: Helmsman, helm: Helmsman, codex_version: tuple[int, int, int], three_turns: Session
@@ -129,12 +132,10 @@ async def test_another_process_is_not_shown_what_was_forgotten(
         assert session.status == "done"
 
 
-@pytest.mark.parametrize(("turns", "sentence"), [(4, "has 3 turns"), (0, "from 1 on"), (-1, "from 1 on")])
-async def test_more_turns_than_there_are_cannot_be_forgotten(
-    helm: Helmsman, three_turns: Session, turns: int, sentence: str
-) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        await helm.extras.upkeep.roll_back(three_turns.id, turns)
+async def test_more_turns_than_there_are_cannot_be_forgotten(helm: Helmsman, three_turns: Session) -> None:
+    for turns, sentence in ((4, "has 3 turns"), (0, "from 1 on"), (-1, "from 1 on")):
+        with pytest.raises(InvalidInput, match=sentence):
+            await helm.extras.upkeep.roll_back(three_turns.id, turns)
     assert await prompts(helm, three_turns.id) == ["alpha", "beta", "gamma"]
 
 
@@ -166,19 +167,21 @@ async def test_a_compaction_is_interrupted(helm: Helmsman, model: ScriptedModel,
 # --- names and the archive -------------------------------------------------------------------------------------------
 
 
+@on_its_own_engine
 async def test_a_name_shows_in_the_list_and_in_the_session(helm: Helmsman, three_turns: Session) -> None:
     await helm.extras.upkeep.rename(three_turns.id, "  The parser ")
     assert three_turns.state.name == "The parser"
     assert [info.name for info in (await helm.list())[0]] == ["The parser"]
 
 
-@pytest.mark.parametrize("name", ["", "  ", "two\nlines", "x" * 201])
-async def test_what_is_no_name_is_refused(helm: Helmsman, three_turns: Session, name: str) -> None:
-    with pytest.raises(InvalidInput, match="name"):
-        await helm.extras.upkeep.rename(three_turns.id, name)
+async def test_what_is_no_name_is_refused(helm: Helmsman, three_turns: Session) -> None:
+    for name in ("", "  ", "two\nlines", "x" * 201):
+        with pytest.raises(InvalidInput, match="name"):
+            await helm.extras.upkeep.rename(three_turns.id, name)
     assert three_turns.state.name is None
 
 
+@on_its_own_engine
 async def test_an_archived_session_is_forgotten_and_comes_back(
     helm: Helmsman, model: ScriptedModel, three_turns: Session
 ) -> None:
@@ -225,6 +228,7 @@ async def test_an_archived_session_goes_on_only_when_it_is_back(
     assert (await helm.extras.upkeep.unarchive(session.id)).status == "done"
 
 
+@on_its_own_engine
 async def test_a_session_with_a_waiting_message_is_not_archived(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -240,6 +244,7 @@ async def test_a_session_with_a_waiting_message_is_not_archived(
         await other.interrupt()
 
 
+@on_its_own_engine
 async def test_a_session_taken_back_is_archived_whole(helm: Helmsman, three_turns: Session) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id)
     await helm.extras.upkeep.archive(three_turns.id)
@@ -313,6 +318,7 @@ async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: Scrip
     assert (await helm.extras.upkeep.goal(session.id)) is not None
 
 
+@on_its_own_engine
 async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_goal_goes_on_after_it(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -336,6 +342,7 @@ async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_g
         await again.interrupt()
 
 
+@on_its_own_engine
 async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -352,10 +359,10 @@ async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
         assert goal.status == "paused"
 
 
-@pytest.mark.parametrize("goal", ["", "  ", "x" * 4001])
-async def test_what_is_no_goal_is_refused(helm: Helmsman, three_turns: Session, goal: str) -> None:
-    with pytest.raises(InvalidInput, match="goal"):
-        await helm.extras.upkeep.set_goal(three_turns.id, goal)
+async def test_what_is_no_goal_is_refused(helm: Helmsman, three_turns: Session) -> None:
+    for goal in ("", "  ", "x" * 4001):
+        with pytest.raises(InvalidInput, match="goal"):
+            await helm.extras.upkeep.set_goal(three_turns.id, goal)
     assert await helm.extras.upkeep.goal(three_turns.id) is None
 
 
@@ -387,6 +394,7 @@ async def test_a_session_that_is_not_there_is_not_found(helm: Helmsman) -> None:
             await refused(UNKNOWN)
 
 
+@on_its_own_engine
 async def test_the_exec_engine_says_that_it_cannot(
     codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:

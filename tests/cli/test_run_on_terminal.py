@@ -24,7 +24,8 @@ WRITABLE = ("-s", "workspace-write", "-a", "on-request")
 
 async def test_an_approval_is_given_at_the_prompt(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
     place = tmp_path / "published"
-    model.on("Publish", run(f"touch {place}", escalate="It must leave the sandbox"), say("Published."))
+    gate = model.gate()
+    model.on("Publish", run(f"touch {place}", escalate="It must leave the sandbox"), say("Published.", gate))
     async with cli.on_terminal("run", *WRITABLE, "Publish") as program:
         await program.shows("? Codex asks to run a command")
         await program.shows("Reason given: It must leave the sandbox")
@@ -33,10 +34,12 @@ async def test_an_approval_is_given_at_the_prompt(cli: Cli, model: ScriptedModel
         await program.shows("→ approve")
         await program.shows("✓ exit 0")
         await program.shows("• Published.")
+        await program.shows("• Published.")  # drawn again while it is being written, and as a line when it is whole
+        gate.release()
         await program.shows("✓ Done in")
         assert await program.exit_code() == 0
     assert place.exists()
-    assert program.screen.count("Published.") == 1  # it was read as it was written
+    assert program.terminal.standing.count("Published.") == 1
 
 
 async def test_the_reason_of_a_denial_reaches_the_model(cli: Cli, model: ScriptedModel) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from helmsman.testing import always, codex_versions, hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
+from tests.selection import skip_beside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,10 @@ SLOWEST = 0.3
 """No session is left alone for longer before it is stopped, but those whose end is waited for."""
 
 
-async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(scene: Scene) -> None:
+async def test_a_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended(
+    request: pytest.FixtureRequest, scene: Scene
+) -> None:
+    skip_beside(request, test_five_hundred_sessions_are_stopped_at_random_and_each_tells_how_it_ended)
     await stop_at_random(scene, 100)
 
 

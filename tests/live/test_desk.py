@@ -16,6 +16,7 @@ from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.question_text import describe
 from helmsman.settings import load_settings
 from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 30
 
@@ -52,6 +53,7 @@ def closings(session: Session) -> list[tuple[str | None, str]]:
     return [(event.answer, event.by) for event in events if isinstance(event, QuestionClosed)]
 
 
+@on_its_own_engine
 async def test_a_rule_allows_before_anyone_is_asked(
     codex_binary: Path,
     codex_home: CodexHome,
@@ -79,6 +81,7 @@ async def test_a_rule_allows_before_anyone_is_asked(
     assert "touch made.txt" in entry["by"]
 
 
+@on_its_own_engine
 async def test_a_rule_denies_and_a_trick_does_not_pass(
     codex_binary: Path,
     codex_home: CodexHome,
@@ -114,6 +117,7 @@ async def test_approving_for_the_session_holds_for_the_session_only(
     await other.interrupt()
 
 
+@on_its_own_engine
 async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
 ) -> None:
@@ -168,6 +172,7 @@ async def test_always_leaves_no_rule_where_the_answer_came_too_late(
     assert helm.rules.rules_for(None).rules == ()
 
 
+@on_its_own_engine
 async def test_the_deadline_does_not_deny_what_is_being_approved(
     codex_binary: Path,
     codex_home: CodexHome,
@@ -210,6 +215,7 @@ async def test_the_deadline_does_not_deny_what_is_being_approved(
     assert json.loads(line)["decision"] == "approve"
 
 
+@on_its_own_engine
 async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
     codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path, git_repo: Path
 ) -> None:
@@ -222,6 +228,7 @@ async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
     assert (git_repo / "new.txt").exists()
 
 
+@on_its_own_engine
 async def test_an_answer_that_does_not_fit_is_asked_for_again(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
 ) -> None:
@@ -236,6 +243,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(
     assert (git_repo / "made.txt").exists()
 
 
+@on_its_own_engine
 async def test_a_rule_for_an_mcp_tool_answers_its_approval(
     codex_binary: Path,
     codex_home: CodexHome,
@@ -261,6 +269,7 @@ async def test_a_rule_for_an_mcp_tool_answers_its_approval(
     assert [answer for answer, _ in closings(session)] == ["accept"]
 
 
+@on_its_own_engine
 async def test_a_request_for_permissions_is_a_question(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
@@ -294,6 +303,7 @@ async def test_several_questions_are_all_kept_and_answered_in_any_order(
     assert not (git_repo / "one.txt").exists()
 
 
+@on_its_own_engine
 async def test_a_handlers_decision_is_in_the_audit_log(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:

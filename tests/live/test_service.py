@@ -29,6 +29,7 @@ from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.ledger import draft_task
 from helmsman.testing import always, fail, hang, run, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 30
 
@@ -91,6 +92,7 @@ async def test_the_next_message_goes_on_in_the_same_thread(
     assert model.requests[-1].user_texts[-2:] == ("one", "two")
 
 
+@on_its_own_engine
 async def test_a_session_of_another_process_goes_on_where_it_was(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -104,6 +106,7 @@ async def test_a_session_of_another_process_goes_on_where_it_was(
         assert session.directory == str(git_repo.resolve())
 
 
+@on_its_own_engine
 async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, git_repo: Path) -> None:
     task, draft = draft_task("one", SessionOptions(cwd=git_repo, agent="other"), session_id="s-1")
     await helm.ledger.registry(lambda registry: registry.add(draft))
@@ -161,6 +164,7 @@ async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel
     assert (git_repo / "x").exists()
 
 
+@on_its_own_engine
 async def test_a_handler_answers_and_may_leave_it_to_others(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -183,6 +187,7 @@ async def test_a_handler_answers_and_may_leave_it_to_others(
     assert seen == ["command_approval"]
 
 
+@on_its_own_engine
 async def test_what_nobody_answers_is_refused_at_the_deadline(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -194,6 +199,7 @@ async def test_what_nobody_answers_is_refused_at_the_deadline(
     assert not (git_repo / "x").exists()
 
 
+@on_its_own_engine
 async def test_a_handler_that_fails_refuses(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -207,6 +213,7 @@ async def test_a_handler_that_fails_refuses(
     assert not (git_repo / "x").exists()
 
 
+@on_its_own_engine
 async def test_one_turn_too_many_is_refused_with_what_is_running(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -218,6 +225,7 @@ async def test_one_turn_too_many_is_refused_with_what_is_running(
         assert caught.value.details["running"] == [session.id]
 
 
+@on_its_own_engine
 async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -250,6 +258,7 @@ async def test_a_failed_turn_says_why_and_the_next_one_works(
     assert (await finished(session)).status == "done"
 
 
+@on_its_own_engine
 async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -277,6 +286,7 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
 
 
+@on_its_own_engine
 async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.otherwise(say("ok"))
     first = await finished(await helm.start("the first one", cwd=git_repo))
@@ -297,21 +307,24 @@ async def test_an_unknown_session_is_an_error_everywhere(helm: Helmsman) -> None
             await call
 
 
+@on_its_own_engine
 async def test_without_codex_there_is_a_clear_error(settings: Settings, tmp_path: Path) -> None:
     async with Helmsman(replace(settings, codex_path=tmp_path / "none")) as helm:
         with pytest.raises(CodexNotFound):
             await helm.start("x", cwd=tmp_path)
 
 
+@on_its_own_engine
 async def test_a_hundred_sessions_run_on_one_engine_and_none_is_lost(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
-    model.on("count", run("echo counted"), say("done"))
+    model.on("count", say("done"))
+    model.on("count 1", run("echo counted"), say("done"))  # and 10 to 19: a command takes longer than all the rest
     async with Helmsman(replace(settings, max_sessions=100), env=codex_home.env) as helm:
         sessions: list[Session] = []
 
         async def one(number: int) -> None:
-            session = await helm.start(f"count {number}", cwd=git_repo, approval_policy="never")
+            session = await helm.start(f"count {number}", cwd=folder, approval_policy="never")
             sessions.append(session)
             await session.wait(until="end", timeout=110)
 
@@ -331,6 +344,7 @@ async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedM
     assert [event async for event in session.events(since=session.feed.cursor)] == []
 
 
+@on_its_own_engine
 async def test_a_retry_is_noted_while_it_lasts(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -378,6 +392,7 @@ def one_pixel() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
+@on_its_own_engine
 async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("hang", hang())
     await helm.engine()
@@ -424,6 +439,7 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
             await session.feed.changed()
 
 
+@on_its_own_engine
 async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

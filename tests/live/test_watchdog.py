@@ -11,6 +11,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 30
 
@@ -65,6 +66,7 @@ async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: Scri
     assert session.status == "done"
 
 
+@on_its_own_engine
 async def test_the_settings_give_every_turn_a_limit(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

@@ -57,10 +57,11 @@ class Schema:
         return fields
 
 
-@pytest.fixture
-def schema(codex_binary: Path, tmp_path: Path) -> Schema:
-    folder = tmp_path / "schema"
-    env = CodexHome(tmp_path / "home").env
+@pytest.fixture(scope="module")
+def schema(codex_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Schema:
+    place = tmp_path_factory.mktemp("drift")
+    folder = place / "schema"
+    env = CodexHome(place / "home").env
     for flags in (["--experimental"], []):  # the oldest has only one schema, and no such flag
         argv = [str(codex_binary), "app-server", "generate-json-schema", *flags, "--out", str(folder)]
         if subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False).returncode == 0:

@@ -91,14 +91,11 @@ async def test_usage_counted_once(
 
 
 async def test_diff_of_a_session_without_a_worktree(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("edit", patch(add("edited.txt", "one\n")), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await ended(
-            await helm.start("edit", cwd=git_repo, approval_policy="never", sandbox="workspace-write")
-        )
-        changed = await helm.extras.changes.diff(session.id)
-        assert (changed.scope, [file.path for file in changed.diff.files]) == ("turn", ["edited.txt"])
-        with pytest.raises(HelmsmanError, match="has no worktree"):
-            await helm.extras.changes.apply(session.id)
+    session = await ended(await helm.start("edit", cwd=git_repo, approval_policy="never", sandbox="workspace-write"))
+    changed = await helm.extras.changes.diff(session.id)
+    assert (changed.scope, [file.path for file in changed.diff.files]) == ("turn", ["edited.txt"])
+    with pytest.raises(HelmsmanError, match="has no worktree"):
+        await helm.extras.changes.apply(session.id)

@@ -13,6 +13,7 @@ from helmsman.agents.protocol import Finding
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.matrix, pytest.mark.anyio, pytest.mark.needs_git]
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 
 SECONDS = 60
 PLAN = "I have looked.\n<proposed_plan>\n# Plan\n1. Make a file.\n</proposed_plan>\n"
@@ -34,9 +35,7 @@ async def ended(session: Session | None) -> Session:
 
 
 @pytest.mark.parametrize("choice", ["uncommitted", "base", "commit", "custom"])
-async def test_review(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object, choice: Any
-) -> None:
+async def test_review(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object, choice: Any) -> None:
     (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
     file = str(git_repo / "README.md")
     found = {
@@ -50,10 +49,9 @@ async def test_review(
     answer |= {"overall_explanation": "Because.", "overall_confidence_score": 0.5}
     model.otherwise(run("git diff; echo no > made.txt"), say(json.dumps(answer)))
     value = {"base": "main", "commit": git(git_repo, "rev-parse", "HEAD").strip(), "custom": "Look."}.get(choice, "")
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        begun = await helm.extras.reviews.start(ReviewTarget(kind=choice, value=value), cwd=git_repo)
-        session = await ended(begun.session)
-        report = await helm.extras.reviews.report(session.id)
+    begun = await helm.extras.reviews.start(ReviewTarget(kind=choice, value=value), cwd=git_repo)
+    session = await ended(begun.session)
+    report = await helm.extras.reviews.report(session.id)
     assert report is not None
     assert report.findings == (
         Finding(
@@ -71,41 +69,35 @@ async def test_review(
 
 
 async def test_review_that_is_interrupted(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
     model.otherwise(run("true"), hang())
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        begun = await helm.extras.reviews.start(cwd=git_repo)
-        assert begun.session is not None
-        with anyio.fail_after(SECONDS):
-            await model.wait_for_request(2)
-            await begun.session.interrupt()
-        assert begun.session.status == "interrupted"
-        assert await helm.extras.reviews.report(begun.session.id) is None
+    begun = await helm.extras.reviews.start(cwd=git_repo)
+    assert begun.session is not None
+    with anyio.fail_after(SECONDS):
+        await model.wait_for_request(2)
+        await begun.session.interrupt()
+    assert begun.session.status == "interrupted"
+    assert await helm.extras.reviews.report(begun.session.id) is None
 
 
 async def test_review_in_the_session_that_is_to_fix_it(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     answer = {"findings": [], "overall_correctness": "patch is correct", "overall_explanation": "Nothing wrong here."}
     model.on("work", run("echo new > new.txt"), say("Done"))
     model.on("Review the current code changes", say(json.dumps(answer | {"overall_confidence_score": 0.5})))
     model.on("what did it say", say("That."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await ended(
-            await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
-        )
-        await ended((await helm.extras.reviews.start(session_id=session.id)).session)
-        assert session.status == "done"
-        await session.say("what did it say")
-        assert (await ended(session)).result == "That."
+    session = await ended(await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="never"))
+    await ended((await helm.extras.reviews.start(session_id=session.id)).session)
+    assert session.status == "done"
+    await session.say("what did it say")
+    assert (await ended(session)).result == "That."
     assert "Nothing wrong here." in json.dumps(model.requests[-1].body)
 
 
-async def test_plan_first(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
-) -> None:
+async def test_plan_first(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object) -> None:
     write = run("echo made > made.txt")
     model.on("Make a file", write, patch(add("patched.txt", "hi\n")), say(PLAN))
     model.on("call it so", write, say(PLAN.replace("a file", "it so")))
@@ -115,22 +107,22 @@ async def test_plan_first(
         return {path.name for path in git_repo.iterdir()}
 
     before = tree()
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.extras.plans.start(
-            "Make a file", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request"
-        )
-        for expected, answer in (("Make a file.", "revise: call it so"), ("Make it so.", "approve")):
-            with anyio.fail_after(SECONDS):
-                while not any(expected in str(one.details.get("plan")) for one in session.questions):
-                    assert session.state.is_running, session.error
-                    await session.feed.changed()
-            assert tree() == before
-            await session.respond(session.questions[0].id, answer)
-        assert (await ended(session)).result == "Done"
+    session = await helm.extras.plans.start(
+        "Make a file", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request"
+    )
+    for expected, answer in (("Make a file.", "revise: call it so"), ("Make it so.", "approve")):
+        with anyio.fail_after(SECONDS):
+            while not any(expected in str(one.details.get("plan")) for one in session.questions):
+                assert session.state.is_running, session.error
+                await session.feed.changed()
+        assert tree() == before
+        await session.respond(session.questions[0].id, answer)
+    assert (await ended(session)).result == "Done"
     assert tree() - before == {"made.txt"}
     assert "<proposed_plan>" in model.requests[0].instructions
 
 
+@on_its_own_engine
 async def test_plan_first_without_a_sandbox_of_its_own(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:

@@ -12,16 +12,17 @@ from helmsman.agents.codex.features import Feature
 from helmsman.errors import RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage
 from helmsman.testing import always, hang, rate_limit, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing import ScriptedModel
     from tests.matrix.conftest import Verdict
+    from tests.shared_engine import SharedEngine
 
-pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 60
 
@@ -36,121 +37,122 @@ async def prompts(helm: Helmsman, session_id: str) -> list[str]:
     return [item.text for turn in history for item in turn.items if isinstance(item, UserMessage)]
 
 
-@pytest.fixture
-async def session_id(settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path) -> str:
-    """A session of three turns, which no process has loaded."""
-    model.otherwise(always(say("ok")))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("alpha", cwd=git_repo))
-        for word in ("beta", "gamma"):
+async def made_elsewhere(shared: SharedEngine, directory: Path, *words: str) -> str:
+    """A session with these turns, which no process has loaded."""
+    shared.model.otherwise(always(say("ok")))
+    async with Helmsman(shared.settings, env=shared.env) as helm:
+        session = await finished(await helm.start(words[0], cwd=directory))
+        for word in words[1:]:
             await finished(await session.say(word))
     return session.id
 
 
-async def test_fork_from_a_turn(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: Verdict
-) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        whole = await finished(await helm.fork(session_id, "delta"))
-        assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
-        if not (await helm.codex()).can(Feature.FORK_AT_TURN):
-            with pytest.raises(Unsupported, match=r"0\.143\.0 and newer") as refused:
-                await helm.fork(session_id, "delta", from_turn=1)
-            verdict.refused(refused.value)
-            return
-        fork = await finished(await helm.fork(session_id, "delta", from_turn=1))
-        assert await prompts(helm, fork.id) == ["alpha", "delta"]
-        assert "beta" not in model.requests[-1].user_texts
+@pytest.fixture(scope="module")
+async def three_turns(shared_engine: SharedEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The session that tests make forks of: that leaves it as it is."""
+    return await made_elsewhere(shared_engine, tmp_path_factory.mktemp("forked"), "alpha", "beta", "gamma")
+
+
+async def test_fork_from_a_turn(helm: Helmsman, model: ScriptedModel, three_turns: str, verdict: Verdict) -> None:
+    model.otherwise(always(say("ok")))
+    whole = await finished(await helm.fork(three_turns, "delta"))
+    assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
+    if not (await helm.codex()).can(Feature.FORK_AT_TURN):
+        with pytest.raises(Unsupported, match=r"0\.143\.0 and newer") as refused:
+            await helm.fork(three_turns, "delta", from_turn=1)
+        verdict.refused(refused.value)
+        return
+    fork = await finished(await helm.fork(three_turns, "delta", from_turn=1))
+    assert await prompts(helm, fork.id) == ["alpha", "delta"]
+    assert "beta" not in model.requests[-1].user_texts
 
 
 async def test_fork_that_waits_for_its_message(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: object
+    helm: Helmsman, shared_engine: SharedEngine, model: ScriptedModel, three_turns: str, verdict: object
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        fork = await helm.fork(session_id)
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        assert (await finished(await helm.say(fork.id, "delta"))).result == "ok"
+    model.otherwise(always(say("ok")))
+    async with Helmsman(shared_engine.settings, env=shared_engine.env) as another:
+        fork = await another.fork(three_turns)
+    assert (await finished(await helm.say(fork.id, "delta"))).result == "ok"
     assert model.requests[-1].user_texts == ("alpha", "beta", "gamma", "delta")
 
 
 async def test_rollback(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, session_id: str, verdict: object
+    helm: Helmsman, shared_engine: SharedEngine, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        await helm.extras.upkeep.roll_back(session_id, 2)
-        assert await prompts(helm, session_id) == ["alpha"]
-        await finished(await helm.say(session_id, "delta"))
+    session_id = await made_elsewhere(shared_engine, git_repo, "alpha", "beta", "gamma")
+    async with Helmsman(shared_engine.settings, env=shared_engine.env) as another:
+        await another.extras.upkeep.roll_back(session_id, 2)
+        assert await prompts(another, session_id) == ["alpha"]
+        await finished(await another.say(session_id, "delta"))
         assert list(model.requests[-1].user_texts) == ["alpha", "delta"]
-    async with Helmsman(settings, env=codex_home.env) as helm:  # and so it stays
-        assert [info.session_id for info in (await helm.list())[0]] == [session_id]
-        await finished(await helm.say(session_id, "epsilon"))
-        assert list(model.requests[-1].user_texts) == ["alpha", "delta", "epsilon"]
+    assert [info.session_id for info in (await helm.list(directory=git_repo))[0]] == [session_id]  # and so it stays
+    await finished(await helm.say(session_id, "epsilon"))
+    assert list(model.requests[-1].user_texts) == ["alpha", "delta", "epsilon"]
 
 
-async def test_compact(settings: Settings, codex_home: CodexHome, session_id: str, verdict: Verdict) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        if not (await helm.codex()).can(Feature.COMPACT):
-            with pytest.raises(Unsupported, match=r"0\.96\.0 and newer") as refused:
-                await helm.extras.upkeep.compact(session_id)
-            verdict.refused(refused.value)
-            assert (await helm.session(session_id)).status == "done"
-            return
-        session = await finished(await helm.extras.upkeep.compact(session_id))
-        assert session.status == "done"
-        assert any(isinstance(item, ContextCompaction) for item in session.items)
+async def test_compact(
+    helm: Helmsman, shared_engine: SharedEngine, git_repo: Path, model: ScriptedModel, verdict: Verdict
+) -> None:
+    session_id = await made_elsewhere(shared_engine, git_repo, "alpha")
+    if not (await helm.codex()).can(Feature.COMPACT):
+        with pytest.raises(Unsupported, match=r"0\.96\.0 and newer") as refused:
+            await helm.extras.upkeep.compact(session_id)
+        verdict.refused(refused.value)
+        assert (await helm.session(session_id)).status == "done"
+        return
+    session = await finished(await helm.extras.upkeep.compact(session_id))
+    assert session.status == "done"
+    assert any(isinstance(item, ContextCompaction) for item in session.items)
 
 
 async def test_names_and_the_archive(
-    settings: Settings, codex_home: CodexHome, session_id: str, verdict: object
+    helm: Helmsman, shared_engine: SharedEngine, git_repo: Path, model: ScriptedModel, verdict: object
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        upkeep = helm.extras.upkeep
-        await upkeep.rename(session_id, "A name")
-        assert [info.name for info in (await helm.list())[0]] == ["A name"]
-        await upkeep.archive(session_id)
-        assert (await helm.list())[0] == []
-        await upkeep.unarchive(session_id)
-        assert (await finished(await helm.say(session_id, "delta"))).result == "ok"
+    session_id = await made_elsewhere(shared_engine, git_repo, "alpha")
+    upkeep = helm.extras.upkeep
+    await upkeep.rename(session_id, "A name")
+    assert [info.name for info in (await helm.list(directory=git_repo))[0]] == ["A name"]
+    await upkeep.archive(session_id)
+    assert (await helm.list(directory=git_repo))[0] == []
+    await upkeep.unarchive(session_id)
+    assert (await finished(await helm.say(session_id, "delta"))).result == "ok"
 
 
 async def test_goal(
-    settings: Settings,
-    codex_home: CodexHome,
+    helm: Helmsman,
     codex_version: tuple[int, int, int],
     model: ScriptedModel,
     git_repo: Path,
     verdict: Verdict,
 ) -> None:
     model.on("alpha", say("ok"), always(hang()))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("alpha", cwd=git_repo))
-        try:
-            goal = await helm.extras.upkeep.set_goal(session.id, "All tests pass")
-        except Unsupported as refused:
-            assert codex_version < (0, 145, 0)
-            assert "0.128.0 and newer" in refused.message or "0.145.0" in refused.message  # noqa: PT017
-            verdict.refused(refused)
-            assert session.status == "done"
-            return
-        assert goal is not None
-        assert (goal.objective, session.status) == ("All tests pass", "active")
-        await session.interrupt()
-        await helm.extras.upkeep.clear_goal(session.id)
-        assert await helm.extras.upkeep.goal(session.id) is None
-        assert (await finished(session)).status == "interrupted"
+    session = await finished(await helm.start("alpha", cwd=git_repo))
+    try:
+        goal = await helm.extras.upkeep.set_goal(session.id, "All tests pass")
+    except Unsupported as refused:
+        assert codex_version < (0, 145, 0)
+        assert "0.128.0 and newer" in refused.message or "0.145.0" in refused.message  # noqa: PT017
+        verdict.refused(refused)
+        assert session.status == "done"
+        return
+    assert goal is not None
+    assert (goal.objective, session.status) == ("All tests pass", "active")
+    await session.interrupt()
+    await helm.extras.upkeep.clear_goal(session.id)
+    assert await helm.extras.upkeep.goal(session.id) is None
+    assert (await finished(session)).status == "interrupted"
 
 
-async def test_rate_limits_and_models(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
-) -> None:
+@on_its_own_engine
+async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object) -> None:
     limits = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 3600), rate_limit(20, name="secondary")
     model.on("alpha", [say("ok"), *limits])
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        assert [one.is_default for one in await helm.extras.account.models()].count(True) == 1
-        session = await finished(await helm.start("alpha", cwd=git_repo, min_remaining_percent=50))
-        assert any("Nothing is known" in note for note in session.notes)
-        report = await helm.extras.account.read()
-        assert [limit.remaining_percent for limit in report.limits] == [10, 80]
-        assert report.large_task_fits == "uncertain"
-        with pytest.raises(RateLimitLow):
-            await helm.start("beta", cwd=git_repo, min_remaining_percent=50)
+    assert [one.is_default for one in await helm.extras.account.models()].count(True) == 1
+    session = await finished(await helm.start("alpha", cwd=git_repo, min_remaining_percent=50))
+    assert any("Nothing is known" in note for note in session.notes)
+    report = await helm.extras.account.read()
+    assert [limit.remaining_percent for limit in report.limits] == [10, 80]
+    assert report.large_task_fits == "uncertain"
+    with pytest.raises(RateLimitLow):
+        await helm.start("beta", cwd=git_repo, min_remaining_percent=50)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.wire.app_server import ThreadSettings
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, SessionNotFound, Unsupported
@@ -17,14 +15,15 @@ from helmsman.model.events import ContextCompaction, Event, ItemEnded, Review, S
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import always, say
 from tests.engines import start_turn
+from tests.shared_engine import on_shared_engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from helmsman import Helmsman
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 
 
 class Watched:
@@ -50,18 +49,12 @@ class Watched:
         return [event.item for event in self.events if isinstance(event, ItemEnded) and isinstance(event.item, kind)]
 
 
-@asynccontextmanager
-async def running(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[AppServerEngine]:
-    binary = await find_codex(explicit=codex_binary, env=codex_home.env, state_dir=None)
-    async with open_app_server(binary, codex_home=codex_home.path, env=codex_home.env) as engine:
-        yield engine
-
-
 @pytest.fixture
-async def engine(codex_binary: Path, codex_home: CodexHome, model: ScriptedModel) -> AsyncIterator[AppServerEngine]:
+async def engine(helm: Helmsman, model: ScriptedModel) -> AppServerEngine:
     model.otherwise(always(say("done")))
-    async with running(codex_binary, codex_home) as engine:
-        yield engine
+    engine = await helm.engine()
+    assert isinstance(engine, AppServerEngine)
+    return engine
 
 
 async def one_turn(engine: AppServerEngine, directory: Path) -> Watched:

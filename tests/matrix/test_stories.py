@@ -15,6 +15,7 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
 from helmsman.testing import add, hang, patch, run, say
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
+pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 60
 SCHEMA = {
@@ -52,6 +53,7 @@ async def exit_codes(session: Session) -> list[int | None]:
     return codes
 
 
+@on_its_own_engine
 async def test_start(
     settings: Settings,
     codex_home: CodexHome,
@@ -71,6 +73,7 @@ async def test_start(
     assert b"trust_level" not in codex_home.config_path.read_bytes().replace(before, b"")
 
 
+@on_its_own_engine
 async def test_resume_after_the_process_died(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -91,8 +94,7 @@ async def test_resume_after_the_process_died(
 
 
 async def test_steer(
-    settings: Settings,
-    codex_home: CodexHome,
+    helm: Helmsman,
     model: ScriptedModel,
     git_repo: Path,
     codex_version: tuple[int, int, int],
@@ -100,24 +102,22 @@ async def test_steer(
 ) -> None:
     gate = model.gate()
     model.on("work", [say("hm", gate), run("true")], say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("work", cwd=git_repo, approval_policy="never")
-        await gate.reached()
-        if Feature.STEER.is_in(Version(*codex_version)):
+    session = await helm.start("work", cwd=git_repo, approval_policy="never")
+    await gate.reached()
+    if Feature.STEER.is_in(Version(*codex_version)):
+        await session.steer("hurry")
+    else:
+        with pytest.raises(Unsupported, match="take a message in the middle of a turn") as caught:
             await session.steer("hurry")
-        else:
-            with pytest.raises(Unsupported, match="take a message in the middle of a turn") as caught:
-                await session.steer("hurry")
-            verdict.refused(caught.value)
-        gate.release()
-        await finished(session)
+        verdict.refused(caught.value)
+    gate.release()
+    await finished(session)
     if verdict.refusal is None:
         assert "hurry" in model.requests[-1].user_texts
 
 
 async def test_interrupt(
-    settings: Settings,
-    codex_home: CodexHome,
+    helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
     git_repo: Path,
@@ -125,19 +125,18 @@ async def test_interrupt(
 ) -> None:
     model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
     model.on("again", say("fine"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("sleep", **writes)
-        with anyio.fail_after(SECONDS):
-            while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
-                await anyio.sleep(0.02)
-        await session.interrupt()
-        assert session.status == "interrupted"
-        pid = (git_repo / "pid").read_text(encoding="utf-8").strip()
-        with anyio.fail_after(5):
-            while is_sleeping(pid):
-                await anyio.sleep(0.02)
-        await session.say("again")
-        assert (await finished(session)).result == "fine"
+    session = await helm.start("sleep", **writes)
+    with anyio.fail_after(SECONDS):
+        while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
+            await anyio.sleep(0.02)
+    await session.interrupt()
+    assert session.status == "interrupted"
+    pid = (git_repo / "pid").read_text(encoding="utf-8").strip()
+    with anyio.fail_after(5):
+        while is_sleeping(pid):
+            await anyio.sleep(0.02)
+    await session.say("again")
+    assert (await finished(session)).result == "fine"
 
 
 def is_sleeping(pid: str) -> bool:
@@ -150,8 +149,7 @@ def is_sleeping(pid: str) -> bool:
 
 @pytest.mark.parametrize("choice", ["approve", "deny", "abort"])
 async def test_command_approval(
-    settings: Settings,
-    codex_home: CodexHome,
+    helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
     git_repo: Path,
@@ -159,21 +157,19 @@ async def test_command_approval(
     verdict: object,
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="need it"), say("after"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("touch", **writes)
-        assert await session.wait(timeout=SECONDS)
-        (question,) = session.questions
-        assert question.type == "command_approval"
-        assert "touch made.txt" in question.details["command"]
-        await session.respond(question.id, choice)
-        await finished(session)
+    session = await helm.start("touch", **writes)
+    assert await session.wait(timeout=SECONDS)
+    (question,) = session.questions
+    assert question.type == "command_approval"
+    assert "touch made.txt" in question.details["command"]
+    await session.respond(question.id, choice)
+    await finished(session)
     assert session.status == ("interrupted" if choice == "abort" else "done")
     assert (git_repo / "made.txt").exists() == (choice == "approve")
 
 
 async def test_refusal_with_a_reason(
-    settings: Settings,
-    codex_home: CodexHome,
+    helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
     git_repo: Path,
@@ -181,11 +177,10 @@ async def test_refusal_with_a_reason(
     verdict: Any,
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="need it"), say("I see"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("touch", **writes)
-        assert await session.wait(timeout=SECONDS)
-        await session.respond(session.questions[0].id, "deny: that is production")
-        assert (await finished(session)).result == "I see"
+    session = await helm.start("touch", **writes)
+    assert await session.wait(timeout=SECONDS)
+    await session.respond(session.questions[0].id, "deny: that is production")
+    assert (await finished(session)).result == "I see"
     assert not (git_repo / "made.txt").exists()
     told = any("that is production" in text for text in model.requests[-1].user_texts)
     assert told is Feature.STEER.is_in(Version(*codex_version))
@@ -194,20 +189,20 @@ async def test_refusal_with_a_reason(
 
 
 async def test_patch_approval_with_its_diff(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
-        assert await session.wait(timeout=SECONDS)
-        (question,) = session.questions
-        assert question.type == "patch_approval"
-        assert "+hello\n+world\n" in question.details["diff"]
-        await session.respond(question.id, "approve")
-        assert (await finished(session)).status == "done"
+    session = await helm.start("patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    assert await session.wait(timeout=SECONDS)
+    (question,) = session.questions
+    assert question.type == "patch_approval"
+    assert "+hello\n+world\n" in question.details["diff"]
+    await session.respond(question.id, "approve")
+    assert (await finished(session)).status == "done"
     assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
 
 
+@on_its_own_engine
 async def test_output_schema(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -217,12 +212,9 @@ async def test_output_schema(
     assert model.requests[-1].output_schema == SCHEMA
 
 
-async def test_on_failure_approval_policy(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: Any
-) -> None:
+async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: Any) -> None:
     model.on("hello", say("hi"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("hello", cwd=git_repo, approval_policy="on-failure"))
+    session = await finished(await helm.start("hello", cwd=git_repo, approval_policy="on-failure"))
     if session.notes:
         assert session.state.approval_policy == "on-request"
         verdict.refusal = session.notes[0]
@@ -230,6 +222,7 @@ async def test_on_failure_approval_policy(
         assert session.state.approval_policy == "on-failure"
 
 
+@on_its_own_engine
 async def test_exec_turn(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -240,6 +233,7 @@ async def test_exec_turn(
     assert (git_repo / "made.txt").exists()
 
 
+@on_its_own_engine
 async def test_exec_resume(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -254,6 +248,7 @@ async def test_exec_resume(
     assert "one" in model.requests[-1].user_texts
 
 
+@on_its_own_engine
 async def test_listing(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -269,6 +264,7 @@ async def test_listing(
     }
 
 
+@on_its_own_engine
 async def test_policy_is_not_wider_after_resume_and_fork(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
@@ -285,10 +281,7 @@ async def test_policy_is_not_wider_after_resume_and_fork(
         assert (fork.sandbox, fork.approval_policy) == ("read-only", "on-request")
 
 
-async def test_unknown_session(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: Any
-) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        with pytest.raises(HelmsmanError) as caught:
-            await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
+async def test_unknown_session(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: Any) -> None:
+    with pytest.raises(HelmsmanError) as caught:
+        await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
     assert caught.value.code == "session_not_found"

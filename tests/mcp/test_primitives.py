@@ -23,6 +23,7 @@ from helmsman.settings import ConfigFile
 from helmsman.testing import Gate, add, hang, patch, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 NAMES = {
     "_codex_local_run",
@@ -88,6 +89,7 @@ async def test_primitives_are_listed_only_where_they_are_exposed(helm: Helmsman,
         assert {tool.name for tool in (await client.list_tools()).tools} == NAMES | {"codex"}
 
 
+@on_its_own_engine
 async def test_a_hidden_primitive_is_an_unknown_tool(
     settings: Settings, codex_home: CodexHome, here: dict[str, Any], mode: Any
 ) -> None:
@@ -168,6 +170,7 @@ async def test_run_may_touch_only_what_its_mode_says(
     assert (git_repo / "made.txt").exists()
 
 
+@on_its_own_engine
 @pytest.mark.parametrize("tool", ["_codex_local_run", "_codex_local_exec"])
 async def test_the_same_key_gives_the_same_task(
     codex: Caller, model: ScriptedModel, here: dict[str, Any], tool: str
@@ -185,6 +188,7 @@ async def test_the_same_key_gives_the_same_task(
     assert len(model.requests) == 2
 
 
+@on_its_own_engine
 async def test_the_same_key_given_twice_at_a_time_or_to_two_servers_runs_once(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
@@ -208,6 +212,7 @@ async def test_the_same_key_given_twice_at_a_time_or_to_two_servers_runs_once(
     assert len(model.requests) <= 1
 
 
+@on_its_own_engine
 @pytest.mark.parametrize(
     ("wrong", "parameter"),
     [
@@ -231,6 +236,7 @@ async def test_a_task_that_makes_no_sense_is_refused(
     assert await helm.tasks.list() == ([], None)
 
 
+@on_its_own_engine
 async def test_one_task_more_than_is_allowed_is_refused_with_what_is_running(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
@@ -243,6 +249,7 @@ async def test_one_task_more_than_is_allowed_is_refused_with_what_is_running(
     assert (error["code"], error["retryable"], error["running"]) == ("too_many_sessions", True, [first["thread_id"]])
 
 
+@on_its_own_engine
 async def test_nothing_runs_outside_the_allowed_roots(
     settings: Settings, codex_home: CodexHome, git_repo: Path, tmp_path: Path
 ) -> None:
@@ -266,6 +273,7 @@ async def test_nothing_runs_outside_the_allowed_roots(
 # --- threads ---------------------------------------------------------------------------------------------------------
 
 
+@on_its_own_engine
 async def test_exec_returns_with_the_thread_and_follows_up_on_it(
     codex: Caller, helm: Helmsman, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
@@ -287,6 +295,7 @@ async def test_exec_takes_no_options_for_a_thread_that_has_its_own(codex: Caller
         assert (error["code"], error["parameter"]) == ("invalid_input", next(iter(option)))
 
 
+@on_its_own_engine
 async def test_resume_goes_on_with_a_thread_of_an_earlier_server(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
@@ -429,6 +438,7 @@ async def test_a_wait_that_makes_no_sense_is_refused(codex: Caller, option: dict
     assert (error["code"], error["parameter"]) == ("invalid_input", next(iter(option)))
 
 
+@on_its_own_engine
 async def test_a_task_that_cannot_begin_has_failed_and_says_why(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -448,6 +458,7 @@ async def test_a_task_that_cannot_begin_has_failed_and_says_why(
 # --- stop ------------------------------------------------------------------------------------------------------------
 
 
+@on_its_own_engine
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Processes are looked up in /proc.")
 async def test_cancel_stops_codex_and_its_command_and_says_so(
     codex: Caller, helm: Helmsman, model: ScriptedModel, here: dict[str, Any], git_repo: Path
@@ -492,6 +503,7 @@ async def test_a_task_is_stopped_while_it_is_still_being_started(
     assert (await codex("_codex_local_cancel", task_id=begun["task_id"]))["status"] == "canceled"
 
 
+@on_its_own_engine
 async def test_a_task_of_another_server_is_followed_and_not_stopped_from_here(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
@@ -573,6 +585,7 @@ async def test_a_limit_on_a_model_without_a_price_stops_the_task_and_says_why(
     assert "there is no price for the model gpt-unheard-of" in stopped["note"]
 
 
+@on_its_own_engine
 async def test_a_price_of_ones_own_lets_such_a_model_work(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.model.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 from tests.testing.test_scripted_model_on_codex import code_mode_model
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.binaries import Version
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 SECONDS = 60
 ON_FAILURE_UNTIL = (0, 145, 0)
@@ -74,11 +75,11 @@ def leaves(outside: Path, *, escalate: str | None = None) -> Any:
 @pytest.mark.matrix
 @pytest.mark.parametrize("sandbox", ["workspace-write", "read-only"])
 async def test_under_on_request_what_is_proved_to_stay_inside_stays_there_and_what_leaves_is_outside(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, sandbox: str
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, sandbox: str
 ) -> None:
     model.on("plain", leaves(outside), say("done"))
     model.on("escalated", leaves(outside, escalate="please"), say("done"))
-    session = await helm.start("plain", **options(git_repo, sandbox))
+    session = await helm.start("plain", **options(folder, sandbox))
     assert (await asked(session)).details["sandbox"] == "inside"
     await answered(session)
     assert not (outside / "made").exists()
@@ -90,15 +91,10 @@ async def test_under_on_request_what_is_proved_to_stay_inside_stays_there_and_wh
 
 @pytest.mark.matrix
 async def test_under_on_request_nothing_is_run_again_outside_however_quickly_it_fails(
-    settings: Settings,
-    codex_home: CodexHome,
-    model: ScriptedModel,
-    git_repo: Path,
-    outside: Path,
-    codex_version: Version,
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
 ) -> None:
     """Newer versions notice a refusal only of what fails at once: under `untrusted` they then ran up to 11 of 12 again."""
-    commands = [f"rm -f nothing; touch {outside}/made{number}" for number in range(8)]
+    commands = [f"rm -f nothing; touch {outside}/made{number}" for number in range(5)]
     quick: list[Any] = [run(text) for text in commands]
     if codex_version >= (0, 115, 0):
         quick = [call("exec_command", {"cmd": text, "login": False}) for text in commands]
@@ -109,23 +105,23 @@ async def test_under_on_request_nothing_is_run_again_outside_however_quickly_it_
         shown.append(question.details["sandbox"])
         return "approve"
 
-    async with Helmsman(settings, env=codex_home.env, on_question=person) as helm:
-        session = await helm.start("go", **options(git_repo))
-        assert await session.wait(until="end", timeout=SECONDS)
+    session = await helm.start("go", on_question=person, **options(folder))
+    assert await session.wait(until="end", timeout=SECONDS)
     assert shown == ["inside"] * len(commands)
     assert list(outside.iterdir()) == []
 
 
 @pytest.mark.matrix
+@on_its_own_engine
 async def test_a_command_that_a_rule_of_codexs_own_asks_about_stays_inside(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, outside: Path
 ) -> None:
     rules = codex_home.path / "rules"
     rules.mkdir(exist_ok=True)
     (rules / "default.rules").write_text('prefix_rule(pattern=["touch"], decision="prompt")\n', encoding="utf-8")
     model.on("go", run(f"touch {outside}/made"), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("go", **options(git_repo))
+        session = await helm.start("go", **options(folder))
         assert (await asked(session)).details["sandbox"] == "inside"
         await answered(session)
     assert not (outside / "made").exists()
@@ -133,10 +129,10 @@ async def test_a_command_that_a_rule_of_codexs_own_asks_about_stays_inside(
 
 @pytest.mark.matrix
 async def test_under_untrusted_a_yes_may_mean_both(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
 ) -> None:
     model.on("plain", run(f"touch {outside}/made"), say("done"))
-    session = await helm.start("plain", **options(git_repo, approval_policy="untrusted"))
+    session = await helm.start("plain", **options(folder, approval_policy="untrusted"))
     assert (await asked(session)).details["sandbox"] == "inside-then-outside"
     await answered(session)
     if codex_version < (0, 115, 0):  # newer ones run it again only if it failed at once, which a busy machine decides
@@ -150,12 +146,12 @@ async def test_under_untrusted_a_yes_may_mean_both(
 
 @pytest.mark.matrix
 async def test_under_on_failure_a_yes_is_for_outside(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
 ) -> None:
     if codex_version >= ON_FAILURE_UNTIL:
         pytest.skip("This Codex has no approval policy on-failure.")
     model.on("go", leaves(outside), say("done"))
-    session = await helm.start("go", **options(git_repo, approval_policy="on-failure"))
+    session = await helm.start("go", **options(folder, approval_policy="on-failure"))
     assert (await asked(session)).details["sandbox"] == "outside"
     await answered(session)
     if codex_version < (0, 115, 0):
@@ -163,11 +159,12 @@ async def test_under_on_failure_a_yes_is_for_outside(
 
 
 @pytest.mark.matrix
+@on_its_own_engine
 async def test_in_code_mode_nothing_is_proved(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     outside: Path,
     codex_version: Version,
 ) -> None:
@@ -177,7 +174,7 @@ async def test_in_code_mode_nothing_is_proved(
     codex_home.configure(model=name)
     model.on("go", leaves(outside), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("go", **options(git_repo))
+        session = await helm.start("go", **options(folder))
         question = await asked(session)
         assert question.details["sandbox"] == "outside"
         assert (question.item_id or "").startswith("exec-")
@@ -189,34 +186,33 @@ async def test_in_code_mode_nothing_is_proved(
 
 @pytest.mark.matrix
 async def test_a_resumed_and_a_forked_session_are_judged_by_what_holds_now(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
+    helm: Helmsman, settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, outside: Path
 ) -> None:
     model.on("hello", say("hello"))
     model.on("plain", leaves(outside), say("done"))
     model.on("escalated", leaves(outside, escalate="please"), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        first = await helm.start("hello", **options(git_repo))
+    async with Helmsman(settings, env=codex_home.env) as another:
+        first = await another.start("hello", **options(folder))
         await first.wait(until="end", timeout=SECONDS)
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        policy: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
-        for prompt, expected in (("plain", "inside"), ("escalated", "outside")):
-            resumed = await helm.say(first.id, prompt, **policy)
-            assert (await asked(resumed)).details["sandbox"] == expected
-            await answered(resumed, "deny")
-            forked = await helm.fork(first.id, prompt, **policy)
-            assert (await asked(forked)).details["sandbox"] == expected
-            await answered(forked, "deny")
+    policy: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
+    for prompt, expected in (("plain", "inside"), ("escalated", "outside")):
+        resumed = await helm.say(first.id, prompt, **policy)
+        assert (await asked(resumed)).details["sandbox"] == expected
+        await answered(resumed, "deny")
+        forked = await helm.fork(first.id, prompt, **policy)
+        assert (await asked(forked)).details["sandbox"] == expected
+        await answered(forked, "deny")
 
 
 @pytest.mark.matrix
 async def test_a_sub_agents_command_is_judged_by_its_own_call(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
 ) -> None:
     if codex_version < (0, 115, 0):
         pytest.skip("This Codex has no sub-agents without a feature switched on.")
     model.on("parent", spawn_agent("child work"), wait_agents(), say("parent done"))
     model.on("child work", leaves(outside), leaves(outside, escalate="please"), say("child done"))
-    session = await helm.start("parent", **options(git_repo))
+    session = await helm.start("parent", **options(folder))
     question = await asked(session)
     assert (question.details["sandbox"], question.agent_id is not None) == ("inside", True)
     await session.respond(question.id, "approve")
@@ -229,18 +225,19 @@ async def test_a_sub_agents_command_is_judged_by_its_own_call(
     await session.interrupt()
 
 
+@on_its_own_engine
 async def test_an_adopted_session_is_judged_by_what_holds_in_it(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     outside: Path,
     detached_engines: Path,
 ) -> None:
     detached = replace(settings, detach=True, state_dir=detached_engines)
     model.on("plain", leaves(outside), say("done"))
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("plain", **options(git_repo))
+        session = await helm.start("plain", **options(folder))
         await asked(session)
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         adopted = await helm.session(session.id)
@@ -253,11 +250,11 @@ async def test_an_adopted_session_is_judged_by_what_holds_in_it(
 
 @pytest.mark.matrix
 async def test_a_yes_for_the_session_to_what_stays_inside_does_not_let_the_same_words_leave(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path
 ) -> None:
     model.on("plain", leaves(outside), say("done"))
     model.on("escalated", leaves(outside, escalate="please"), say("done"))
-    session = await helm.start("plain", **options(git_repo))
+    session = await helm.start("plain", **options(folder))
     await answered(session, "approve_session")
     await session.say("plain")
     assert await session.wait(timeout=SECONDS)
@@ -270,49 +267,50 @@ async def test_a_yes_for_the_session_to_what_stays_inside_does_not_let_the_same_
 
 @pytest.mark.matrix
 async def test_a_yes_for_the_session_holds_in_exactly_its_directory(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    for place in (git_repo, git_repo / "vendor"):
+    for place in (folder, folder / "vendor"):
         place.mkdir(exist_ok=True)
         (place / "run.sh").write_text(f"#!/bin/sh\ntouch {place}/ran\n", encoding="utf-8")
         (place / "run.sh").chmod(0o755)
     model.on("here", run("./run.sh", escalate="please"), say("done"))
-    model.on("there", run("./run.sh", escalate="please", workdir=str(git_repo / "vendor")), say("done"))
-    session = await helm.start("here", **options(git_repo))
+    model.on("there", run("./run.sh", escalate="please", workdir=str(folder / "vendor")), say("done"))
+    session = await helm.start("here", **options(folder))
     await answered(session, "approve_session")
-    assert (git_repo / "ran").exists()
+    assert (folder / "ran").exists()
     await session.say("there")
     await asked(session)
-    assert not (git_repo / "vendor" / "ran").exists()
+    assert not (folder / "vendor" / "ran").exists()
     await session.interrupt()
 
 
 @pytest.mark.matrix
 async def test_files_approved_for_the_session_are_answered_by_helmsman_and_no_others(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", patch(add("one.txt", "1\n")), say("done"))
     model.on("again", run("rm one.txt"), patch(add("one.txt", "2\n")), say("done"))
     model.on("two", patch(add("two.txt", "1\n")), say("done"))
-    session = await helm.start("one", **options(git_repo, "read-only"))
+    session = await helm.start("one", **options(folder, "read-only"))
     assert (await asked(session)).details["sandbox"] == "outside"
     await answered(session, "approve_session")
-    (git_repo / "one.txt").unlink()
+    (folder / "one.txt").unlink()
     await session.say("again")
     assert await session.wait(timeout=SECONDS)
-    assert (session.status, (git_repo / "one.txt").read_text(encoding="utf-8")) == ("done", "2\n")
+    assert (session.status, (folder / "one.txt").read_text(encoding="utf-8")) == ("done", "2\n")
     await session.say("two")
     await asked(session)
-    assert not (git_repo / "two.txt").exists()
+    assert not (folder / "two.txt").exists()
     await session.interrupt()
 
 
 @pytest.mark.matrix
+@on_its_own_engine
 async def test_no_answer_to_an_mcp_tool_lasts(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     codex_version: Version,
     mcp_server_config: dict[str, Any],
 ) -> None:
@@ -322,7 +320,7 @@ async def test_no_answer_to_an_mcp_tool_lasts(
     before = codex_home.config_path.read_bytes()
     model.on("go", call_tool("lab", "write", {"text": "note"}), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("go", **options(git_repo))
+        session = await helm.start("go", **options(folder))
         for _ in range(2):
             question = await asked(session)
             yes, *others = question.prompts[0].options
@@ -346,14 +344,15 @@ def with_rules(settings: Settings, codex_home: CodexHome, tmp_path: Path, text: 
 
 
 @pytest.mark.matrix
+@on_its_own_engine
 async def test_a_plain_rule_answers_what_stays_inside_and_asks_about_what_leaves(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path, tmp_path: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, outside: Path, tmp_path: Path
 ) -> None:
     rules = '[[rules]]\neffect = "allow"\ncommand = ["rm"]\n[[rules]]\neffect = "allow"\ncommand = ["touch"]\n'
     model.on("plain", leaves(outside), say("done"))
     model.on("escalated", leaves(outside, escalate="please"), say("done"))
     async with Helmsman(with_rules(settings, codex_home, tmp_path, rules), env=codex_home.env) as helm:
-        session = await helm.start("plain", **options(git_repo))
+        session = await helm.start("plain", **options(folder))
         assert await session.wait(timeout=SECONDS)
         assert session.status == "done"
         await session.say("escalated")
@@ -362,6 +361,7 @@ async def test_a_plain_rule_answers_what_stays_inside_and_asks_about_what_leaves
         await session.interrupt()
 
 
+@on_its_own_engine
 async def test_a_planted_repository_gains_nothing_by_the_rule_for_git_status(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path, tmp_path: Path
 ) -> None:
@@ -409,20 +409,20 @@ async def test_a_planted_repository_gains_nothing_by_the_rule_for_git_status(
     ],
 )
 async def test_a_call_with_anything_unknown_in_it_proves_nothing(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, more: dict[str, Any]
+    helm: Helmsman, model: ScriptedModel, folder: Path, more: dict[str, Any]
 ) -> None:
     model.on("go", call("exec_command", {"cmd": "rm -f nothing", **more}), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     assert await session.wait(timeout=SECONDS)
     assert all(question.details["sandbox"] == "outside" for question in session.questions)
 
 
 @pytest.mark.parametrize("more", [{"sandbox_permissions": "use_default"}, {"login": False, "tty": False}])
 async def test_harmless_words_in_a_call_do_not_hide_that_it_stays_inside(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, more: dict[str, Any]
+    helm: Helmsman, model: ScriptedModel, folder: Path, more: dict[str, Any]
 ) -> None:
     model.on("go", call("exec_command", {"cmd": "rm -f nothing", **more}), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     assert (await asked(session)).details["sandbox"] == "inside"
     await session.interrupt()
 
@@ -431,25 +431,25 @@ async def test_harmless_words_in_a_call_do_not_hide_that_it_stays_inside(
 
 
 async def test_a_call_that_is_written_down_late_is_waited_for(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = iter([None, None])
     monkeypatch.setattr(open_questions, "prove", lambda *about: next(late, prove(*about)))
     model.on("go", run("rm -f nothing"), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     assert (await asked(session)).details["sandbox"] == "inside"
     assert (await answered(session)).status == "done"
 
 
 @pytest.mark.matrix
 async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_and_deny_rules_see_it(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, outside: Path, codex_version: Version
+    helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: Version
 ) -> None:
     if codex_version < HAS_TERMINALS:
         pytest.skip("This Codex has no commands that one can type into.")
     shell = {"cmd": "bash", "tty": True, "yield_time_ms": 500, "sandbox_permissions": "require_escalated"}
     model.on("go", call("exec_command", shell), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     await answered(session)
     terminal = re.search(r"session ID (\d+)", json.dumps(model.requests[-1].body["input"]))
     assert terminal is not None
@@ -464,7 +464,7 @@ async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_an
     assert question.details["sandbox"] == "outside"
     assert question.prompts[0].options == ("approve", "deny", "abort")
     assert "alwaysRule" not in question.details
-    workspace = Workspace(directory=git_repo)
+    workspace = Workspace(directory=folder)
     whole = Rule(effect="allow", text=question.details["command"], outside=True)
     assert decide(question, RuleSet(rules=(whole,)), workspace).effect == "ask"
     denied = Rule(effect="deny", command=("rm", "-rf"))
@@ -474,17 +474,17 @@ async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_an
 
 
 async def test_a_call_that_is_never_written_down_is_asked_about_as_outside(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_questions, "prove", lambda *_: None)
     model.on("go", run("rm -f nothing"), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     assert (await asked(session)).details["sandbox"] == "outside"
     assert (await answered(session)).status == "done"
 
 
 async def test_a_question_whose_turn_ends_before_it_is_asked_is_not_asked(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = anyio.Event()
 
@@ -494,7 +494,7 @@ async def test_a_question_whose_turn_ends_before_it_is_asked_is_not_asked(
     monkeypatch.setattr(open_questions, "prove", never)
     monkeypatch.setattr(open_questions, "_PROOF_SECONDS", SECONDS)
     model.on("go", run("rm -f nothing"), say("done"))
-    session = await helm.start("go", **options(git_repo))
+    session = await helm.start("go", **options(folder))
     with anyio.fail_after(SECONDS):
         await looked.wait()
     await session.interrupt()

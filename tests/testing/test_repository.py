@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs_git
 
 
-def test_a_repository_has_one_commit_on_main(git_repo: Path) -> None:
-    assert git(git_repo, "log", "--format=%s %an") == "First Test\n"
-    assert git(git_repo, "branch", "--show-current") == "main\n"
-    assert git(git_repo, "status", "--porcelain") == ""
+def test_a_repository_has_one_commit_on_main(git_repo: Path, tmp_path: Path) -> None:
+    for folder in (git_repo, make_repository(tmp_path / "another")):  # the first was made by git, others like it
+        assert git(folder, "log", "--format=%s %an") == "First Test\n"
+        assert git(folder, "branch", "--show-current") == "main\n"
+        assert git(folder, "diff-files", "--name-only") == ""  # which does not look into files
+        assert git(folder, "status", "--porcelain") == ""
+        assert git(folder, "fsck", "--strict") == ""
 
 
 def test_a_repository_is_as_git_itself_would_have_made_it(git_repo: Path) -> None:

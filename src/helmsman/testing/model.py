@@ -64,6 +64,12 @@ class ScriptedModel:
         """The script for prompts that nothing else matches."""
         self._playbook.set_default(steps)
 
+    def forget(self) -> None:
+        """Forget all scripts, requests and problems, so that the next test finds it as new."""
+        self._playbook = Playbook()
+        self.requests.clear()
+        self.problems.clear()
+
     def gate(self) -> Gate:
         """A point for `say(…, gate, …)` or a list of parts, where the stream waits until the test releases it."""
         return Gate()

@@ -36,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "codex_binary" in metafunc.fixturenames and metafunc.definition.get_closest_marker("matrix"):
         versions = codex_versions()
-        metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys())
+        # All tests of a module on one version, then on the next: whatever they share there is made once.
+        metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys(), scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -51,12 +51,15 @@ async def cloud() -> AsyncIterator[ScriptedCloud]:
         yield cloud
 
 
-@pytest.fixture
-def home(tmp_path: Path, codex_binary: Path, codex_home_templates: HomeTemplates) -> CodexHome:
-    return codex_home_templates.new_home(codex_binary, tmp_path / "home")
+@pytest.fixture(scope="module")
+def home(
+    tmp_path_factory: pytest.TempPathFactory, codex_binary: Path, codex_home_templates: HomeTemplates
+) -> CodexHome:
+    """One for all tests on a version: `codex cloud` keeps nothing in it but a log."""
+    return codex_home_templates.new_home(codex_binary, tmp_path_factory.mktemp("cloud") / "home")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def binary(codex_binary: Path, home: CodexHome) -> CodexBinary:
     return await find_codex(explicit=codex_binary, env=home.env)
 
@@ -82,11 +85,12 @@ async def test_a_task_is_submitted_with_what_was_asked_for(client: CloudClient, 
     assert submitted.url.endswith(f"/codex/tasks/{task.id}")
 
 
-@pytest.mark.parametrize("prompt", ["--help", "-", "-c model=x\nand more", "$(touch x) `y` 'z'", "ü" * 500_000])
-async def test_no_prompt_is_read_as_an_option(client: CloudClient, cloud: ScriptedCloud, prompt: str) -> None:
-    await client.submit(prompt, environment="env_1")
+async def test_no_prompt_is_read_as_an_option(client: CloudClient, cloud: ScriptedCloud) -> None:
+    prompts = ["--help", "-", "-c model=x\nand more", "$(touch x) `y` 'z'", "ü" * 500_000]
+    for prompt in prompts:
+        await client.submit(prompt, environment="env_1")
 
-    assert [task.title for task in cloud.tasks.values()] == [prompt]
+    assert [task.title for task in cloud.tasks.values()] == prompts
 
 
 @pytest.mark.needs_git
@@ -320,7 +324,10 @@ async def test_a_cancel_says_that_there_is_none_and_where_to_do_it(client: Cloud
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-async def test_a_codex_that_is_not_logged_in_is_told_to_log_in(binary: CodexBinary, home: CodexHome) -> None:
+async def test_a_codex_that_is_not_logged_in_is_told_to_log_in(
+    binary: CodexBinary, codex_binary: Path, codex_home_templates: HomeTemplates, tmp_path: Path
+) -> None:
+    home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     client = CloudClient(binary, home.path, home.env)
 
     with pytest.raises(CloudNotLoggedIn, match="codex login"):
