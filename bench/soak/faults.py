@@ -52,15 +52,31 @@ async def kill_hubs(state_dir: Path, books: Books, random: Random) -> None:
 
 
 async def kill_hubs_in_a_row(count: int, state_dir: Path, books: Books, random: Random) -> None:
-    """Kill so many, many of them while they start."""
+    """Kill so many, some of them while they start."""
     until = books.hub_deaths + count
     while books.hub_deaths < until:
-        await anyio.sleep(random.uniform(0.05, 1) if random.random() < 0.35 else random.uniform(1, 4))
+        if random.random() < 0.3:
+            await anyio.sleep(random.uniform(0.05, 1))
+        else:
+            await _until_there_is_one(state_dir)
+            await anyio.sleep(random.uniform(0, 3))
         kill_hub(state_dir, books)
 
 
+async def _until_there_is_one(state_dir: Path) -> None:
+    while True:
+        if set(map(str, hub_processes(state_dir))) & set(_known(state_dir)):
+            return
+        await anyio.sleep(0.02)
+
+
+def _known(state_dir: Path) -> list[str]:
+    """The hub that has told who it is."""
+    return (state_dir / LOCK).read_text(encoding="ascii").split()[1:2]
+
+
 def kill_hub(state_dir: Path, books: Books) -> None:
-    known = (state_dir / LOCK).read_text(encoding="ascii").split()[1:2]
+    known = _known(state_dir)
     for pid in hub_processes(state_dir):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -32,7 +32,8 @@ async def recover(shared: Shared) -> None:
         return
     async with helm:
         for task in running:
-            if task.session_id is None or task.engine is None:
+            is_followed = task.owner is not None and task.owner.is_alive()  # by a service inside another process
+            if task.session_id is None or task.engine is None or is_followed:
                 continue
             try:
                 await helm.session(task.session_id)
