@@ -36,8 +36,8 @@ OF_FAULTS: Final = frozenset(
     }
 )
 """Errors that a fault can bring about."""
-_UNKNOWN: Final = "unknown_outcome"
-"""What a call is told that a hub had begun and could not finish. It must have died in the course of it."""
+_OF_DEAD_HUBS: Final = frozenset({"unknown_outcome", "task_not_ours"})
+"""What a call may be told that a hub had begun and could not finish. It must have died in the course of it."""
 _GAVE_UP: Final = "Three hubs of Helmsman ended"
 
 _ENDED: Final = {"done", "error", "interrupted"}
@@ -303,7 +303,7 @@ class _Visit:
             self._books.errors[kind] += 1
             self._books.examples.setdefault(kind, str(error))
             self._work.refused += tool in ("codex_start", "codex_say")
-            is_of_hub = error.code == _UNKNOWN and self._books.hub_deaths > deaths
+            is_of_hub = error.code in _OF_DEAD_HUBS and self._books.hub_deaths > deaths
             if error.code not in self._habits.bears and not is_of_hub:
                 self._books.problems.append(
                     f"#{self._work.number} ({self._work.story}, {self._work.session_id}): {tool} answered {error.code}: "

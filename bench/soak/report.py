@@ -60,7 +60,6 @@ def _must_be_none(outcome: Outcome) -> list[tuple[str, list[str]]]:
         ("sessions lost", verdict.lost),
         ("sessions of which something untrue is said", verdict.untrue),
         ("things done twice", verdict.doubled),
-        ("acknowledged messages that Codex never got", verdict.dropped),
         ("commands run without a yes", verdict.ran_without_a_yes),
         ("MCP connections lost through the death of a hub", outcome.books.connections_lost),
         ("orphan processes", outcome.orphans),
@@ -76,6 +75,7 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield "sessions started", str(verdict.started)
     yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
+    yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
     yield "hubs", outcome.hubs.peaks()
     yield (
         "a door that was there all the time",

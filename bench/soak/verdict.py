@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = {"done", "error", "interrupted"}
 _AT_ONCE: Final = 6
+_NOT_BEGUN: Final = "before Codex had begun the turn"
 _ALLOWED: Final = {
     "completed": {"done"},
     "failed": {"error"},
@@ -49,8 +50,8 @@ class Verdict:
     untrue: list[str] = field(default_factory=list[str])
     doubled: list[str] = field(default_factory=list[str])
     ran_without_a_yes: list[str] = field(default_factory=list[str])
-    dropped: list[str] = field(default_factory=list[str])
-    """Messages that a client was told would be seen to, and Codex never got."""
+    not_begun: list[str] = field(default_factory=list[str])
+    """Messages that a hub had taken, and that Codex never got; they are told as such."""
 
 
 async def judge(
@@ -139,6 +140,8 @@ def _judge_one(
             f"{_name(work)}: one hub says {told['status']} ({told.get('error')}), the next {status} "
             f"({read.get('error')}); Codex recorded {_in_words(turn)}"
         )
+    elif _NOT_BEGUN in str(read.get("error")):
+        verdict.not_begun.append(f"{_name(work)}: its last message ({read['error']})")
     elif status not in allowed:
         verdict.untrue.append(f"{_name(work)}: {status} ({read.get('error')}), but Codex recorded {_in_words(turn)}")
     elif status == "done" and not any(answer(number) in (result or "") for number in work.numbers):
@@ -177,7 +180,7 @@ def _count_deeds(books: Books, rollouts: Mapping[str, Path], marks: Path, verdic
             if runs and number not in work.approved:
                 verdict.ran_without_a_yes.append(f"{_name(work)}: the command of #{number}")
         if only_hubs and not work.was_interrupted:
-            verdict.dropped += [
+            verdict.not_begun += [
                 f"{_name(work)}: #{number} ({how})" for number, how in work.acknowledged.items() if not said[number]
             ]
         if work.is_applied and work.repository is not None:

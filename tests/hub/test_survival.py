@@ -160,11 +160,45 @@ async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: Scr
         assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
 
 
-async def test_a_call_that_ends_hubs_is_given_up_after_three(
+async def test_a_call_that_ends_hubs_is_given_up_after_three(place: Place, tmp_path: Path) -> None:
+    codex = tmp_path / "codex"
+    codex.write_text(STUCK)
+    codex.chmod(0o755)
+    stuck = replace(place, env={**place.env, "CODEX_CLI_PATH": str(codex)})
+    async with stuck.started() as server:
+        client = Raw(server)
+        await client.initialize()
+        start = {"name": "codex_start", "arguments": {"prompt": "hello"}}
+        await client.send(id=3, method="tools/call", params=start)
+        for _ in range(3):
+            with anyio.fail_after(SECONDS):
+                while str(hub_pid(place.state_dir)) not in asked_by(codex):
+                    await anyio.sleep(0.01)
+            await place.kill_hub()
+        given_up = await client.answer(3)
+        assert given_up["error"]["code"] == -32603
+        assert "may have been done" in given_up["error"]["message"]
+        await client.send(id=4, method="ping")
+        assert (await client.answer(4))["result"] == {}
+
+
+STUCK = """#!/bin/sh
+echo "$PPID" >>"$0.asked-by"
+while [ "$(cut -d ' ' -f 4 "/proc/$$/stat")" = "$PPID" ]; do sleep 0.05; done
+"""
+"""A Codex that says nothing for as long as whoever asked it lives."""
+
+
+def asked_by(codex: Path) -> list[str]:
+    log = codex.with_name(f"{codex.name}.asked-by")
+    return log.read_text().split() if log.exists() else []
+
+
+async def test_a_call_that_waits_is_answered_however_many_hubs_end(
     place: Place, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = model.gate()
-    model.on("slow", say(gate, "done"))
+    model.on("slow", say(gate, "done at last"))
     async with place.started() as server:
         client = Raw(server)
         await client.initialize()
@@ -173,15 +207,13 @@ async def test_a_call_that_ends_hubs_is_given_up_after_three(
         session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
         wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}, "_meta": {"progressToken": 5}}
         await client.send(id=3, method="tools/call", params=wait)
-        for count in range(1, 4):
+        for count in range(1, 5):
             await client.until_progress(count)
+            await client.send(id=10 + count, method="ping")
+            await client.answer(10 + count)  # what the hub said of the wait has been heard before
             await place.kill_hub()
-        given_up = await client.answer(3)
-        assert given_up["error"]["code"] == -32603
-        assert "may have been done" in given_up["error"]["message"]
-        await client.send(id=4, method="ping")
-        assert (await client.answer(4))["result"] == {}
         gate.release()
+        assert (await client.answer(3))["result"]["structuredContent"]["result"] == "done at last"
 
 
 async def test_a_hub_that_is_stopped_and_continues_does_everything_once(

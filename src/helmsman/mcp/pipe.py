@@ -16,7 +16,7 @@ answered; the client's connection goes on. Pipes live for weeks, so this is spok
               a<seq>                forget
               k<seq> [line]         keep; the line, if any, is for the client
               d<seq>                drop what was kept
-              t<seq> id             a tool has begun on this request
+              t<seq> id             a tool is at work on this request (k: it only waits)
               q<id> line            a request for the client, open until z<id>
               n line                for the client
               h                     go to the next hub
@@ -213,7 +213,7 @@ class _Pipe:
         self._from_hub.clear()
         self._to_hub.clear()
         for seq, request_id in list(self._taken.items()):
-            if seq in self._waiting and not said:  # one that says goodbye has not ended of a call
+            if (seq in self._waiting or seq in self._kept) and not said:  # one that says goodbye did not end of a call
                 self._tries[seq] = self._tries.get(seq, 0) + 1
                 if self._tries[seq] == _TRIES:
                     self._forget(seq)
