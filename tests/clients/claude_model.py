@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,7 +45,7 @@ def _next(story: Story, given: str | None) -> dict[str, Any]:
         name, arguments = next(story) if given is None else story.send(given)
     except StopIteration as end:
         return {"type": "text", "text": end.value}
-    return {"type": "tool_use", "id": f"toolu_{id(arguments)}", "name": name, "input": arguments}
+    return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex}", "name": name, "input": arguments}
 
 
 def _tool_result(asked: dict[str, Any]) -> str | None:
@@ -59,7 +60,8 @@ def _tool_result(asked: dict[str, Any]) -> str | None:
 
 def _streamed(block: dict[str, Any]) -> Response:
     usage = {"input_tokens": 1, "output_tokens": 1}
-    whole = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-5-5", "content": []}
+    message_id = f"msg_{uuid.uuid4().hex}"
+    whole = {"id": message_id, "type": "message", "role": "assistant", "model": "claude-opus-5-5", "content": []}
     if block["type"] == "text":
         empty, delta, reason = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}, "end_turn"
     else:

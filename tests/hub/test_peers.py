@@ -23,7 +23,7 @@ from helmsman.testing import codex_versions, installed_codex, run, say
 from mcp import Client
 
 if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing import ScriptedModel
     from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")]
@@ -32,13 +32,12 @@ SECONDS = 60
 
 PROBE = """
 import os, socket, sys, time
-address, folder, how = sys.argv[1:]
-if how != "simply":
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    if os.fork():
-        os._exit(0)
+address, folder = sys.argv[1:]
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
 open(folder + "/ready", "w").close()
 while not os.path.exists(folder + "/go"):
     time.sleep(0.02)
@@ -66,13 +65,12 @@ def codex_binary(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-@pytest.mark.parametrize("how", ["simply", "double-forked", "keeper-killed"])
+@pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
 async def test_a_sandboxed_command_with_network_access_is_refused(
-    place: Place, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, how: str
+    place: Place, model: ScriptedModel, git_repo: Path, how: str
 ) -> None:
     (git_repo / "probe.py").write_text(PROBE)
-    codex_home.configure(sandbox_workspace_write={"network_access": True})
-    probe = [sys.executable, "probe.py", str(place.state_dir / "hub.sock"), str(git_repo), how]
+    probe = [sys.executable, "probe.py", str(place.state_dir / "hub.sock"), str(git_repo)]
     model.on("probe", run(f"{' '.join(probe)} && sleep 100"), say("done"))
     async with Client(place.on_stdio()) as client:
         (git_repo / "go").touch()
@@ -81,7 +79,8 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub, "we ourselves are served"
         for name in ("go", "ready", "answer"):
             (git_repo / name).unlink()
-        asked = {"prompt": "probe", "workingDirectory": str(git_repo), "sandbox": "workspace-write"}
+        network = {"sandbox_workspace_write": {"network_access": True}}
+        asked = {"prompt": "probe", "workingDirectory": str(git_repo), "sandbox": "workspace-write", "config": network}
         started = await client.call_tool("codex_start", asked)
         session_id = started.structured_content["sessionId"]
         await written(git_repo / "ready")
