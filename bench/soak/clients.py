@@ -41,7 +41,7 @@ _OF_DEAD_HUBS: Final = frozenset({"unknown_outcome", "task_not_ours"})
 _GAVE_UP: Final = "Three hubs of Helmsman ended"
 
 _ENDED: Final = {"done", "error", "interrupted"}
-_PATIENCE: Final = 120.0
+_PATIENCE: Final = 600.0
 """How long one session may take, faults and all."""
 
 

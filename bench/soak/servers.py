@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _LISTENING: Final = "Listening on "
 _START_SECONDS: Final = 60
 _END_SECONDS: Final = 30
-_CALL_SECONDS: Final = 90
+_CALL_SECONDS: Final = 300
+"""Without an answer for so long, there is none. On a busy machine hubs that are killed in a row get little done."""
 _SERVE: Final = [sys.executable, "-m", "helmsman", "serve", "--tools", "sessions,extras"]
 
 
