@@ -35,6 +35,10 @@ class Gauges:
         self.handles.append(open_handles(self.pid))
         self.sessions.append(sessions)
 
+    def peaks(self) -> str:
+        """The most there ever was, in words."""
+        return f"at most {max(self.memory, default=0):.0f} MB and {max(self.handles, default=0)} file handles"
+
     def memory_per_hour(self) -> float:
         """MB an hour, by linear regression over all readings after the warm-up."""
         return _slope(self._late(self.times), self._late(self.memory)) * 3600

@@ -13,7 +13,7 @@ import helmsman
 from bench.soak.gauges import WARM_UP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bench.soak.run import Outcome
 
@@ -39,14 +39,16 @@ def in_words(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def write(outcome: Outcome, page: Path) -> None:
+def write(outcomes: Sequence[Outcome], page: Path) -> None:
     """Write the page."""
-    none = [(name, f"**{len(found)}**") for name, found in _must_be_none(outcome)]
+    figures = [
+        [*_figures(one), *((name, f"**{len(found)}**") for name, found in _must_be_none(one))] for one in outcomes
+    ]
     page.write_text(
         _PAGE.substitute(
-            figures=_table([*_figures(outcome), *none]),
-            happened=_table(sorted(outcome.books.counts.items())),
-            errors=_table(sorted(outcome.books.errors.items())),
+            figures=_table(outcomes, figures),
+            happened=_table(outcomes, [sorted(one.books.counts.items()) for one in outcomes]),
+            errors=_table(outcomes, [sorted(one.books.errors.items()) for one in outcomes]),
         ),
         encoding="utf-8",
     )
@@ -57,34 +59,35 @@ def _must_be_none(outcome: Outcome) -> list[tuple[str, list[str]]]:
     return [
         ("sessions lost", verdict.lost),
         ("sessions of which something untrue is said", verdict.untrue),
-        ("sessions started twice", verdict.doubled),
+        ("things done twice", verdict.doubled),
         ("commands run without a yes", verdict.ran_without_a_yes),
+        ("MCP connections lost through the death of a hub", outcome.books.connections_lost),
         ("orphan processes", outcome.orphans),
         ("anything else that should never happen", outcome.books.problems),
     ]
 
 
 def _figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    gauges, verdict = outcome.gauges, outcome.verdict
-    handles = gauges.late_handles()
+    door, verdict = outcome.door, outcome.verdict
     yield "when", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    yield "how long", f"{outcome.seconds / 60:g} minutes, seed {outcome.seed}"
+    yield "how long", f"{outcome.how_long}, seed {outcome.seed}"
     yield "versions", f"Helmsman {helmsman.__version__}, Codex {outcome.codex}, Python {platform.python_version()}"
     yield "machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield "sessions started", str(verdict.started)
     yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
-    yield "starts of the server that was killed", str(outcome.server_starts)
+    yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
+    yield "hubs", outcome.hubs.peaks()
     yield (
-        "memory of the server that was not",
-        f"{gauges.memory[0]:.0f} MB at first, {gauges.memory[-1]:.0f} MB at last, at most {max(gauges.memory):.0f} MB",
-    )
-    yield (
-        "its growth",
-        f"{gauges.memory_per_hour():+.0f} MB an hour, that is {gauges.memory_per_session():+.0f} KB a session "
+        "a door that was there all the time",
+        f"{door.peaks()}; {door.memory_per_hour():+.0f} MB an hour, that is {door.memory_per_session():+.0f} KB a session "
         f"(after the first {WARM_UP:.0%} of the time)",
     )
-    yield "its file handles", f"{handles[0]} then, {handles[-1]} at last, at most {max(handles)}"
 
 
-def _table(rows: Iterable[tuple[str, object]]) -> str:
-    return "\n".join(["| what | last run |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
+def _table(outcomes: Sequence[Outcome], columns: Sequence[Iterable[tuple[str, object]]]) -> str:
+    """A column for each run, and a row for whatever was in one of them."""
+    known = [dict(column) for column in columns]
+    names = list(dict.fromkeys(name for column in known for name in column))
+    heads = ["what", *(one.how_long for one in outcomes)]
+    rows = [[name, *(str(column.get(name, "")) for column in known)] for name in names]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])

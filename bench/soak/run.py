@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,11 +15,19 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from bench.soak.clients import LibraryWorker, McpWorker
-from bench.soak.faults import kill_engines, kill_server
+from bench.soak.clients import OF_EACH_OTHER, OF_FAULTS, Habits, HttpWorker, LibraryWorker, PipeWorker
+from bench.soak.faults import (
+    kill_doors,
+    kill_engines,
+    kill_hub,
+    kill_hubs,
+    kill_hubs_in_a_row,
+    kill_port,
+    stop_hubs,
+)
 from bench.soak.gauges import Gauges
-from bench.soak.servers import Server
-from bench.soak.stories import teach
+from bench.soak.servers import HttpServer, Pipes
+from bench.soak.stories import GOOD_STORIES, STORIES, teach
 from bench.soak.verdict import Verdict, judge
 from bench.soak.works import Books
 from helmsman.agents.codex.detached.engines import stop_engine
@@ -27,20 +36,21 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants
 from helmsman.testing import ScriptedModel, codex_version, installed_codex, leaks, make_repository
 from helmsman.testing.home import HomeTemplates
-from helmsman.testing.hubs import end_hub
+from helmsman.testing.hubs import end_hub, hub_processes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
-WORKERS_ON_STEADY: Final = 4
-WORKERS_ON_VICTIM: Final = 3
+CLIENTS: Final = (("legacy", True), ("2026-07-28", True), ("legacy", False), ("2026-07-28", False), ("legacy", True))
+"""The clients on pipes: which era of the protocol each speaks, and whether it has somebody who fills in forms."""
+CLIENTS_OF_A_PORT: Final = 2
 _READING_SECONDS: Final = 2.0
 _GONE_SECONDS: Final = 20.0
 _JUDGE_SECONDS: Final = 900.0
 
 _LIMITS: Final = {
     "HELMSMAN_DETACH": "1",
-    "APPROVAL_TIMEOUT_MS": "4000",
+    "APPROVAL_TIMEOUT_MS": "6000",
     "HELMSMAN_FIRST_EVENT_TIMEOUT_MS": "15000",
     "HELMSMAN_INACTIVITY_TIMEOUT_MS": "8000",
     "MAX_SESSIONS": "100",
@@ -52,104 +62,165 @@ class Outcome:
     """All that is known at the end."""
 
     seed: int
-    seconds: float
+    how_long: str
     codex: str
     books: Books
     verdict: Verdict
-    gauges: Gauges
-    server_starts: int
+    door: Gauges
+    """A process that has a port, and was there all the time."""
+    hubs: Gauges
     orphans: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a soak happens."""
+
+    env: Mapping[str, str]
+    folder: Path
+    books: Books
+    seed: int
+
+    @property
+    def state_dir(self) -> Path:
+        return Path(self.env["HELMSMAN_STATE_DIR"])
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def repository(self, name: str) -> Path:
+        return make_repository(self.folder / "repositories" / name)
+
+    def numbers(self) -> Iterator[random.Random]:
+        """Random numbers for each who needs some, so that they do not depend on who comes first."""
+        return map(random.Random, itertools.count(self.seed * 1000))
+
+
 async def soak(seconds: float, seed: int, folder: Path) -> Outcome:
-    """Run for so long; the settling and the judging come on top of it."""
+    """Everything breaks for so long; the settling and the judging come on top of it."""
+
+    async def hurt(place: Place, numbers: Iterator[random.Random], clients: list[PipeWorker], port: HttpServer) -> None:
+        async with background_tasks() as hurting:
+            state_dir, books = place.state_dir, place.books
+            hurting.start_soon(kill_engines, state_dir, books, next(numbers))
+            hurting.start_soon(kill_hubs, state_dir, books, next(numbers))
+            hurting.start_soon(stop_hubs, state_dir, books, next(numbers))
+            hurting.start_soon(kill_doors, [one.pipes for one in clients], books, next(numbers))
+            hurting.start_soon(kill_port, port, books, next(numbers))
+            await anyio.sleep(seconds)
+
+    return await _soak(f"{seconds / 60:g} minutes", seed, folder, STORIES, OF_EACH_OTHER | OF_FAULTS, hurt)
+
+
+async def soak_hubs(kills: int, seed: int, folder: Path) -> Outcome:
+    """Nothing is killed but so many hubs."""
+
+    async def hurt(place: Place, numbers: Iterator[random.Random], _clients: list[PipeWorker], _port: object) -> None:
+        await kill_hubs_in_a_row(kills, place.state_dir, place.books, next(numbers))
+
+    return await _soak(f"{kills} hubs", seed, folder, GOOD_STORIES, OF_EACH_OTHER, hurt, only_hubs=True)
+
+
+async def _soak(
+    how_long: str,
+    seed: int,
+    folder: Path,
+    stories: Mapping[str, int],
+    bears: frozenset[str],
+    hurt: Callable[[Place, Iterator[random.Random], list[PipeWorker], HttpServer], Awaitable[None]],
+    *,
+    only_hubs: bool = False,
+) -> Outcome:
     binary = installed_codex()
     if binary is None:
         raise RuntimeError("There is no Codex. Install openai-codex-cli-bin, or set HELMSMAN_TEST_CODEX.")
     marker = os.environ[leaks.MARKER_VARIABLE] = uuid.uuid4().hex
     before = leaks.child_processes()
-    logs, marks = folder / "logs", folder / "marks"
-    for directory in (logs, marks):
+    marks = folder / "marks"
+    for directory in (folder / "logs", marks):
         directory.mkdir(parents=True)
-    repository = make_repository(folder / "repository")
+    waits = (0.5, 1) if only_hubs else (0.5, 2, 10)  # three hubs that die in one call are one too many for it
     home = HomeTemplates(folder / "template").new_home(binary, folder / "home")
     books = Books()
     async with ScriptedModel() as model:
         teach(model, marks)
         home.use_model(model.base_url, codex_version(binary))
         home.configure(model_providers={"scripted": {"stream_max_retries": 1}})
-        env = {**home.env, **_LIMITS, "CODEX_CLI_PATH": str(binary)}
-        state_dir = Path(env["HELMSMAN_STATE_DIR"])
+        place = Place({**home.env, **_LIMITS, "CODEX_CLI_PATH": str(binary)}, folder, books, seed)
         try:
             async with background_tasks() as tasks:
-                steady, victim = (Server(name, env, repository, logs) for name in ("steady", "victim"))
+                repository = place.repository("shared")
+                steady, victim = (HttpServer(name, place.env, repository, place.logs) for name in ("steady", "victim"))
                 await tasks.start(steady.run)
                 await tasks.start(victim.run)
-                gauges = Gauges(steady.pid)
-                async with _readings(gauges, books, model):
-                    await _hurt_and_work(seconds, seed, books, steady, victim, env, repository, logs)
-                await victim.close()
-                fresh = Server("fresh", env, repository, logs)
-                await tasks.start(fresh.run)
+                door, hubs = Gauges(steady.pid), Gauges(0)
+                async with _readings(door, hubs, place, model):
+                    numbers = place.numbers()
+                    clients = [
+                        PipeWorker(
+                            place.env,
+                            Habits(books, next(numbers), stories, bears, waits),
+                            place.repository(f"of-client-{number}"),
+                            place.logs,
+                            mode=mode,
+                            has_forms=has_forms,
+                        )
+                        for number, (mode, has_forms) in enumerate(CLIENTS)
+                    ]
+                    over = anyio.Event()
+                    async with anyio.create_task_group() as working:
+                        for client in clients:
+                            working.start_soon(client.work, over)
+                        for server in () if only_hubs else (steady, victim):
+                            for _ in range(CLIENTS_OF_A_PORT):
+                                habits = Habits(books, next(numbers), stories, bears, waits)
+                                working.start_soon(HttpWorker(server, habits, repository).work, over)
+                        if not only_hubs:
+                            library = LibraryWorker(place.env, books, next(numbers), repository, place.logs)
+                            working.start_soon(library.work, over)
+                        await hurt(place, numbers, clients, victim)
+                        over.set()
+                witness = Pipes(place.env, repository, place.logs, mode="legacy")
+
+                async def next_hub() -> None:
+                    kill_hub(place.state_dir, books)
+
                 with anyio.fail_after(_JUDGE_SECONDS):
-                    verdict = await judge(steady, fresh, books, home.path, marks)
+                    verdict = await judge(witness, next_hub, books, home.path, marks, only_hubs=only_hubs)
                 if steady.starts != 1:
-                    books.problems.append(f"The steady server ended by itself, {steady.starts - 1} time(s).")
+                    books.problems.append(f"A process with a port ended by itself, {steady.starts - 1} time(s).")
+                await victim.close()
                 await steady.close()
-                await fresh.close()
-            await anyio.to_thread.run_sync(end_hub, state_dir)
-            orphans = await anyio.to_thread.run_sync(_orphans, state_dir, marker)
+            await anyio.to_thread.run_sync(end_hub, place.state_dir)
+            orphans = await anyio.to_thread.run_sync(_orphans, place.state_dir, marker)
         finally:
             with anyio.CancelScope(shield=True):
-                left = await anyio.to_thread.run_sync(_end_all, state_dir, marker, before)
+                left = await anyio.to_thread.run_sync(_end_all, place.state_dir, marker, before)
     books.problems += model.problems
     return Outcome(
         seed=seed,
-        seconds=seconds,
+        how_long=how_long,
         codex=".".join(map(str, codex_version(binary))),
         books=books,
         verdict=verdict,
-        gauges=gauges,
-        server_starts=victim.starts,
+        door=door,
+        hubs=hubs,
         orphans=[*orphans, *left],
     )
 
 
-async def _hurt_and_work(
-    seconds: float,
-    seed: int,
-    books: Books,
-    steady: Server,
-    victim: Server,
-    env: Mapping[str, str],
-    repository: Path,
-    logs: Path,
-) -> None:
-    """Clients work while faults happen; then the faults end, and the clients finish what they are at."""
-    # Each has random numbers of its own, so that they do not depend on who comes first.
-    numbers = iter(range(seed * 1000, seed * 1000 + 1000))
-    over = anyio.Event()
-    async with anyio.create_task_group() as working:
-        for server, count in ((steady, WORKERS_ON_STEADY), (victim, WORKERS_ON_VICTIM)):
-            for _ in range(count):
-                working.start_soon(McpWorker(server, books, random.Random(next(numbers)), repository).work, over)
-        library = LibraryWorker(env, books, random.Random(next(numbers)), repository, logs)
-        working.start_soon(library.work, over)
-        async with background_tasks() as hurting:
-            state_dir = Path(env["HELMSMAN_STATE_DIR"])
-            hurting.start_soon(kill_engines, state_dir, books, random.Random(next(numbers)))
-            hurting.start_soon(kill_server, victim, books, random.Random(next(numbers)))
-            await anyio.sleep(seconds)
-        over.set()
-
-
 @asynccontextmanager
-async def _readings(gauges: Gauges, books: Books, model: ScriptedModel) -> AsyncIterator[None]:
+async def _readings(door: Gauges, hubs: Gauges, place: Place, model: ScriptedModel) -> AsyncIterator[None]:
     began = time.monotonic()
 
     async def read() -> None:
         while True:
-            gauges.read(time.monotonic() - began, len(books.works))
+            now, works = time.monotonic() - began, len(place.books.works)
+            door.read(now, works)
+            for hubs.pid in hub_processes(place.state_dir):
+                with suppress(OSError, StopIteration):  # killed while we looked
+                    hubs.read(now, works)
             model.requests.clear()  # they would be the greatest leak of all, and nobody reads them here
             await anyio.sleep(_READING_SECONDS)
 
@@ -166,6 +237,7 @@ def _orphans(state_dir: Path, marker: str) -> list[str]:
         kept = {record.keeper.pid for record in records} | {record.codex.pid for record in records}
         kept |= {process.pid for pid in tuple(kept) for process in descendants(pid)}
         orphans = [str(process) for process in leaks.marked_processes(marker) if process.pid not in kept]
+        orphans += [f"hub {pid}" for pid in hub_processes(state_dir)]
         if not orphans or time.monotonic() > deadline:
             return orphans
         time.sleep(0.2)

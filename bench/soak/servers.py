@@ -1,30 +1,40 @@
-"""`helmsman serve` over HTTP as a process of its own, which may be killed and comes back; and clients of it."""
+"""What the clients of a soak connect to: `helmsman serve` as a pipe of their own, or over HTTP at a port that others share.
+
+Both are doors to the same hub, which may be killed under them; so may a door.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import httpx2
 import mcp_types as types
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from anyio.abc import Process, TaskStatus
+    from mcp.client.session import ElicitationFnT
 
 _LISTENING: Final = "Listening on "
 _START_SECONDS: Final = 60
 _END_SECONDS: Final = 30
-_CALL_SECONDS: Final = 90
+_CALL_SECONDS: Final = 300
+"""Without an answer for so long, there is none. On a busy machine hubs that are killed in a row get little done."""
+_SERVE: Final = [sys.executable, "-m", "helmsman", "serve", "--tools", "sessions,extras"]
 
 
 class ToolError(Exception):
@@ -36,12 +46,66 @@ class ToolError(Exception):
         self.retryable = bool(content.get("retryable"))
 
 
-class ServerGone(Exception):
-    """The server died, or the client hung up, in the middle of a call."""
+class HungUp(Exception):
+    """The client hung up in the middle of a call."""
 
 
-class Server:
-    """A server that is there for the length of a soak. Whenever it ends it is started again."""
+class Door(Protocol):
+    """Where a client can connect."""
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]: ...
+
+
+class Pipes:
+    """Pipes of one kind of client: each connection starts a `helmsman serve` of its own."""
+
+    def __init__(
+        self, env: Mapping[str, str], directory: Path, folder: Path, *, mode: Any, person: ElicitationFnT | None = None
+    ) -> None:
+        self._env = env
+        self._directory = directory
+        self._folder = folder
+        self._mode = mode
+        self._person = person
+        self.open: set[int] = set()
+        """Which processes are pipes of a client just now."""
+        self.killed: set[int] = set()
+
+    def kill(self, pid: int) -> None:
+        """Kill one. Its client is to notice, and nobody else."""
+        self.killed.add(pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        whose = self._folder / f"pipe-{next(_NUMBERS)}"
+        command, *words = ["sh", "-c", 'echo $$ >"$0"; exec "$@"', str(whose), *_SERVE]
+        with whose.with_suffix(".log").open("w", encoding="utf-8") as errors:
+            parameters = StdioServerParameters(command=command, args=words, env=dict(self._env), cwd=self._directory)
+            transport = stdio_client(parameters, errlog=errors)
+            async with Client(transport, mode=self._mode, elicitation_callback=self._person) as client:
+                pid = await _number_in(whose)
+                self.open.add(pid)
+                try:
+                    yield Connection(client, pid)
+                finally:
+                    self.open.discard(pid)
+
+
+_NUMBERS: Final = itertools.count(1)
+
+
+async def _number_in(path: Path) -> int:
+    with anyio.fail_after(_START_SECONDS):
+        while True:
+            with suppress(OSError, ValueError):
+                return int(await anyio.Path(path).read_text(encoding="ascii"))
+            await anyio.sleep(0.01)
+
+
+class HttpServer:
+    """A port that is there for the length of a soak. Whenever the process that has it ends, it is started again."""
 
     def __init__(self, name: str, env: Mapping[str, str], directory: Path, logs: Path) -> None:
         self.name = name
@@ -74,7 +138,7 @@ class Server:
         log = self._logs / f"{self.name}-{self.starts}.log"
         with log.open("wb") as errors:
             self._process = await anyio.open_process(
-                [sys.executable, "-m", "helmsman", "serve", "--transport", "http"],
+                [*_SERVE, "--transport", "http"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -122,21 +186,23 @@ class Server:
             httpx2.AsyncClient(headers=headers, timeout=_CALL_SECONDS) as http,
             Client(streamable_http_client(self._url, http_client=http)) as client,
         ):
-            yield Connection(client)
+            yield Connection(client, None)
 
 
 class Connection:
-    """One client, connected."""
+    """One client, connected; `pipe` is the process it speaks through, where that is its own."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, pipe: int | None) -> None:
         self._client = client
+        self.pipe = pipe
 
     async def call(self, tool: str, *, hang_up_after: float | None = None, **arguments: Any) -> dict[str, Any]:
         """Call a tool.
 
         Raises:
             ToolError: It says no.
-            ServerGone: `hang_up_after` seconds have passed.
+            HungUp: `hang_up_after` seconds have passed.
+            TimeoutError: There was no answer.
         """
         with anyio.move_on_after(hang_up_after if hang_up_after is not None else _CALL_SECONDS):
             result = await self._client.call_tool(tool, arguments)
@@ -147,7 +213,7 @@ class Connection:
             return content
         if hang_up_after is None:
             raise TimeoutError(f"{tool} did not answer within {_CALL_SECONDS} s.")
-        raise ServerGone
+        raise HungUp
 
 
 def _address_in(log: Path) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.testing import always, cut, fail, hang, run, say
+from helmsman.testing import add, always, cut, fail, hang, patch, run, say
 from helmsman.testing.script import Gate
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ STORIES: Final = {
     "sentence": 6,
     "command": 3,
     "slow": 6,
-    "approval": 5,
+    "approval": 6,
+    "change": 3,
     "background": 1,
     "error 500": 1,
     "rate limit": 1,
@@ -33,6 +34,8 @@ STORIES: Final = {
     "hang": 1,
 }
 """Each story, and how often it is told compared with the others."""
+GOOD_STORIES: Final = {name: STORIES[name] for name in ("sentence", "command", "slow", "approval", "change")}
+"""Those that end well if nobody interferes."""
 
 _BETWEEN_WORDS: Final = 0.4
 _WORDS: Final = 8
@@ -47,8 +50,19 @@ def answer(number: int) -> str:
 
 
 def marker_file(folder: Path, number: int) -> Path:
-    """What the command of an approval makes: it is there only if the command ran."""
+    """What the command of an approval makes: a line for each time that it ran."""
     return folder / f"ran-{number}"
+
+
+def changed_file(repository: Path, number: int) -> Path:
+    """What the change of a session adds to the repository when it is applied."""
+    return repository / f"change-{number}.txt"
+
+
+def asked_in(message: str) -> int | None:
+    """The number of the prompt whose command a question is about."""
+    found = re.search(r"ran-(\d+)", message)
+    return None if found is None else int(found[1])
 
 
 def teach(model: ScriptedModel, folder: Path) -> None:
@@ -62,12 +76,16 @@ def teach(model: ScriptedModel, folder: Path) -> None:
         return say(*words, answer(_number(request)))
 
     def asks(request: ModelRequest) -> Step:
-        return run(f"touch {marker_file(folder, _number(request))}", escalate="It is outside the workspace.")
+        return run(f"echo ran >>{marker_file(folder, _number(request))}", escalate="It is outside the workspace.")
+
+    def changes(request: ModelRequest) -> Step:
+        return patch(add(f"change-{_number(request)}.txt", "once\n"))
 
     model.on("[sentence]", always(says))
     model.on("[command]", run("echo one; echo two"), always(says))
     model.on("[slow]", always(says_slowly))
     model.on("[approval]", asks, always(says))
+    model.on("[change]", changes, always(says))
     model.on("[background]", run("sleep 1000", yield_ms=250), always(says))
     model.on("[error 500]", always(fail(500)))
     model.on("[rate limit]", always(fail(429, error_type="usage_limit_reached", message="Too much.")))

@@ -1,13 +1,15 @@
 """What became of every session of a soak, and whether that is what Helmsman says of it.
 
-There are three witnesses: the server that was there all the time, a server that has just started and knows nothing but what
-is on disk, and the file in which Codex itself records its turns. They must agree.
+There are three witnesses: the hub that is there when the faults are over, the next one, which knows nothing but what is on
+disk and in keepers, and the file in which Codex itself records its turns. They must agree.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,21 +17,21 @@ import anyio
 import anyio.to_thread
 
 from bench.soak.servers import ToolError
-from bench.soak.stories import answer, marker_file
+from bench.soak.stories import answer, changed_file, marker_file
 from helmsman.agents.codex.storage.rollout_end import turns_of
 from helmsman.agents.codex.storage.rollout_head import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from helmsman.model.recorded_turn import RecordedTurn
-
-    from bench.soak.servers import Connection, Server
+    from bench.soak.servers import Connection, Door
     from bench.soak.works import Books, Work
+    from helmsman.agents.protocol import RecordedTurn
 
 ENDED: Final = {"done", "error", "interrupted"}
 _AT_ONCE: Final = 6
+_NOT_BEGUN: Final = "before Codex had begun the turn"
 _ALLOWED: Final = {
     "completed": {"done"},
     "failed": {"error"},
@@ -48,49 +50,63 @@ class Verdict:
     untrue: list[str] = field(default_factory=list[str])
     doubled: list[str] = field(default_factory=list[str])
     ran_without_a_yes: list[str] = field(default_factory=list[str])
+    not_begun: list[str] = field(default_factory=list[str])
+    """Messages that a hub had taken, and that Codex never got; they are told as such."""
 
 
-async def judge(steady: Server, fresh: Server, books: Books, codex_home: Path, marks: Path) -> Verdict:
-    """Ask all witnesses about all sessions."""
+async def judge(
+    door: Door, next_hub: Callable[[], Awaitable[None]], books: Books, codex_home: Path, marks: Path, *, only_hubs: bool
+) -> Verdict:
+    """Ask all witnesses about all sessions. If `only_hubs` were killed, no session has a reason to fail."""
     verdict = Verdict()
-    rollouts = await anyio.to_thread.run_sync(_rollouts, codex_home)
-    _claim_unknown(rollouts, books, verdict)
+    _claim_unknown(await anyio.to_thread.run_sync(_rollouts, codex_home), books)
     works = [work for work in books.works if work.session_id is not None]
     verdict.started = len(works)
+    async with door.connection() as connection:
+        told = await _each(works, lambda work: _last_word(connection, work, books, verdict))
+        await next_hub()
+        read = await _each(works, lambda work: _status(connection, work, verdict))
+    rollouts = await anyio.to_thread.run_sync(_rollouts, codex_home)
+    for work in works:
+        first, second = told.get(work.number), read.get(work.number)
+        if first is not None and second is not None:
+            _judge_one(work, first, second, rollouts.get(work.session_id or ""), verdict, only_hubs=only_hubs)
+    _count_deeds(books, rollouts, marks, verdict, only_hubs=only_hubs)
+    return verdict
+
+
+async def _each(
+    works: Iterable[Work], ask: Callable[[Work], Awaitable[dict[str, Any] | None]]
+) -> dict[int, dict[str, Any] | None]:
     waiting = iter(works)
+    heard: dict[int, dict[str, Any] | None] = {}
 
     async def witness() -> None:
-        async with steady.connection() as first, fresh.connection() as second:
-            for work in waiting:
-                await _hear(work, first, second, books, rollouts, verdict)
+        for work in waiting:
+            heard[work.number] = await ask(work)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(_AT_ONCE):
             tasks.start_soon(witness)
-    for work in books.works:
-        for number in work.numbers - work.approved:
-            if marker_file(marks, number).exists():
-                verdict.ran_without_a_yes.append(f"{_name(work)}: the command of #{number}")
-    return verdict
+    return heard
 
 
-async def _hear(
-    work: Work,
-    steady: Connection,
-    fresh: Connection,
-    books: Books,
-    rollouts: Mapping[str, Path],
-    verdict: Verdict,
-) -> None:
+async def _last_word(connection: Connection, work: Work, books: Books, verdict: Verdict) -> dict[str, Any] | None:
     assert work.session_id is not None
     try:
-        await _settle(steady, work.session_id, books)
-        told = await steady.call("codex_status", sessionId=work.session_id)
-        read = await fresh.call("codex_status", sessionId=work.session_id)
+        await _settle(connection, work.session_id, books)
     except ToolError as error:
         verdict.lost.append(f"{_name(work)}: {error.code}: {error}")
-    else:
-        _judge_one(work, told, read, rollouts.get(work.session_id), verdict)
+        return None
+    return await _status(connection, work, verdict)
+
+
+async def _status(connection: Connection, work: Work, verdict: Verdict) -> dict[str, Any] | None:
+    try:
+        return await connection.call("codex_status", sessionId=work.session_id)
+    except ToolError as error:
+        verdict.lost.append(f"{_name(work)}: {error.code}: {error}")
+        return None
 
 
 async def _settle(connection: Connection, session_id: str, books: Books) -> None:
@@ -102,7 +118,13 @@ async def _settle(connection: Connection, session_id: str, books: Books) -> None
 
 
 def _judge_one(
-    work: Work, told: Mapping[str, Any], read: Mapping[str, Any], rollout: Path | None, verdict: Verdict
+    work: Work,
+    told: Mapping[str, Any],
+    read: Mapping[str, Any],
+    rollout: Path | None,
+    verdict: Verdict,
+    *,
+    only_hubs: bool,
 ) -> None:
     status, result = read["status"], read.get("result")
     verdict.ends[status] += 1
@@ -115,32 +137,64 @@ def _judge_one(
         allowed = {*allowed, "error"}  # the turn that was recorded last is then not the one that was asked for last
     if (told["status"], told.get("result")) != (status, result):
         verdict.untrue.append(
-            f"{_name(work)}: one server says {told['status']} ({told.get('error')}), the other {status} "
+            f"{_name(work)}: one hub says {told['status']} ({told.get('error')}), the next {status} "
             f"({read.get('error')}); Codex recorded {_in_words(turn)}"
         )
+    elif _NOT_BEGUN in str(read.get("error")):
+        verdict.not_begun.append(f"{_name(work)}: its last message ({read['error']})")
     elif status not in allowed:
         verdict.untrue.append(f"{_name(work)}: {status} ({read.get('error')}), but Codex recorded {_in_words(turn)}")
     elif status == "done" and not any(answer(number) in (result or "") for number in work.numbers):
         verdict.untrue.append(f"{_name(work)}: its result is {result!r}")
+    elif only_hubs and status == "error":
+        verdict.untrue.append(f"{_name(work)}: {read.get('error')}, though nothing but hubs was killed")
     elif len(work.numbers) == 1 and work.told == "done" != status:
         verdict.untrue.append(f"{_name(work)}: its client was told done, and now it is {status}")
 
 
-def _claim_unknown(rollouts: Mapping[str, Path], books: Books, verdict: Verdict) -> None:
-    """Find the sessions of those who were killed before they could say which theirs is, and sessions made twice."""
-    by_number: dict[int, list[str]] = {}
+def _claim_unknown(rollouts: Mapping[str, Path], books: Books) -> None:
+    """Find the sessions of those who were killed before they could say which theirs is."""
+    by_number: dict[int, str] = {}
     for session_id, path in rollouts.items():
         with path.open("rb") as file:
             head, _ = read_head(file)
         found = re.search(r"#(\d+)", (head and head.first_prompt) or "")
         if found:
-            by_number.setdefault(int(found[1]), []).append(session_id)
+            by_number.setdefault(int(found[1]), session_id)
     for work in books.works:
-        sessions = by_number.get(work.number, [])
-        if work.session_id is None and sessions:
-            work.session_id = sessions[0]
-        if len(sessions) > 1 + work.refused:
-            verdict.doubled.append(f"{_name(work)}: {', '.join(sessions)}")
+        work.session_id = work.session_id or by_number.get(work.number)
+
+
+def _count_deeds(books: Books, rollouts: Mapping[str, Path], marks: Path, verdict: Verdict, *, only_hubs: bool) -> None:
+    """How often each thing was done that was asked for once."""
+    said = Counter(number for path in rollouts.values() for number in _numbers_said(path))
+    for work in books.works:
+        at_most = 1 + work.refused
+        for number in work.numbers:
+            if said[number] > at_most:
+                verdict.doubled.append(f"{_name(work)}: #{number} was said {said[number]} times")
+            mark = marker_file(marks, number)
+            runs = len(mark.read_text(encoding="utf-8").splitlines()) if mark.exists() else 0
+            if runs > at_most:
+                verdict.doubled.append(f"{_name(work)}: the command of #{number} ran {runs} times")
+            if runs and number not in work.approved:
+                verdict.ran_without_a_yes.append(f"{_name(work)}: the command of #{number}")
+        if only_hubs and not work.was_interrupted:
+            verdict.not_begun += [
+                f"{_name(work)}: #{number} ({how})" for number, how in work.acknowledged.items() if not said[number]
+            ]
+        if work.is_applied and work.repository is not None:
+            file = changed_file(work.repository, work.number)
+            if not file.exists() or file.read_text(encoding="utf-8") != "once\n":
+                verdict.lost.append(f"{_name(work)}: its change was applied, and is not there")
+
+
+def _numbers_said(rollout: Path) -> Iterable[int]:
+    """The numbers of the messages that Codex got in a session."""
+    for line in rollout.read_bytes().splitlines():
+        if b'"response_item"' in line and b'"role":"user"' in line:
+            with suppress(ValueError):
+                yield from map(int, re.findall(r"#(\d+)", json.dumps(json.loads(line)["payload"]["content"])))
 
 
 def _rollouts(codex_home: Path) -> dict[str, Path]:

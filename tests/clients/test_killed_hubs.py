@@ -1,76 +1,103 @@
-"""The whole story through real clients while their hub is killed, and the next one too: no client notices."""
+"""Real clients whose hub is killed in the middle of a call: none of them notices."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.testing import run, say
+from helmsman.hub.control import ask_hub
+from helmsman.testing import always, run, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
-from tests.clients.server_process import Serving
+from tests.clients.claude_model import claude_model
+from tests.clients.node import CACHE
+from tests.clients.proxy import with_token
+from tests.clients.server_process import SECONDS, Serving
 from tests.clients.story import check, tell
+from tests.clients.test_codex_client import connect, delegated, delegation, on_pipe, outer_home, played
+from tests.clients.test_inspector import Inspector
 from tests.clients.test_typescript_client import over_pipes
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
     from pathlib import Path
 
-    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing import CodexHome, Gate, ScriptedModel
     from tests.clients.node import NodeClients
+
+__all__ = ["outer_home"]
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="there is no hub"),
 ]
 
-PAUSE = 0.7
-_HUBS = 2
+PAUSE = 0.3
+"""Nothing tells from outside that the hub is at work on a call."""
+CLAUDE = CACHE / "node_modules" / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
+
+
+@dataclass
+class Victim:
+    """A hub that is killed while a client waits for the second turn of the story."""
+
+    serving: Serving
+    gate: Gate
+
+    async def during(self, telling: Callable[[], Awaitable[Any]]) -> Any:
+        """What is told while the hub is killed in the middle of it."""
+        killed = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._kill_in_a_call, killed)
+            told = await telling()
+            tasks.cancel_scope.cancel()
+        assert killed.is_set()
+        return told
+
+    async def _kill_in_a_call(self, killed: anyio.Event) -> None:
+        await self.gate.reached()
+        with anyio.fail_after(SECONDS):
+            while not (ask_hub(self.serving.state_dir, "status") or {}).get("doors"):
+                await anyio.sleep(0.02)
+        await anyio.sleep(PAUSE)
+        await self.kill()
+        killed.set()
+        self.gate.release()
+
+    async def kill(self) -> None:
+        pid = hub_pid(self.serving.state_dir)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            while hub_pid(self.serving.state_dir) == pid:
+                await anyio.sleep(0.01)
 
 
 @pytest.fixture
-def detached(
+def victim(
     codex_home: CodexHome, codex_binary: Path, git_repo: Path, model: ScriptedModel, detached_engines: Path
-) -> Serving:
-    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
-    model.on("go on", say("As you say"))
+) -> Victim:
     gate = model.gate()
-    model.on("hang", say(gate, "never"))
-    return Serving.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1", HELMSMAN_STATE_DIR=str(detached_engines))
-
-
-async def kill_hubs(serving: Serving, killed: list[int]) -> None:
-    """Kill two hubs, each a moment after it has come up and an engine is there. A third might end the same call as both."""
-    while not read_records(serving.state_dir):
-        await anyio.sleep(0.01)
-    while len(killed) < _HUBS:
-        pid = hub_pid(serving.state_dir)
-        if pid is not None and pid not in killed:
-            killed.append(pid)
-            os.kill(pid, signal.SIGKILL)
-        await anyio.sleep(PAUSE)
-
-
-async def told_while_hubs_die(serving: Serving, telling: Any) -> dict[str, Any]:
-    killed: list[int] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(kill_hubs, serving, killed)
-        told: dict[str, Any] = await telling()
-        tasks.cancel_scope.cancel()
-    assert killed
-    return told
+    model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
+    model.on("go on", say(gate, "As you say"))
+    model.on("hang", say(model.gate(), "never"))
+    state = {"HELMSMAN_DETACH": "1", "HELMSMAN_STATE_DIR": str(detached_engines)}
+    return Victim(Serving.on(codex_home, codex_binary, git_repo, **state), gate)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_the_python_client_does_not_notice(detached: Serving, git_repo: Path, mode: Any) -> None:
-    async with Client(detached.on_stdio(), mode=mode) as client:
-        check(await told_while_hubs_die(detached, lambda: tell(Caller(client), git_repo)), git_repo)
+async def test_the_python_client_does_not_notice(victim: Victim, git_repo: Path, mode: Any) -> None:
+    async with Client(victim.serving.on_stdio(), mode=mode) as client:
+        check(await victim.during(lambda: tell(Caller(client), git_repo)), git_repo)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +105,82 @@ async def test_the_python_client_does_not_notice(detached: Serving, git_repo: Pa
     [("typescript_1.mjs", "legacy"), ("typescript_2.mjs", "legacy"), ("typescript_2.mjs", "2026-07-28")],
 )
 async def test_the_typescript_clients_do_not_notice(
-    node_clients: NodeClients, detached: Serving, script: str, era: str
+    node_clients: NodeClients, victim: Victim, script: str, era: str
 ) -> None:
-    told = await told_while_hubs_die(detached, lambda: over_pipes(node_clients, detached, script, era=era))
-    check(told, detached.directory)
+    told = await victim.during(lambda: over_pipes(node_clients, victim.serving, script, era=era))
+    check(told, victim.serving.directory)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_inspector_does_not_notice(node_clients: NodeClients, victim: Victim, era: str) -> None:
+    async with Client(victim.serving.on_stdio()) as client:
+        started = await Caller(client)("codex_start", prompt="go on")
+    environment = [word for name, value in victim.serving.env.items() for word in ("-e", f"{name}={value}")]
+    inspector = Inspector(node_clients, *victim.serving.command(), *environment, "--protocol-era", era)
+    waited = await victim.during(lambda: inspector.call("codex_wait", sessionId=started["sessionId"]))
+    assert (waited["status"], waited["result"]) == ("done", "As you say")
+
+
+async def test_codex_as_a_client_does_not_notice(
+    victim: Victim, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
+) -> None:
+    told: dict[str, Any] = {}
+    model.on("delegate", always(played(delegation(told, victim.serving.directory, asks_person=False))))
+    connect(outer_home, **on_pipe(victim.serving))
+    assert await victim.during(lambda: delegated(outer_home, codex_binary, tmp_path)) == "All is told"
+    check(told, victim.serving.directory)
+
+
+@pytest.mark.skipif(not CLAUDE.exists(), reason="Claude Code is not there: run scripts/fetch_clients.py")
+async def test_claude_code_does_not_notice(victim: Victim, codex_home: CodexHome, tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+
+    def story() -> Generator[tuple[str, dict[str, Any]], str, str]:
+        heard.append(json.loads((yield "mcp__helmsman__codex_start", {"prompt": "go on"})))
+        heard.append(json.loads((yield "mcp__helmsman__codex_wait", {"sessionId": heard[0]["sessionId"]})))
+        return "All is told"
+
+    command, *arguments = victim.serving.command()
+    server = {"command": command, "args": arguments, "env": dict(victim.serving.env)}
+    configured = tmp_path / "mcp.json"
+    configured.write_text(json.dumps({"mcpServers": {"helmsman": server}}))
+    tools = ["--strict-mcp-config", "--mcp-config", str(configured), "--allowedTools", "mcp__helmsman"]
+
+    async with claude_model(story()) as address:
+        env = {
+            **codex_home.env,
+            "ANTHROPIC_BASE_URL": address,
+            "ANTHROPIC_API_KEY": "dummy",
+            "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+        }
+
+        async def delegate() -> Any:
+            with anyio.fail_after(SECONDS):
+                return await anyio.run_process(
+                    [CLAUDE, "-p", "delegate", "--bare", "--output-format", "json", *tools],
+                    env=env,
+                    cwd=victim.serving.directory,
+                    stdin=subprocess.DEVNULL,
+                    check=False,
+                )
+
+        done = await victim.during(delegate)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["result"] == "All is told"
+    assert (heard[1]["status"], heard[1].get("result")) == ("done", "As you say"), heard
+
+
+@pytest.mark.parametrize(("version", "scenario"), [("2025-11-25", "server-initialize"), ("2026-07-28", "tools-list")])
+async def test_the_conformance_suite_passes_after_the_hub_was_killed(
+    node_clients: NodeClients, victim: Victim, version: str, scenario: str
+) -> None:
+    suite = node_clients.modules / "conformance" / "dist" / "index.js"
+    options = ("--scenario", scenario, "--spec-version", version)
+    async with victim.serving.over_http() as server, with_token(server) as url:
+        for _ in range(2):
+            done = await node_clients.run(suite, "server", "--url", url, *options)
+            assert done.exit_code == 0, done.stdout[-5000:] + done.stderr
+            await victim.kill()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from helmsman.testing.hubs import end_hub, hub_pid
+from helmsman.testing.hubs import end_hub, hub_pid, hub_processes
 from tests.clients.server_process import Serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from helmsman.testing import CodexHome
@@ -30,6 +31,33 @@ class Place(Serving):
         pid = hub_pid(self.state_dir)
         assert pid is not None
         return pid
+
+    @contextmanager
+    def stopped_hub(self) -> Iterator[Callable[[], None]]:
+        """The hub does nothing while the block runs, unless it is told to go on before."""
+        pid = self.hub
+
+        def go_on() -> None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield go_on
+        finally:
+            go_on()
+
+    async def kill_starting_hub(self) -> None:
+        """Kill the next hub before it has said a word. It is known by its command line, so it has to be a cold one."""
+        with anyio.fail_after(SECONDS):
+            while not (starting := hub_processes(self.state_dir)):
+                await anyio.sleep(0.005)
+        for pid in starting:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            while set(starting) & set(hub_processes(self.state_dir)):
+                await anyio.sleep(0.005)
 
     async def kill_hub(self) -> None:
         pid = self.hub

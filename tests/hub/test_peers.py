@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,17 +14,16 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.base.processes import running_process
 from helmsman.hub.peer import why_not_served
-from helmsman.testing import run, say
-from tests.hub.test_start import ping
+from helmsman.testing import codex_versions, installed_codex, run, say
+from mcp import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing import ScriptedModel
     from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")]
@@ -31,14 +31,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", rea
 SECONDS = 60
 
 PROBE = """
-import json, os, socket, sys
-address, answer, twice = sys.argv[1:]
-if twice == "double-forked":
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    if os.fork():
-        os._exit(0)
+import os, socket, sys, time
+address, folder = sys.argv[1:]
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+open(folder + "/ready", "w").close()
+while not os.path.exists(folder + "/go"):
+    time.sleep(0.02)
 said = b"?"
 try:
     with socket.socket(socket.AF_UNIX) as connection:
@@ -48,33 +50,47 @@ try:
         said = connection.recv(65536)
 except OSError as error:
     said = str(error).encode()
-with open(answer + ".new", "wb") as file:
+with open(folder + "/answer.new", "wb") as file:
     file.write(said)
-os.rename(answer + ".new", answer)
+os.rename(folder + "/answer.new", folder + "/answer")
 """
 
 
-@pytest.mark.parametrize("how", ["simply", "double-forked"])
+@pytest.fixture(params=["newest", "0.93.0"])
+def codex_binary(request: pytest.FixtureRequest) -> Path:
+    """One that listens on a socket of its own, which keeps commands away, and one that only a keeper speaks to."""
+    found = installed_codex() if request.param == "newest" else codex_versions().get(request.param)
+    if found is None:
+        pytest.skip(f"There is no Codex of this version ({request.param}): run scripts/fetch_codex.py.")
+    return found
+
+
+@pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
 async def test_a_sandboxed_command_with_network_access_is_refused(
-    place: Place, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, how: str
+    place: Place, model: ScriptedModel, git_repo: Path, how: str
 ) -> None:
     (git_repo / "probe.py").write_text(PROBE)
-    codex_home.configure(sandbox_workspace_write={"network_access": True})
-    address = place.state_dir / "hub.sock"
-    probe = [sys.executable, "probe.py", str(address), "answer", how]
-    model.on("probe", run(" ".join(probe) + " && sleep 1"), say("done"))
-    async with place.started() as server:
-        await ping(server)
-        ours = await anyio.run_process(probe, cwd=git_repo)
-        assert ours.returncode == 0
-        assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub
-        (git_repo / "answer").unlink()
-        async with Helmsman(settings, env=codex_home.env) as helm:
-            session = await helm.start("probe", cwd=git_repo, sandbox="workspace-write")
-            await session.wait()
-            assert await written(git_repo / "answer") in ("", "[Errno 104] Connection reset by peer"), session.items
-        log = (place.state_dir / "hub.log").read_text()
-        assert "a process was refused: it runs in a" in log
+    probe = [sys.executable, "probe.py", str(place.state_dir / "hub.sock"), str(git_repo)]
+    model.on("probe", run(f"{' '.join(probe)} && sleep 100"), say("done"))
+    async with Client(place.on_stdio()) as client:
+        (git_repo / "go").touch()
+        await client.list_tools()
+        await anyio.run_process(probe, cwd=git_repo)
+        assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub, "we ourselves are served"
+        for name in ("go", "ready", "answer"):
+            (git_repo / name).unlink()
+        network = {"sandbox_workspace_write": {"network_access": True}}
+        asked = {"prompt": "probe", "workingDirectory": str(git_repo), "sandbox": "workspace-write", "config": network}
+        started = await client.call_tool("codex_start", asked)
+        session_id = started.structured_content["sessionId"]
+        await written(git_repo / "ready")
+        if how == "keeper-killed":
+            (record,) = read_records(place.state_dir)
+            os.kill(record.keeper.pid, signal.SIGKILL)
+        (git_repo / "go").touch()
+        assert await written(git_repo / "answer") in ("", "[Errno 104] Connection reset by peer")
+        assert "a process was refused: it runs in a" in (place.state_dir / "hub.log").read_text()
+        await client.call_tool("codex_interrupt", {"sessionId": session_id})
 
 
 async def written(path: Path) -> str:

@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.processes import Process
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
 from helmsman.model.options import TurnLimits
@@ -72,6 +73,32 @@ async def test_the_hub_stays_for_what_runs_and_ends_when_nothing_does(place: Pla
     with anyio.fail_after(SECONDS):
         while hub_pid(place.state_dir) is not None:
             await anyio.sleep(0.02)
+
+
+async def test_a_turn_that_another_process_follows_is_left_to_it(
+    place: Place, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("ours", say(gate, "done"))
+    model.on("orphan", say(gate, "done"))
+    ours = replace(settings, detach=True, state_dir=place.state_dir)
+    async with Helmsman(ours, env=codex_home.env) as helm:
+        session = await helm.start("ours", cwd=git_repo)
+        async with Client(place.on_stdio()) as client:
+            orphan = await client.call_tool("codex_start", {"prompt": "orphan"})
+            await gate.reached(2)
+            await helm.ledger.write()
+            await place.kill_hub()
+            with anyio.fail_after(SECONDS):
+                while not (ask_hub(place.state_dir, "status") or {}).get("sessionsAtWork"):
+                    await anyio.sleep(0.02)
+            with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry:
+                (followed,) = registry.tasks_of_session(session.id)
+            assert followed.owner == Process.me()
+            gate.release()
+            await ended(place, orphan.structured_content["sessionId"])
+        with anyio.fail_after(SECONDS):
+            await session.wait(until="end")
 
 
 async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(

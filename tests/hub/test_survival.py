@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
 import pytest
 
+from helmsman.hub.control import ask_hub
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
+from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.mcp.caller import Caller
 
@@ -157,11 +160,45 @@ async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: Scr
         assert [one["id"] for one in client.heard if one.get("method") == "elicitation/create"] == [form["id"]]
 
 
-async def test_a_call_that_ends_hubs_is_given_up_after_three(
+async def test_a_call_that_ends_hubs_is_given_up_after_three(place: Place, tmp_path: Path) -> None:
+    codex = tmp_path / "codex"
+    codex.write_text(STUCK)
+    codex.chmod(0o755)
+    stuck = replace(place, env={**place.env, "CODEX_CLI_PATH": str(codex)})
+    async with stuck.started() as server:
+        client = Raw(server)
+        await client.initialize()
+        start = {"name": "codex_start", "arguments": {"prompt": "hello"}}
+        await client.send(id=3, method="tools/call", params=start)
+        for _ in range(3):
+            with anyio.fail_after(SECONDS):
+                while str(hub_pid(place.state_dir)) not in asked_by(codex):
+                    await anyio.sleep(0.01)
+            await place.kill_hub()
+        given_up = await client.answer(3)
+        assert given_up["error"]["code"] == -32603
+        assert "may have been done" in given_up["error"]["message"]
+        await client.send(id=4, method="ping")
+        assert (await client.answer(4))["result"] == {}
+
+
+STUCK = """#!/bin/sh
+echo "$PPID" >>"$0.asked-by"
+while [ "$(cut -d ' ' -f 4 "/proc/$$/stat")" = "$PPID" ]; do sleep 0.05; done
+"""
+"""A Codex that says nothing for as long as whoever asked it lives."""
+
+
+def asked_by(codex: Path) -> list[str]:
+    log = codex.with_name(f"{codex.name}.asked-by")
+    return log.read_text().split() if log.exists() else []
+
+
+async def test_a_call_that_waits_is_answered_however_many_hubs_end(
     place: Place, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = model.gate()
-    model.on("slow", say(gate, "done"))
+    model.on("slow", say(gate, "done at last"))
     async with place.started() as server:
         client = Raw(server)
         await client.initialize()
@@ -170,15 +207,94 @@ async def test_a_call_that_ends_hubs_is_given_up_after_three(
         session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
         wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}, "_meta": {"progressToken": 5}}
         await client.send(id=3, method="tools/call", params=wait)
-        for count in range(1, 4):
+        for count in range(1, 5):
             await client.until_progress(count)
+            await client.send(id=10 + count, method="ping")
+            await client.answer(10 + count)  # what the hub said of the wait has been heard before
             await place.kill_hub()
-        given_up = await client.answer(3)
-        assert given_up["error"]["code"] == -32603
-        assert "may have been done" in given_up["error"]["message"]
-        await client.send(id=4, method="ping")
-        assert (await client.answer(4))["result"] == {}
         gate.release()
+        assert (await client.answer(3))["result"]["structuredContent"]["result"] == "done at last"
+
+
+async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("done"))
+    async with Client(place.on_stdio()) as client, Client(place.on_stdio(), mode="legacy") as other:
+        codex = Caller(client)
+        begun: list[str] = []
+
+        async def start(caller: Caller) -> None:
+            begun.append((await caller("codex_start", prompt="hello", workingDirectory=str(git_repo)))["sessionId"])
+
+        with place.stopped_hub() as go_on:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(start, codex)
+                tasks.start_soon(start, Caller(other))
+                with anyio.move_on_after(1):  # a door that comes now waits too
+                    async with Client(place.on_stdio(), mode="legacy"):
+                        pytest.fail("who answered?")
+                assert begun == []
+                go_on()
+        assert len(set(begun)) == tasks_of(place) == 2
+        for session_id in begun:
+            assert (await codex.until_settled(session_id))["status"] == "done"
+
+
+async def test_what_a_stopped_hub_was_asked_the_next_one_does_when_it_is_killed(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("done"))
+    async with Client(place.on_stdio()) as client:
+        codex = Caller(client)
+        with place.stopped_hub():
+            async with anyio.create_task_group() as tasks:
+
+                async def start() -> None:
+                    started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+                    assert (await codex.until_settled(started["sessionId"]))["status"] == "done"
+
+                tasks.start_soon(start)
+                await anyio.sleep(0.2)
+                await place.kill_hub()
+        assert tasks_of(place) == 1
+
+
+async def test_a_hub_that_says_goodbye_has_not_ended_of_a_call(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "done at last"))
+    async with Client(place.on_stdio()) as client:
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="slow", workingDirectory=str(git_repo))
+        waited: list[str] = []
+
+        async def wait() -> None:
+            waited.append((await codex("codex_wait", sessionId=started["sessionId"]))["result"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            for _ in range(4):
+                await codex("codex_status", sessionId=started["sessionId"])  # the wait was heard before this
+                pid = place.hub
+                ask_hub(place.state_dir, "restart")
+                with anyio.fail_after(SECONDS):
+                    while hub_pid(place.state_dir) in (None, pid):
+                        await anyio.sleep(0.01)
+            gate.release()
+        assert waited == ["done at last"]
+
+
+async def test_a_client_is_served_however_many_hubs_end_while_they_start(place: Place) -> None:
+    async with replace(place, warm=False).started() as server:
+        client = Raw(server)
+        await client.initialize()
+        await place.kill_hub()
+        for _ in range(6):
+            await place.kill_starting_hub()
+        await client.send(id=2, method="ping")
+        assert (await client.answer(2))["result"] == {}
 
 
 async def test_a_client_that_stops_reading_stops_nobody_else(

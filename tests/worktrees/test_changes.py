@@ -101,7 +101,7 @@ def test_looking_does_not_disturb_the_index_or_the_repository(tree: Worktree, ma
     assert (tree.git_dir / "index").read_bytes() == index
     assert {path for path in (main / ".git" / "objects").rglob("*") if path.is_file()} == objects
     assert git(tree.path, "status", "--porcelain") == status
-    assert not [path for path in tree.state_dir.iterdir() if path.name.startswith("helmsman-git-")]
+    assert not [path for path in tree.state_dir.iterdir() if path.name.startswith("temporary-")]
 
 
 def test_a_change_of_the_same_size_at_the_same_moment_is_seen(tree: Worktree) -> None:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import pytest
 from helmsman import worktrees
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.testing.repository import git
+from helmsman.worktrees.records import release
 from tests.worktrees.contents import content, everything
 
 if TYPE_CHECKING:
@@ -261,6 +263,19 @@ def test_a_worktree_taken_up_by_another_process_is_no_leftover(owner: subprocess
     taken = worktrees.adopt(state_dir, "of-the-dead")
     assert taken == found.worktree
     assert worktrees.leftovers(state_dir) == ()
+
+
+def test_a_worktree_whose_maker_was_killed_before_it_named_the_session_is_told_by_the_directory(
+    main: Path, state_dir: Path
+) -> None:
+    tree = worktrees.create(main, state_dir)
+    directory = str(tree.directory)
+    assert worktrees.adopt(state_dir, "one", directory) is None, "its maker lives, and will name the session"
+    release(tree)
+    assert worktrees.adopt(state_dir, "other", str(main)) is None
+    assert worktrees.adopt(state_dir, "one", directory) == replace(tree, session_id="one")
+    assert worktrees.worktree_of(state_dir, "one") is not None
+    assert worktrees.adopt(state_dir, "two", directory) is None
 
 
 def test_what_another_process_took_up_meanwhile_is_not_pruned(owner: subprocess.Popen[str], state_dir: Path) -> None:

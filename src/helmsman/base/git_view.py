@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,7 +91,7 @@ def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place:
 
     `place` must be out of reach of what Codex may write: whoever changes the view decides what git runs.
     """
-    with tempfile.TemporaryDirectory(prefix="git-view-", dir=place, ignore_cleanup_errors=True) as name:
+    with temporary_directory(place, "git-view") as name:
         directory = Path(name)
         _link_content(git_dir, common_dir, directory)
         configuration, refused = _configuration(list(settings))

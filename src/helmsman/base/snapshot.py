@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from helmsman.base.temporary import temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +39,7 @@ def scratch(git: Git, objects: Path | None = None) -> Iterator[Git]:
     """
     with (
         git.viewed() as seen,
-        tempfile.TemporaryDirectory(prefix="helmsman-git-", dir=git.place, ignore_cleanup_errors=True) as name,
+        temporary_directory(git.place, "git-objects") as name,
     ):
         folder = Path(name)
         (folder / "objects").mkdir()

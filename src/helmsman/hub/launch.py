@@ -35,8 +35,9 @@ LOCK_FD, LISTENER_FD = 3, 4
 
 _STARTS = 4
 """After so many hubs that ended before they said a word, the next would do the same."""
+_LONGEST_PAUSE_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
-"""How long somebody may hold the lock and not listen."""
+"""How long somebody may hold the lock and not listen, and for how long other hubs are tried in place of one that worked."""
 _ROUND_SECONDS = 0.01
 _BACKLOG = 256
 _ADDRESS_BYTES = 100
@@ -74,6 +75,8 @@ class Way:
     def __init__(self, state: str) -> None:
         self.state = state
         self._starts = 0
+        self._lost_at: float | None = -_PATIENCE_SECONDS
+        """Since when there is no hub that has welcomed us; for long where none ever has."""
 
     def connection(self) -> _socket.socket:
         """A connection to the hub, which is started if there is none.
@@ -83,21 +86,25 @@ class Way:
             HubFailed: None comes up.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
         while True:
             connected = connect(self.state)
             if connected is not None:
                 return connected
-            if self._starts == _STARTS or time.monotonic() > deadline:
+            # Behind a hub that has worked waits a client: another one is tried in its place for longer.
+            hopeless = self._starts >= _STARTS and time.monotonic() - self._lost_at > _PATIENCE_SECONDS
+            if hopeless or time.monotonic() > deadline:
                 raise HubFailed(f"The hub of {self.state} does not start. The end of its log:\n{_tail(self.state)}")
             if start(self.state):
-                time.sleep(0.05 * self._starts)
+                time.sleep(min(0.05 * self._starts, _LONGEST_PAUSE_SECONDS))
                 self._starts += 1
             else:
                 time.sleep(_ROUND_SECONDS)
 
     def welcomed(self) -> None:
         """The hub that we are connected to works."""
-        self._starts = 0
+        self._starts, self._lost_at = 0, None
 
 
 def connect(state: str) -> _socket.socket | None:

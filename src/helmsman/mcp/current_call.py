@@ -26,7 +26,9 @@ class NumberedCall:
     calls: CallLog
     pipe_process: Process
     take: Callable[[], None]
-    """Tells the pipe that a tool has begun: a hub that ends now may have ended of it."""
+    """Tells the pipe that a tool is at work: a hub that ends now may have ended of it."""
+    rest: Callable[[], None]
+    """Tells the pipe that the call only waits: a hub that ends now has not ended of it."""
 
     @property
     def key(self) -> str:

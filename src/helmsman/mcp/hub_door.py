@@ -170,7 +170,15 @@ class PipeDoor:
             self._connection,
             lines,
             forms,
-            lambda seq, again, take: NumberedCall(self._hello.pipe, seq, again, self._calls, process, take),
+            lambda seq, again, request_id: NumberedCall(
+                self._hello.pipe,
+                seq,
+                again,
+                self._calls,
+                process,
+                take=lambda: lines.take(request_id),
+                rest=lambda: lines.rest(request_id),
+            ),
         )
         writer = _Writer(self._connection, lines, forms, reader)
         options = server.create_initialization_options(NotificationOptions(tools_changed=True))
@@ -207,10 +215,15 @@ class _Lines:
             self._connection.put(b"d%d" % dropped)
 
     def take(self, request_id: str | int) -> None:
-        """A tool has begun on a request."""
+        """A tool is at work on a request."""
         if (known := self._requests.get(request_id)) is not None:
             shown = jsonrpc_id(request_id)
             self._connection.put(b"t%d %b" % (known[0], shown))
+
+    def rest(self, request_id: str | int) -> None:
+        """A request waits for something. However many hubs end meanwhile, none of them has ended of it."""
+        if (known := self._requests.get(request_id)) is not None:
+            self._connection.put(b"k%d" % known[0])
 
     def cancel(self, request_id: Any, seq: int) -> None:
         """The client takes a request back. That is said again too, until the request has come to its end."""
@@ -359,7 +372,7 @@ class _Reader(SdkStream):
         connection: Connection,
         lines: _Lines,
         forms: _Forms,
-        numbered: Callable[[int, bool, Callable[[], None]], NumberedCall],
+        numbered: Callable[[int, bool, str | int], NumberedCall],
     ) -> None:
         self._connection = connection
         self._lines = lines
@@ -379,7 +392,7 @@ class _Reader(SdkStream):
                     await self._heard.send((context, message))
                 if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
                     context = contextvars.copy_context()
-                    context.run(current_call.set, self._numbered(0, True, lambda: None))
+                    context.run(current_call.set, self._numbered(0, True, ATTACH))
                     await self._heard.send(
                         (context, SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=ATTACH, method=ATTACH)))
                     )
@@ -417,8 +430,7 @@ class _Reader(SdkStream):
             return error
         match message:
             case JSONRPCRequest():
-                numbered = self._numbered(seq, kind != b"m", lambda: self._lines.take(message.id))
-                context.run(current_call.set, numbered)
+                context.run(current_call.set, self._numbered(seq, kind != b"m", message.id))
                 return self._request(message, seq, answer)
             case JSONRPCNotification(method="notifications/cancelled"):
                 self._lines.cancel((message.params or {}).get("requestId"), seq)

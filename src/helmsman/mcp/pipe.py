@@ -16,7 +16,7 @@ answered; the client's connection goes on. Pipes live for weeks, so this is spok
               a<seq>                forget
               k<seq> [line]         keep; the line, if any, is for the client
               d<seq>                drop what was kept
-              t<seq> id             a tool has begun on this request
+              t<seq> id             a tool is at work on this request (k: it only waits)
               q<id> line            a request for the client, open until z<id>
               n line                for the client
               h                     go to the next hub
@@ -205,7 +205,7 @@ class _Pipe:
             sys.stderr.flush()
         self._introduced = True
 
-    def _lose_hub(self, *, come_back: bool = True) -> None:
+    def _lose_hub(self, *, said: bytes = b"") -> None:
         if self._hub is not None:
             self._poll_forget(self._hub_number)
             self._hub.close()
@@ -213,7 +213,7 @@ class _Pipe:
         self._from_hub.clear()
         self._to_hub.clear()
         for seq, request_id in list(self._taken.items()):
-            if seq in self._waiting:
+            if (seq in self._waiting or seq in self._kept) and not said:  # one that says goodbye did not end of a call
                 self._tries[seq] = self._tries.get(seq, 0) + 1
                 if self._tries[seq] == _TRIES:
                     self._forget(seq)
@@ -221,7 +221,7 @@ class _Pipe:
         self._taken.clear()
         if self._client_left:
             raise _Ended
-        if come_back or self._waiting:
+        if said != b"l" or self._waiting:
             time.sleep(min(0.05 * self._silent_hubs, 1))
             self._silent_hubs += 1
             self._connect()
@@ -244,7 +244,7 @@ class _Pipe:
         elif kind == b"z":
             self._forms.pop(rest, None)
         elif kind == b"h" or kind == b"l":
-            self._lose_hub(come_back=kind == b"h")
+            self._lose_hub(said=kind)
         else:
             number, _, line = rest.partition(b" ")
             seq = int(number)

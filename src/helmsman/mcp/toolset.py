@@ -47,9 +47,9 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
 
 
 BEGIN_A_TASK: Final = frozenset({"codex", "codex_start", "codex_say"})
+"""Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
 _ANSWER: Final = frozenset({"codex_respond"})
 """Done again without harm: the first answer to a question counts, and it is written down whose that was."""
-"""Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
 
 CODEX: Final = "codex"
 """Whom the tools that carry its name start, whatever the default agent is."""

@@ -9,6 +9,7 @@ import anyio
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.shortening import LINE_CHARS, cut
+from helmsman.mcp.current_call import current_call
 from helmsman.mcp.tasks import task_handle
 from helmsman.shapes.session_status import session_status
 
@@ -41,6 +42,7 @@ async def wait_for_session(
     task = await task_handle(call, session)
     if task is not None:
         return task
+    numbered = current_call.get()
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
             tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed, every)
@@ -53,8 +55,12 @@ async def wait_for_session(
                     await call.doors.ask_now(call.context, session, question)
                 if changed or not session.state.is_running or (until == "attention" and session.questions):
                     break
+                if numbered is not None:
+                    numbered.rest()
                 await session.wait(until=until)
                 changed = until == "change"
+    if numbered is not None:
+        numbered.take()
     return None
 
 

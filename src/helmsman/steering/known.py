@@ -145,7 +145,7 @@ class KnownSessions:
         known = await self._memory.of(session_id)
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
-        tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id)
+        tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id, known.directory)
         if session_id in self._roster.by_id:  # it has been started here meanwhile
             return self._roster.by_id[session_id]
         state = SessionState(

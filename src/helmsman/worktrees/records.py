@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -152,9 +152,19 @@ def claim(tree: Worktree) -> bool:
         return True
 
 
-def adopt(state_dir: Path, session_id: str) -> Worktree | None:
-    """The worktree of a session that an earlier process began: this process's from now on, if no other has it."""
+def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Worktree | None:
+    """The worktree of a session that an earlier process began: this process's from now on, if no other has it.
+
+    Whoever made it may have been killed before it wrote down for which session that was; the session's directory tells.
+    """
     tree = worktree_of(state_dir, session_id)
+    if tree is None and directory is not None:
+        place = Path(directory).resolve()
+        unassigned = (one for one in read_records(state_dir) if one.session_id is None and not is_owned(one))
+        found = next((one for one in unassigned if one.directory.resolve() == place), None)
+        if found is not None:
+            tree = replace(found, session_id=session_id)
+            write_record(tree)
     if tree is not None:
         claim(tree)
     return tree

@@ -1,0 +1,30 @@
+"""Temporary directories are gone after the block, or after whoever made them was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from helmsman.base.temporary import clear_abandoned, temporary_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from helmsman.base.temporary import temporary_directory
+with temporary_directory(Path(sys.argv[1]), "work"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    with temporary_directory(tmp_path, "work") as ours:
+        clear_abandoned(tmp_path)
+        assert sorted(map(str, tmp_path.iterdir())) == sorted([ours, str(tmp_path / "other")])
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]

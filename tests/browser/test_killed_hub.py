@@ -1,0 +1,63 @@
+"""A hub that is killed while only a browser is connected: the page comes back by itself, with what it showed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman.testing import run, say
+from mcp import Client
+from tests.browser.chromium import SECONDS
+from tests.hub.conftest import place
+from tests.hub.test_http import Dashboard
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Chromium
+    from tests.hub.conftest import Place
+
+__all__ = ["place"]
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.browser,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+]
+
+HEAR = """
+    import('/live.js').then(({live}) => {
+        window.heard = [];
+        live.addEventListener('state', (event) => heard.push(event.detail));
+    })
+"""
+
+
+async def test_the_page_comes_back_by_itself_and_its_question_can_be_answered(
+    place: Place, model: ScriptedModel, git_repo: Path, chromium: Chromium
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("It is made."))
+    async with Client(place.on_stdio()) as client:
+        asking = {"prompt": "touch it", "sandbox": "read-only", "approvalPolicy": "on-request"}
+        started = await Caller(client)("codex_start", workingDirectory=str(git_repo), **asking)
+        assert (await Caller(client).until_settled(started["sessionId"]))["status"] == "awaiting_approval"
+    dashboard = Dashboard(place.env, place.directory)
+    async with dashboard.started("--no-open", "--json") as server, chromium.page() as page:
+        with anyio.fail_after(SECONDS):
+            shown = json.loads(await server.stdout.receive_until(b"\n", 10_000))
+        await page.goto(f"{shown['address']}#login={shown['code']}")
+        await page.until_text(".question", "touch made.txt")
+        await page.get(HEAR)
+        await place.kill_hub()
+        await page.until("heard.includes('live')")
+        await page.click("[data-answer=approve]")
+        await page.until_text("h1", "Nothing waits for you")
+        with anyio.fail_after(SECONDS):
+            while not (git_repo / "made.txt").exists():
+                await anyio.sleep(0.02)
