@@ -10,14 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from helmsman.steering.core import Steering
-from helmsman.tasks.model import MAX_COST
 
 if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
-    from helmsman.tasks.model import Task
 
 
 class Helmsman(Steering):
@@ -44,10 +42,9 @@ class Helmsman(Steering):
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
 
-    def hold_to_budget(self, task: Task) -> None:
-        limit = task.metadata.get(MAX_COST)
-        if isinstance(limit, int | float):
-            self.tasks.local.hold_to(task.id, float(limit))
+    def hold_to_budget(self, task_id: str, max_cost_usd: float | None) -> None:
+        if max_cost_usd is not None:
+            self.tasks.local.hold_to(task_id, max_cost_usd)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         return self.extras.plans.keeps_back(session, event)

@@ -443,6 +443,17 @@ class Agent(ABC):
         """
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
 
+    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
+        """Whether `open_engine` would give this engine, which went on when somebody left it."""
+        return False
+
+    def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
+        """These engines need somebody who follows what runs in them, and no others of this state directory do.
+
+        When nobody is there, one that outlives us starts the next hub.
+        """
+        return
+
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         """Whether an engine that went on when we left it still runs."""
         return False

@@ -61,6 +61,8 @@ class Hub:
         self.doors: dict[Connection, Door] = {}
         self.work: Callable[[], int] = lambda: 0
         """How many sessions have a turn under way, a question open or a message queued."""
+        self.on_stop: Callable[[], None] = lambda: None
+        """Called when this hub ends and none is wanted after it."""
         self._keepers = keepers
         self._used_at = time.monotonic()
         self._left = anyio.Event()
@@ -112,7 +114,9 @@ class Hub:
     def end(self, word: bytes, reason: str) -> NoReturn:
         """Be gone."""
         log.info("the hub ends: %s", reason)
-        for connection in self.doors:
+        if word == LATER:
+            self.on_stop()
+        for connection in list(self.doors):
             connection.last_word(word)
         logging.shutdown()
         os._exit(0)
@@ -148,10 +152,11 @@ def rotate_log(path: Path) -> None:
 
 
 def _next_epoch() -> int:
-    """One more than the last hub's, written into the lock beside who holds it."""
+    """More than the last hub's, written into the lock beside who holds it; the time, in case the lock was removed."""
+    now = int(time.time())
     with suppress(ValueError, IndexError):
-        return _enter(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1)
-    return _enter(1)
+        return _enter(max(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1, now))
+    return _enter(now)
 
 
 def _enter(epoch: int) -> int:

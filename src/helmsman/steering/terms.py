@@ -27,10 +27,15 @@ class Terms:
     approval_timeout: float
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
+    home: str = ""
+    """Where its agent keeps its sessions."""
+    surroundings: str = ""
+    """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
 
     @classmethod
-    def of(cls, settings: Settings, limits: TurnLimits) -> Terms:
-        return cls(settings.approval_timeout, settings.allowed_roots, limits)
+    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
+        home = str(settings.codex_home)
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -39,6 +44,8 @@ class Terms:
             "approvalTimeoutSec": self.approval_timeout,
             "allowedRoots": [str(root) for root in self.allowed_roots],
             "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
+            "home": self.home,
+            "surroundings": self.surroundings,
         }
 
     @classmethod
@@ -50,7 +57,9 @@ class Terms:
         try:
             first, inactivity = (float(seconds or 0) for seconds in kept["silenceSec"])
             roots = tuple(Path(root) for root in kept["allowedRoots"])
-            return cls(float(kept["approvalTimeoutSec"]), roots, TurnLimits.of(first, inactivity))
+            limits = TurnLimits.of(first, inactivity)
+            home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings)
         except (LookupError, TypeError, ValueError):
             return None
 

@@ -151,7 +151,7 @@ def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(
     with kept(tmp_path) as found:
         one = found.own()
         assert one.hello() == {
-            "epoch": 1,
+            "epoch": 0,
             "next": 1,
             "inputs": 0,
             "kept": [],
@@ -163,7 +163,7 @@ def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(
         one.leave()
         two = found.own()
         hello = two.hello()
-        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (2, 5, 4, [2])
+        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (0, 5, 4, [2])
         assert [two.said(), two.said()] == [(2, "b"), (4, "d")]
         two.send("a4", "d2")
         two.leave()
