@@ -42,9 +42,9 @@ class Helmsman(Steering):
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
 
-    def hold_to_budget(self, task_id: str, max_cost_usd: float | None) -> None:
+    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
         if max_cost_usd is not None:
-            self.tasks.local.hold_to(task_id, max_cost_usd)
+            self.tasks.local.hold_to(task_id, max_cost_usd, session)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         return self.extras.plans.keeps_back(session, event)

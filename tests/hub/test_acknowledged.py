@@ -43,10 +43,6 @@ async def until(place: Place, *statuses: str) -> list[Task]:
             await anyio.sleep(0.05)
 
 
-def prompts(model: ScriptedModel) -> list[str]:
-    return [request.prompt for request in model.requests]
-
-
 @pytest.fixture
 def held_place(place: Place, held_codex: HeldCodex) -> Place:
     return replace(place, env={**place.env, "CODEX_CLI_PATH": str(held_codex.path)})

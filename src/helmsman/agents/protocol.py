@@ -147,6 +147,7 @@ class RecordedTurn:
     """A turn as the agent's files have it, whoever was listening. `open` is one whose end is not recorded.
 
     `turn_id` is None where the agent names no turns; `forgotten` is one that the session was taken back from.
+    `spent_before` is what the session had used before the turn, where `usage` is known.
     """
 
     turn_id: str | None = None
@@ -154,6 +155,7 @@ class RecordedTurn:
     message: str | None = None
     error: Failure | None = None
     usage: Usage | None = None
+    spent_before: Usage | None = None
     model: str | None = None
     began_at: datetime | None = None
     ended_at: datetime | None = None

@@ -287,11 +287,13 @@ class LocalTasks:
 
     # --- spend -------------------------------------------------------------------------------------------------------
 
-    def hold_to(self, task_id: str, max_cost_usd: float) -> None:
-        """Stop a task when it has cost more than this."""
+    def hold_to(self, task_id: str, max_cost_usd: float, session: Session | None = None) -> None:
+        """Stop a task when it has cost more than this; at once, where `session` is running it and it has."""
         self._limits[task_id] = max_cost_usd
         if self._stop_watching is None:
             self._stop_watching = self._helm.listen(self._watch_spending)
+        if session is not None:
+            self._check_spending(session)
 
     def _watch_spending(self, session: Session, event: Event) -> None:
         """Stop a task that has spent more than it may, or of which nobody can say what it spends."""
@@ -302,8 +304,10 @@ class LocalTasks:
                 self._stop_watching()
                 self._stop_watching = None
             return
-        if not isinstance(event, UsageReported | SettingsApplied):
-            return
+        if isinstance(event, UsageReported | SettingsApplied):
+            self._check_spending(session)
+
+    def _check_spending(self, session: Session) -> None:
         task_id = self._helm.ledger.running_task(session.id)
         limit = self._limits.get(task_id or "")
         if task_id is None or limit is None or not session.state.is_running:

@@ -153,7 +153,7 @@ def rotate_log(path: Path) -> None:
 
 def _next_epoch() -> int:
     """More than the last hub's, written into the lock beside who holds it; the time, in case the lock was removed."""
-    now = int(time.time())
+    now = int(time.time() * 1000)
     with suppress(ValueError, IndexError):
         return _enter(max(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1, now))
     return _enter(now)

@@ -28,7 +28,8 @@ from helmsman.service import Helmsman
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.terms import Terms
-from helmsman.tasks.model import MAX_COST, OPENED, TERMS
+from helmsman.steering.turns import Room
+from helmsman.tasks.model import OPENED, TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
@@ -64,11 +65,6 @@ class _Waiting:
         spec, terms = TurnSpec.of(task), Terms.kept(task.metadata.get(TERMS))
         return None if spec is None or terms is None else cls(task, spec, terms)
 
-    @property
-    def max_cost_usd(self) -> float | None:
-        limit = self.task.metadata.get(MAX_COST)
-        return float(limit) if isinstance(limit, int | float) else None
-
 
 class Recovery:
     """Goes on with what an earlier hub left."""
@@ -76,8 +72,9 @@ class Recovery:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._ledger = shared.ledger
-        settings = load_settings({}, os.environ, shared.state_dir)
-        self._settings: Settings = replace(settings, state_dir=shared.state_dir)
+        self._settings: Settings
+        self._rooms: dict[str, Room] = {}
+        """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
@@ -85,7 +82,9 @@ class Recovery:
 
     async def run(self) -> None:
         """Take up what there is, and see to what waits for as long as the hub runs."""
+        state_dir = self._shared.state_dir
         try:
+            self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
             running = await self._ledger.registry(lambda registry: registry.running())
         except HelmsmanError as error:
             log.warning("what went on before is not looked at: %s", error)
@@ -107,7 +106,8 @@ class Recovery:
 
     def _service(self, settings: Settings, surroundings: str) -> Helmsman:
         """A service in place of a door that is away."""
-        return Helmsman(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings)
+        room = self._rooms.setdefault(surroundings, Room())
+        return Helmsman(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings, room=room)
 
     def _in_place_of(self, terms: Terms | None) -> Helmsman:
         """A service for whoever asked for a task under these terms."""
@@ -158,7 +158,7 @@ class Recovery:
         self._messages[task.id] = session, waiting
         run = partial(self._run_message, waiting)
         session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting)))
-        helm.hold_to_budget(task.id, waiting.max_cost_usd)
+        helm.hold_to_budget(task.id, task.max_cost_usd)
         self._shared.roster.at_work[session.id] = session
         if self._is_away(waiting):
             self._ledger.update(task.id, {"note": WAITING})

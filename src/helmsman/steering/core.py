@@ -26,7 +26,7 @@ from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Turns, busy
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import MAX_COST, TERMS
+from helmsman.tasks.model import TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -176,11 +176,10 @@ class Steering(Turns):
 
     async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
         options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
-        limit = task.metadata.get(MAX_COST)
         try:
             require_place("of this task", task.directory)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
-            self.hold_to_budget(task.id, float(limit) if isinstance(limit, int | float) else None)
+            self.hold_to_budget(task.id, task.max_cost_usd)
             await self._see_through(
                 lambda: self._new_session(
                     options, spec.turn, opener, limits=terms.limits if terms else None, waited_as=task.id

@@ -31,11 +31,12 @@ class Terms:
     """Where its agent keeps its sessions."""
     surroundings: str = ""
     """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
+    max_sessions: int | None = None
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
-        home = str(settings.codex_home)
-        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings)
+        home, most = str(settings.codex_home), settings.max_sessions
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -46,6 +47,7 @@ class Terms:
             "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
             "home": self.home,
             "surroundings": self.surroundings,
+            "maxSessions": self.max_sessions,
         }
 
     @classmethod
@@ -59,10 +61,16 @@ class Terms:
             roots = tuple(Path(root) for root in kept["allowedRoots"])
             limits = TurnLimits.of(first, inactivity)
             home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
-            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings)
+            most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most)
         except (LookupError, TypeError, ValueError):
             return None
 
     def settings(self, ours: Settings) -> Settings:
         """Our settings with what holds for the turn in place of ours."""
-        return replace(ours, approval_timeout=self.approval_timeout, allowed_roots=self.allowed_roots)
+        return replace(
+            ours,
+            approval_timeout=self.approval_timeout,
+            allowed_roots=self.allowed_roots,
+            max_sessions=ours.max_sessions if self.max_sessions is None else self.max_sessions,
+        )

@@ -44,8 +44,8 @@ from helmsman.steering.opening import needed_for
 from helmsman.steering.shared import Shared, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import MAX_COST, TERMS
-from helmsman.tasks.spec import TurnSpec, keep_images
+from helmsman.tasks.model import TERMS
+from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -210,6 +210,7 @@ class Turns(Verbs, ABC):
                 await self._ledger.place(task_id, engine.id, session.id)
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
+                forget_copies(self._shared.state_dir, task_id, turn)
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
@@ -265,6 +266,7 @@ class Turns(Verbs, ABC):
             running = await self._load(session, engine)
             _refuse_if_running(session.id, running)
             begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+            forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             _remark(session, begun.notes)
             if begun.turn_id is not None:
@@ -381,10 +383,13 @@ class Turns(Verbs, ABC):
         except HelmsmanError as error:
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage())
+        turn_id = opened.turn_id or task.turn_id
+        recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage(), recorded=recorded)
         self._hold_to_terms(session, task)
         self._note_opened(session, opened)
         self._attach(session, engine)
+        self.hold_to_budget(task.id, task.max_cost_usd, session)
         self._watch(session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:
@@ -409,13 +414,10 @@ class Turns(Verbs, ABC):
         if self._shared.fence is None:
             return None
         known = engine.id if engine is not None and engine.lost is None else self._engines.known(options.agent)
-        try:
-            if turn.images:
-                turn = await anyio.to_thread.run_sync(keep_images, turn, self._shared.state_dir, task_id)
-        except OSError as error:
-            log.warning("task %s does not outlive this hub before it has begun: %s", task_id, error)
-            return None
-        return TurnSpec(turn=turn, options=options, worktree=worktree, engine=known).as_dict()
+        spec = TurnSpec(turn=turn, options=options, worktree=worktree, engine=known)
+        if not turn.images:
+            return spec.as_dict()
+        return await anyio.to_thread.run_sync(spec.written_down, self._shared.state_dir, task_id)
 
     async def reaches(self, agent: str, engine_id: str) -> bool:
         """Whether a detached engine of an agent is there, to be used for what is asked here."""
@@ -455,8 +457,6 @@ class Turns(Verbs, ABC):
         if terms is not None:
             session.limits = terms.limits
             session.verbs = self.under(terms)
-        limit = task.metadata.get(MAX_COST)
-        self.hold_to_budget(task.id, float(limit) if isinstance(limit, int | float) else None)
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
@@ -478,8 +478,8 @@ class Turns(Verbs, ABC):
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
     @abstractmethod
-    def hold_to_budget(self, task_id: str, max_cost_usd: float | None) -> None:
-        """Stop a task when it has cost more than it may."""
+    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
+        """Stop a task when it has cost more than it may; at once, where `session` is running it and it has."""
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
@@ -233,10 +234,23 @@ class Ledger:
                 f"Nothing can be written down of task {task_id}, so it is not begun. Make room on the disk, then try again."
             )
 
-    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: Usage | None = None) -> None:
-        """The task is the running turn of this session from now on; one that is taken over had used this before."""
-        before = taken_over or Usage()
-        self._running[session.id] = _Running(task_id, session, before=before, taken_over=taken_over is not None)
+    def begin(
+        self,
+        task_id: str,
+        session: Session,
+        *,
+        engine: str | None,
+        taken_over: Usage | None = None,
+        recorded: RecordedTurn | None = None,
+    ) -> None:
+        """The task is the running turn of this session from now on.
+
+        One that is `taken_over` had used this before, as far as others told; what its agent has `recorded` is newer.
+        """
+        running = _Running(task_id, session, before=taken_over or Usage(), taken_over=taken_over is not None)
+        if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
+            running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
+        self._running[session.id] = running
         self._no_longer_starts(task_id)
         self.update(
             task_id,

@@ -166,6 +166,12 @@ class Task:
         return self.status == "pending" and self.spec is not None
 
     @property
+    def max_cost_usd(self) -> float | None:
+        """What it may cost."""
+        limit = self.metadata.get(MAX_COST)
+        return float(limit) if isinstance(limit, int | float) else None
+
+    @property
     def timed_out(self) -> tuple[str, ...]:
         """Its questions, each in a line, that nobody answered, so that the deadline denied them."""
         kept = self.metadata.get(TIMED_OUT)

@@ -6,6 +6,7 @@ holds no secrets: a turn whose words or options look as if they had some is not 
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from helmsman.model.options import TurnKind
     from helmsman.tasks.model import Task
 
+log = logging.getLogger(__name__)
+
 IMAGES: Final = "images"
 """Where in the state directory the images of tasks that have not begun are: the caller may remove its own."""
 
@@ -33,6 +36,14 @@ class TurnSpec:
     options: SessionOptions
     worktree: bool = False
     engine: str | None = None
+
+    def written_down(self, state_dir: Path, task_id: str) -> dict[str, Any] | None:
+        """For the registry, with copies of the images; None where it cannot be written down whole. Blocks."""
+        try:
+            return replace(self, turn=_with_copies(self.turn, state_dir / IMAGES / task_id)).as_dict()
+        except OSError as error:
+            log.warning("task %s cannot be begun by another hub than this: %s", task_id, error)
+            return None
 
     def as_dict(self) -> dict[str, Any] | None:
         """For the registry; None where it cannot be written down whole."""
@@ -90,20 +101,20 @@ def _kind(kept: Any) -> TurnKind | None:
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def keep_images(turn: TurnInput, state_dir: Path, task_id: str) -> TurnInput:
-    """The same turn with copies of its images, which stay. Blocks.
-
-    Raises:
-        OSError: They cannot be copied.
-    """
+def _with_copies(turn: TurnInput, directory: Path) -> TurnInput:
     if not turn.images:
         return turn
-    directory = state_dir / IMAGES / task_id
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     copies = tuple(directory / f"{number}{image.suffix}" for number, image in enumerate(turn.images, 1))
     for image, copy in zip(turn.images, copies, strict=True):
         shutil.copyfile(image, copy)
     return replace(turn, images=copies)
+
+
+def forget_copies(state_dir: Path, task_id: str, turn: TurnInput) -> None:
+    """A turn has begun with images of its own: no copies are needed. One that has the copies may still read them. Blocks."""
+    if turn.images and turn.images[0].parent != state_dir / IMAGES / task_id:
+        forget_images(state_dir, [task_id])
 
 
 def forget_images(state_dir: Path, of_tasks: Collection[str]) -> None:
