@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.agents.codex.detached.records import read_records
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import say
 from mcp import Client
@@ -91,7 +92,6 @@ async def test_a_task_waits_for_a_client_with_its_environment_and_says_so(
             (task,) = await until(held_place, "completed")
     assert (task.id, task.result, task.note) == (task_id, "done", None)
     assert len(model.requests) == 1
-    assert "another" not in (held_place.state_dir / REGISTRY_NAME).read_bytes().decode("latin1")
 
 
 async def test_a_task_that_waits_can_be_cancelled(
@@ -170,3 +170,85 @@ async def test_an_interrupt_takes_back_messages_that_an_earlier_hub_queued(place
         await until(place, "canceled", "canceled")
     assert len(model.requests) == 1
     gate.release()
+
+
+async def test_messages_are_sent_though_neither_hub_nor_client_is_there(place: Place, model: ScriptedModel) -> None:
+    """The keeper of the engine in which the first turn runs starts the next hub, and that has the engine."""
+    gate = model.gate()
+    model.on("first", say(gate, "one"))
+    model.on("second", say("two"))
+    async with Client(place.on_stdio(*TOOLS)) as client:
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="first", workingDirectory=str(place.directory))
+        await gate.reached()
+        await codex("codex_say", sessionId=started["sessionId"], message="second", whenBusy="queue")
+    await place.kill_hub()
+    gate.release()
+    tasks = await until(place, "completed", "completed")
+    assert [task.result for task in tasks] == ["one", "two"]
+    assert len(model.requests) == 2
+
+
+async def test_a_task_that_waits_counts_for_the_clients_limit_when_it_begins(
+    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+) -> None:
+    gate = model.gate()
+    model.on("work", say(gate, "done"))
+    one_at_a_time = replace(held_place, env={**held_place.env, "MAX_SESSIONS": "1"})
+    async with Client(one_at_a_time.on_stdio(*TOOLS)) as client:
+        await acknowledged(one_at_a_time, held_codex, client)
+        await held_place.kill_hub()
+        held_codex.let()
+        await gate.reached()
+        refused = await Caller(client).error("codex_start", prompt="more", workingDirectory=str(held_place.directory))
+        assert refused["code"] == "too_many_sessions"
+        gate.release()
+        await until(held_place, "completed")
+
+
+async def test_what_looks_like_a_secret_is_not_written_down(
+    held_place: Place, held_codex: HeldCodex, model: ScriptedModel
+) -> None:
+    """Nobody could run such a task from the store, and it says so."""
+    secret = "sk-" + "aB3" * 16
+    place = replace(held_place, env={**held_place.env, "OPENAI_API_KEY": "value-of-the-key"})
+    async with Client(place.on_stdio(*TOOLS)) as client:
+        begun = await Caller(client)("_codex_local_run", task=f"use {secret}", working_dir=str(place.directory))
+        await held_codex.reached()
+        files = [file.read_bytes() for file in place.state_dir.rglob("*") if file.is_file()]
+        assert not [file for file in files if secret.encode() in file or b"value-of-the-key" in file]
+        (task,) = stored(place)
+        assert task.spec is None
+    await place.kill_hub()
+    held_codex.let()
+    async with Client(place.on_stdio(*TOOLS)) as client:
+        with anyio.fail_after(SECONDS):
+            while (shown := await Caller(client)("_codex_local_status", task_id=begun["task_id"]))[
+                "status"
+            ] != "unknown":
+                await anyio.sleep(0.1)
+    assert "Start it again" in shown["note"]
+    assert not model.requests
+
+
+@pytest.mark.matrix
+async def test_a_message_after_the_death_of_a_hub_finds_the_engine_that_has_the_session(
+    place: Place, model: ScriptedModel
+) -> None:
+    """An older Codex is on a pipe, and has one owner: the next hub is it, for whoever comes with the same environment."""
+    gate = model.gate()
+    model.on("first", say(gate, "one"))
+    model.on("second", say("two"))
+    async with Client(place.on_stdio()) as client:
+        codex = Caller(client)
+        started = await codex("codex_start", prompt="first", workingDirectory=str(place.directory))
+        await gate.reached()
+        (before,) = read_records(place.state_dir)
+        await place.kill_hub()
+        assert (await codex("codex_status", sessionId=started["sessionId"]))["status"] == "active"
+        gate.release()
+        assert (await codex.until_settled(started["sessionId"]))["result"] == "one"
+        await codex("codex_say", sessionId=started["sessionId"], message="second")
+        assert (await codex.until_settled(started["sessionId"]))["result"] == "two"
+        (after,) = read_records(place.state_dir)
+    assert after.id == before.id

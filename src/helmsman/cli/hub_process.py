@@ -47,7 +47,8 @@ async def _run(state: str) -> None:
     from helmsman.mcp.hub_door import PipeDoors
     from helmsman.mcp.pipe import PROTOCOL
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.database import Fence
+    from helmsman.tasks.database import Fence, newest_epoch
+    from helmsman.tasks.registry import REGISTRY_NAME
 
     log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", "info")
     state_dir = Path(state)
@@ -61,7 +62,7 @@ async def _run(state: str) -> None:
     gc.enable()
     if TAKE_OVER in sys.argv[2:] and not take_over(state):
         return
-    hub = Hub(state_dir, keepers)
+    hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
         hub.work = shared.work

@@ -53,9 +53,10 @@ Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable
 class Hub:
     """One hub. `doors` are the connections that are served, as those who serve them enter them."""
 
-    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]]) -> None:
+    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
+        """`last_epoch` is the newest there has been, as far as others than the lock know."""
         self.state_dir = state_dir
-        self.epoch = _next_epoch()
+        self.epoch = _next_epoch(last_epoch)
         self.started_at = time.time()
         self.idle = 60.0
         self.doors: dict[Connection, Door] = {}
@@ -151,12 +152,11 @@ def rotate_log(path: Path) -> None:
             os.close(fresh)
 
 
-def _next_epoch() -> int:
-    """More than the last hub's, written into the lock beside who holds it; the time, in case the lock was removed."""
-    now = int(time.time() * 1000)
+def _next_epoch(last: int) -> int:
+    """More than the last hub's, written into the lock beside who holds it; or the time, in case nobody knows the last."""
     with suppress(ValueError, IndexError):
-        return _enter(max(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1, now))
-    return _enter(now)
+        last = max(last, int(os.pread(LOCK_FD, 100, 0).split()[0]))
+    return _enter(max(last + 1, int(time.time() * 1000)))
 
 
 def _enter(epoch: int) -> int:

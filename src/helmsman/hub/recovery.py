@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 3600.0
 """How often it is looked whether something has waited for too long."""
+_END_SECONDS: Final = 30.0
+_END_POLL: Final = 0.5
 _NOBODY: Final = "nobody"
 """The surroundings of tasks that do not tell of any."""
 _NOT_UNDERSTOOD: Final = HelmsmanError(
@@ -122,11 +124,22 @@ class Recovery:
         try:
             if task.session_id is None and OPENED in task.metadata:
                 task = await self._ledger.claim(task)
-            if task.session_id is not None:
-                async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+            async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+                if task.session_id is not None:
                     await helm.session(task.session_id)
+                if self._ledger.running_task(task.session_id or "") != task.id:
+                    self._shared.tasks.start_soon(self._find_end, task, helm)
         except HelmsmanError as error:
             log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
+
+    async def _find_end(self, task: Task, helm: Helmsman) -> None:
+        """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
+        try:
+            with anyio.move_on_after(_END_SECONDS):
+                while (task := await helm.tasks.local.now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
+                    await anyio.sleep(_END_POLL)
+        except HelmsmanError as error:
+            log.warning("what became of task %s is not known: %s", task.id, error)
 
     # --- what waits --------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import random
 import sqlite3
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -79,6 +79,15 @@ class Fence:
             raise RegistryUnavailable(
                 f"A later hub (epoch {newest}) has replaced this one (epoch {self.epoch}). Ask that one instead."
             )
+
+
+def newest_epoch(path: Path) -> int:
+    """The epoch of the newest hub that has used this file; 0 where nobody has, or it cannot be read. Blocks."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)) as connection:
+            return int(connection.execute("SELECT epoch FROM hub").fetchone()[0])
+    except (sqlite3.Error, TypeError, ValueError):
+        return 0
 
 
 class Database:
