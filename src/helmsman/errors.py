@@ -188,6 +188,13 @@ class TaskNotOurs(HelmsmanError):
     code = "task_not_ours"
 
 
+class ClientAway(HelmsmanError):
+    """No client is connected that has the environment this was asked from; it waits for one."""
+
+    code = "client_away"
+    retryable = True
+
+
 class RegistryUnavailable(HelmsmanError):
     """The task registry cannot be read or written now; nothing of what was asked has been done."""
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from helmsman.hub.interface import VERBS
 from helmsman.steering.core import Steering
-from helmsman.tasks.model import MAX_COST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
+    from helmsman.steering.turns import Room
     from helmsman.tasks.model import Task
 
 
@@ -45,10 +45,21 @@ class Helmsman(Steering):
         on_question: QuestionHandler | None = None,
         agents: Iterable[Agent] = (),
         shared: Shared | None = None,
+        in_place_of: str | None = None,
+        room: Room | None = None,
         inside: bool = False,
     ) -> None:
+        """`shared`, `in_place_of` and `room` are for the hub: see `helmsman.steering.turns.Turns`."""
         agents = tuple(agents)
-        super().__init__(settings, env=env, on_question=on_question, agents=agents, shared=shared)
+        super().__init__(
+            settings,
+            env=env,
+            on_question=on_question,
+            agents=agents,
+            shared=shared,
+            in_place_of=in_place_of,
+            room=room,
+        )
         self._may_ask_hub = self._is_alone and self.settings.detach and not agents and not inside and os.name == "posix"
         self._hub: HubClient | None = None
 
@@ -109,13 +120,15 @@ class Helmsman(Steering):
         """Whether what is started goes on when this process ends."""
         return self._hub is not None or (await self.engine()).id is not None
 
+    async def task_now(self, task: Task) -> Task:
+        return await self.tasks.local.now(task)
+
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)
 
-    def hold_to_budget(self, task: Task) -> None:
-        limit = task.metadata.get(MAX_COST)
-        if isinstance(limit, int | float):
-            self.tasks.local.hold_to(task.id, float(limit))
+    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
+        if max_cost_usd is not None:
+            self.tasks.local.hold_to(task_id, max_cost_usd, session)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
         return self.extras.plans.keeps_back(session, event)

@@ -82,3 +82,35 @@ def bare_place(tmp_path: Path) -> Iterator[Place]:
     state_dir = tmp_path / "state"
     yield Place({**env, "HOME": str(tmp_path / "home"), "HELMSMAN_STATE_DIR": str(state_dir)}, tmp_path)
     end_hub(state_dir)
+
+
+class HeldCodex:
+    """A Codex whose app-server does not come up before it is let."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        directory.mkdir()
+        self._gate, self._reached = directory / "gate", directory / "reached"
+        os.mkfifo(self._gate)
+        self.path = directory / "codex"
+        held = f'if [ "$1" = app-server ] && [ "$2" != --help ] && [ -p "{self._gate}" ]; then'
+        wait = f'touch "{self._reached}"; read -r line < "{self._gate}"'
+        self.path.write_text(f'#!/bin/sh\n{held} {wait}; fi\nexec "{binary}" "$@"\n', encoding="utf-8")
+        self.path.chmod(0o755)
+
+    async def reached(self) -> None:
+        """Wait until one has been started."""
+        with anyio.fail_after(SECONDS):
+            while not self._reached.exists():
+                await anyio.sleep(0.01)
+
+    def let(self) -> None:
+        """Nobody is held any more."""
+        opened = self._gate.rename(self._gate.with_name("open"))
+        gate = os.open(opened, os.O_RDWR)
+        os.write(gate, b"go\n" * 100)
+        os.close(gate)
+
+
+@pytest.fixture
+def held_codex(codex_binary: Path, tmp_path: Path) -> HeldCodex:
+    return HeldCodex(codex_binary, tmp_path / "held")

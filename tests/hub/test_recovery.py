@@ -13,13 +13,15 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
 from helmsman.model.options import TurnLimits
 from helmsman.steering.terms import Terms
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import Gate, run, say
+from helmsman.testing import Gate, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.clients.server_process import SECONDS
@@ -129,3 +131,38 @@ def test_terms_are_read_as_they_were_written() -> None:
     assert Terms.kept(terms.as_dict()) == terms
     for nonsense in (None, {}, {"silenceSec": 3}, {**terms.as_dict(), "allowedRoots": None}):
         assert Terms.kept(nonsense) is None
+
+
+async def test_what_a_task_may_cost_holds_with_neither_hub_nor_client(place: Place, model: ScriptedModel) -> None:
+    """Its keeper starts the next hub, which stops it."""
+    gate = model.gate()
+    model.on("spend", [gate, run("true"), usage(2_000_000)], hang())
+    async with Client(place.on_stdio("--tools", "router", "--expose-primitives")) as client:
+        work = {"task": "spend", "max_cost_usd": 0.5, "working_dir": str(place.directory)}
+        await client.call_tool("_codex_local_run", work)
+        await gate.reached()
+        with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry, anyio.fail_after(SECONDS):
+            while (session_id := registry.list()[0][0].session_id) is None:
+                await anyio.sleep(0.02)
+    await place.kill_hub()
+    gate.release()
+    task = await ended(place, session_id)
+    assert task.status == "canceled"
+    assert task.note is not None
+    assert task.note.startswith("It was stopped: it has cost")
+
+
+async def test_nobody_starts_a_hub_that_was_stopped(place: Place, model: ScriptedModel) -> None:
+    gate = model.gate()
+    model.on("work", say(gate, "done"))
+    async with Client(place.on_stdio()) as client:
+        await client.call_tool("codex_start", {"prompt": "work"})
+        await gate.reached()
+    (record,) = read_records(place.state_dir)
+    assert is_needed(record.directory)
+    ask_hub(place.state_dir, "stop")
+    with anyio.fail_after(SECONDS):
+        while hub_pid(place.state_dir) is not None:
+            await anyio.sleep(0.02)
+    assert not is_needed(record.directory)
+    gate.release()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman.base.processes import running_process
 from helmsman.hub.control import ask_hub
+from helmsman.hub.launch import LOCK, LOG, SOCKET
+from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing.hubs import end_hub, hub_pid
+from mcp import Client
 
 if TYPE_CHECKING:
     from tests.clients.server_process import ServerProcess
@@ -203,3 +209,35 @@ async def test_without_detaching_the_service_is_inside(bare_place: Place, word: 
     async with replace(bare_place, env={**bare_place.env, "HELMSMAN_DETACH": word}).started() as server:
         assert (await ping(server))["result"] == {}
         assert hub_pid(bare_place.state_dir) is None
+
+
+async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_goes_on(bare_place: Place) -> None:
+    """Who can lose the lock without ending is one whose files were removed while it could not look."""
+    async with Client(bare_place.on_stdio()):
+        first = bare_place.hub
+        os.kill(first, signal.SIGSTOP)
+        for name in (LOCK, SOCKET):
+            (bare_place.state_dir / name).rename(bare_place.state_dir / f"{name}.removed")
+        async with Client(bare_place.on_stdio()) as other:
+            assert bare_place.hub != first
+            await other.call_tool("codex_list", {})
+            os.kill(first, signal.SIGCONT)
+            with anyio.fail_after(SECONDS):
+                while running_process(first) is not None:
+                    await anyio.sleep(0.02)
+            await other.call_tool("codex_list", {})
+
+
+async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_place: Place) -> None:
+    async with Client(bare_place.on_stdio("--tools", "sessions")) as client:
+        first = bare_place.hub
+        epoch = (ask_hub(bare_place.state_dir, "status") or {})["epoch"]
+        with closing(sqlite3.connect(bare_place.state_dir / REGISTRY_NAME)) as connection, connection:
+            assert connection.execute("SELECT epoch FROM hub").fetchone() == (epoch,)
+            connection.execute("UPDATE hub SET epoch = ?", (epoch + 10**9,))
+        answer = await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # what changes something is entered
+        assert answer.structured_content["code"] == "session_not_found"
+        assert bare_place.hub != first
+        assert (ask_hub(bare_place.state_dir, "status") or {})["epoch"] > epoch + 10**9
+    log = (bare_place.state_dir / LOG).read_text(encoding="utf-8")
+    assert f"the hub ends: a later one, of epoch {epoch + 10**9}, has taken its place" in log

@@ -22,11 +22,12 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import engines as detached
-from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
+from helmsman.agents.codex.detached.engines import EngineTaken, is_shared, open_detached, open_recorded, stop_engine
 from helmsman.agents.codex.detached.overview import activity_of
 from helmsman.agents.codex.detached.records import read_record, read_records
 from helmsman.agents.codex.wire import app_server, transports
 from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.keeper.watcher import Activity
 from helmsman.errors import EngineLost, EngineStartFailed, QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionAsked, QuestionClosed
@@ -386,13 +387,19 @@ async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
     on_pipe: Place, model: ScriptedModel
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    async with on_pipe.open() as one:
+    async with on_pipe.open(owner=Owner(epoch=5)) as one:
         follower = await begin(one, on_pipe, "touch")
         await follower.question()
         (record,) = on_pipe.records
+        with pytest.raises(EngineTaken):
+            async with open_recorded(record):  # one that is no hub
+                pass
         async with open_recorded(record, epoch=7) as engine:
             await one.until_lost()
             assert "taken the Codex engine over" in str(one.lost)
+            with pytest.raises(EngineTaken):
+                async with open_recorded(record, epoch=5):  # it is stopped for a while, and goes on
+                    pass
             with pytest.raises(EngineLost, match="started later"):
                 async with open_recorded(record, epoch=6):
                     pass

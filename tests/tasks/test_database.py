@@ -17,7 +17,7 @@ import pytest
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.tasks import database
-from helmsman.tasks.database import Database
+from helmsman.tasks.database import Database, Fence
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
@@ -222,3 +222,28 @@ def test_two_connections_of_a_process_do_not_take_each_others_locks(registry: Re
     registry.add(TaskDraft(instruction="second"))
     assert subprocess.check_output(looking) == b"2\n"
     second_connection.close()
+
+
+def test_a_hub_that_was_replaced_writes_nothing_any_more(path: Path) -> None:
+    refused: list[int] = []
+    one = Registry(path, fence=Fence(7, refused.append))
+    two = Registry(path, fence=Fence(8, refused.append))
+    with closing(one), closing(two):
+        first, _ = one.add(draft())
+        second, _ = two.add(draft("Another one"))
+        assert refused == []
+        with pytest.raises(RegistryUnavailable, match="later hub"):
+            one.update(first.id, status="completed")
+        with pytest.raises(RegistryUnavailable, match="later hub"):
+            one.add(draft("A third one"))
+        assert refused == [8, 8]
+        assert [task.id for task in one.running()] == [second.id, first.id], "it may look"
+        assert two.update(first.id, status="working") is not None
+
+
+def test_who_is_no_hub_is_not_kept_from_writing(path: Path) -> None:
+    hub, other = Registry(path, fence=Fence(7, lambda newer: pytest.fail(f"refused by {newer}"))), Registry(path)
+    with closing(hub), closing(other):
+        task, _ = hub.add(draft())
+        assert other.update(task.id, status="working") is not None
+        assert hub.update(task.id, status="completed") is not None

@@ -16,7 +16,7 @@ from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.model.events import Failure, Usage
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
-from helmsman.tasks.reconcile import GRACE, reconcile
+from helmsman.tasks.reconcile import GRACE, WAITING, WAITS, reconcile
 from helmsman.tasks.truth import TaskTruth
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -201,3 +201,17 @@ def test_nothing_stays_working_without_anybody_to_finish_it(
     assert again is None or changed(after, again, now) == after, "a second look concludes nothing else"
     if before.is_running and not engine:
         assert not conclusion(before, turn, BEGAN + timedelta(days=1), engine_alive=engine).is_running
+
+
+@pytest.mark.parametrize("engine_alive", [None, False, True])
+def test_a_task_that_no_agent_has_heard_of_waits_and_says_so_until_it_has_waited_for_too_long(
+    engine_alive: bool | None,
+) -> None:
+    waiting = task("pending", session_id=None, turn_id=None, spec={"text": "Fix it"})
+    shown = conclusion(waiting, engine_alive=engine_alive)
+    assert (shown.status, shown.note, shown.spec) == ("pending", WAITING, waiting.spec)
+    assert conclusion(shown) == shown
+    given_up = conclusion(shown, now=BEGAN + WAITS + timedelta(seconds=1))
+    assert (given_up.status, given_up.spec) == ("canceled", None)
+    assert given_up.note is not None
+    assert "Start it again" in given_up.note

@@ -147,6 +147,7 @@ class RecordedTurn:
     """A turn as the agent's files have it, whoever was listening. `open` is one whose end is not recorded.
 
     `turn_id` is None where the agent names no turns; `forgotten` is one that the session was taken back from.
+    `spent_before` is what the session had used before the turn, where `usage` is known.
     """
 
     turn_id: str | None = None
@@ -154,6 +155,7 @@ class RecordedTurn:
     message: str | None = None
     error: Failure | None = None
     usage: Usage | None = None
+    spent_before: Usage | None = None
     model: str | None = None
     began_at: datetime | None = None
     ended_at: datetime | None = None
@@ -442,6 +444,17 @@ class Agent(ABC):
             EngineLost: It has ended.
         """
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+
+    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
+        """Whether `open_engine` would give this engine, which went on when somebody left it."""
+        return False
+
+    def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
+        """These engines need somebody who follows what runs in them, and no others of this state directory do.
+
+        When nobody is there, one that outlives us starts the next hub.
+        """
+        return
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         """Whether an engine that went on when we left it still runs."""

@@ -11,11 +11,13 @@ import anyio
 from helmsman.agents.codex.agent import CodexAgent, agent_in_use, find_agent
 from helmsman.agents.codex.storage.rollout_usage import SessionSpending
 from helmsman.agents.codex.storage.spending_index import SpendingIndex
-from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.agents.keeper.owner import Owner
+from helmsman.errors import ClientAway, HelmsmanError, InvalidInput
 
 __all__ = [
     "Agents",
     "EngineHolder",
+    "Owner",
     "SessionSpending",
     "SpendingIndex",
     "agent_in_use",
@@ -43,9 +45,9 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 class Agents:
     """The agents of a service: those that come with Helmsman, and those its caller brings."""
 
-    def __init__(self, brought: Iterable[Agent] = ()) -> None:
+    def __init__(self, brought: Iterable[Agent] = (), owner: Owner | None = None) -> None:
         self._by_name: dict[str, Agent] = {}
-        for agent in (CodexAgent(), *brought):
+        for agent in (CodexAgent(owner), *brought):
             if not _NAME.fullmatch(agent.name) or agent.name in self._by_name:
                 raise InvalidInput(
                     f"An agent cannot be called {agent.name!r:.80}: a name is lower case and taken once. Choose another one."
@@ -104,11 +106,21 @@ def spending_index(settings: Settings) -> SpendingIndex:
 class EngineHolder:
     """Holds at most one engine of each agent for new work. They end with the task group it lives in, or with `close`.
 
-    `users` are the doors it has now.
+    `users` are the doors it has now. Where none has come yet and `is_away` is set, nobody knows the environment that an
+    engine would be started with: only engines that are there can be used.
     """
 
-    def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str] | None, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        agents: Agents,
+        settings: Settings,
+        env: Mapping[str, str] | None,
+        tasks: TaskGroup,
+        *,
+        is_away: bool = False,
+    ) -> None:
         self._agents = agents
+        self._is_away = is_away
         self._settings = settings
         self._env = env
         self._tasks = tasks
@@ -117,6 +129,16 @@ class EngineHolder:
         self._others: dict[str, Engine] = {}
         self._keeping = set[anyio.CancelScope]()
         self.users = 0
+
+    def bring(self, settings: Settings, env: Mapping[str, str] | None) -> None:
+        """A door has come: engines can be started with what it brings."""
+        if self._is_away:
+            self._settings, self._env, self._is_away = settings, env, False
+
+    def known(self, name: str) -> str | None:
+        """The name of the detached engine that is there for new work of an agent, if one is."""
+        engine = self._engines.get(name)
+        return engine.id if engine is not None and usable(engine) else None
 
     def holds(self, engine: Engine | None) -> bool:
         """Whether an engine is one of these."""
@@ -136,12 +158,31 @@ class EngineHolder:
                 continue
             opening = self._opening[name] = anyio.Event()
             try:
-                self._engines[name] = await self._tasks.start(self._keep, agent.open_engine(self._settings, self._env))
+                self._engines[name] = await self._reached(agent) or await self._tasks.start(
+                    self._keep, agent.open_engine(self._settings, self._env)
+                )
             finally:
                 opening.set()
                 del self._opening[name]
         assert engine is not None
         return engine
+
+    async def _reached(self, agent: Agent) -> Engine | None:
+        """An engine in which something was found running, if it is one for new work: an agent may have but one owner.
+
+        Raises:
+            ClientAway: There is none, and nobody knows how to start one.
+        """
+        for engine_id, engine in self._others.items():
+            if not usable(engine) or engine.capabilities.agent != agent.name:
+                continue
+            if self._is_away or await agent.takes_work(self._settings, self._env, engine_id):
+                return engine
+        if self._is_away:
+            raise ClientAway(
+                "Nobody is connected who has the environment this was asked from. It begins when such a client connects."
+            )
+        return None
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
         """A detached engine of an agent in which something runs; None if it has ended."""

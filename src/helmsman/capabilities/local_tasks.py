@@ -17,7 +17,7 @@ from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
-from helmsman.tasks.model import MAX_COST
+from helmsman.tasks.calls import call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,12 +35,12 @@ FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
 """Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
 
-"""Under this name the registry keeps what a task may cost, for whoever follows it later."""
-
 _WATCH_SECONDS: Final = 0.5
 """How often the registry is looked at for a task that only another process can follow."""
 
 _NOT_RUNNING: Final = "nothing: it was not running any more"
+_NOT_BEGUN: Final = "nothing: it had not begun"
+_TAKEN_BACK: Final = "It was cancelled before it began."
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ class LocalTasks:
                 idempotency_key=idempotency_key,
                 on_task=start.enter,
                 limits=self._limits_of_tasks,
+                max_cost_usd=max_cost_usd,
                 **options,
-            ),
-            max_cost_usd,
+            )
         )
 
     @takes_start_options
@@ -124,12 +124,20 @@ class LocalTasks:
         session.on_question = on_question or session.on_question
         return await self._begin(
             lambda start: self._helm.say(
-                session.id, message, on_task=start.enter, limits=self._limits_of_tasks, **options
-            ),
-            max_cost_usd,
+                session.id,
+                message,
+                on_task=start.enter,
+                limits=self._limits_of_tasks,
+                max_cost_usd=max_cost_usd,
+                **options,
+            )
         )
 
-    async def _begin(self, begin: Callable[[_Start], Awaitable[Session]], max_cost_usd: float | None) -> str:
+    async def _begin(self, begin: Callable[[_Start], Awaitable[Session]]) -> str:
+        called = call_key.get()
+        known = None if called is None else called.done_before
+        if known is not None and (known.is_waiting or known.session_id is not None):
+            return known.id  # by an earlier hub, of which the same was asked
         await self._registry_version()  # nobody could follow or stop a task that cannot be registered
         start = _Start()
 
@@ -153,9 +161,6 @@ class LocalTasks:
             raise start.error
         if not start.over.is_set():
             self._starting[start.task_id] = start
-        if max_cost_usd is not None:
-            self.hold_to(start.task_id, max_cost_usd)
-            self._helm.ledger.update(start.task_id, {"metadata": {MAX_COST: max_cost_usd}})
         return start.task_id
 
     # --- look --------------------------------------------------------------------------------------------------------
@@ -243,7 +248,7 @@ class LocalTasks:
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)
-            queued = self._dequeue(task)
+            queued = self._dequeue(task) or await self._take_back(task)
             if queued is not None:
                 if reason:
                     self._helm.ledger.update(task.id, {"note": _cancelled(reason)})
@@ -269,17 +274,26 @@ class LocalTasks:
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:
                 session.queue.remove(queued)
-                self._helm.ledger.cancel(task.id, "It was cancelled before it began.")
-                return "nothing: it had not begun"
+                self._helm.ledger.cancel(task.id, _TAKEN_BACK)
+                return _NOT_BEGUN
         return None
+
+    async def _take_back(self, task: Task) -> str | None:
+        """Cancel a task that waits to be begun, if nobody begins it just now."""
+        if not task.is_waiting or not await self._helm.ledger.take(task):
+            return None
+        self._helm.ledger.cancel(task.id, _TAKEN_BACK)
+        return _NOT_BEGUN
 
     # --- spend -------------------------------------------------------------------------------------------------------
 
-    def hold_to(self, task_id: str, max_cost_usd: float) -> None:
-        """Stop a task when it has cost more than this."""
+    def hold_to(self, task_id: str, max_cost_usd: float, session: Session | None = None) -> None:
+        """Stop a task when it has cost more than this; at once, where `session` is running it and it has."""
         self._limits[task_id] = max_cost_usd
         if self._stop_watching is None:
             self._stop_watching = self._helm.listen(self._watch_spending)
+        if session is not None:
+            self._check_spending(session)
 
     def _watch_spending(self, session: Session, event: Event) -> None:
         """Stop a task that has spent more than it may, or of which nobody can say what it spends."""
@@ -290,8 +304,10 @@ class LocalTasks:
                 self._stop_watching()
                 self._stop_watching = None
             return
-        if not isinstance(event, UsageReported | SettingsApplied):
-            return
+        if isinstance(event, UsageReported | SettingsApplied):
+            self._check_spending(session)
+
+    def _check_spending(self, session: Session) -> None:
         task_id = self._helm.ledger.running_task(session.id)
         limit = self._limits.get(task_id or "")
         if task_id is None or limit is None or not session.state.is_running:

@@ -37,17 +37,20 @@ async def _run(state: str) -> None:
     import gc
     from pathlib import Path
 
+    from helmsman.agents.registry import Owner
     from helmsman.cli.consoles import log_to_stderr
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
-    from helmsman.hub.launch import TAKE_OVER
-    from helmsman.hub.process import Hub
-    from helmsman.hub.recovery import recover
+    from helmsman.hub.launch import TAKE_OVER, start_command
+    from helmsman.hub.process import NEXT, Hub
+    from helmsman.hub.recovery import Recovery
     from helmsman.mcp.hub_door import PipeDoors
     from helmsman.mcp.pipe import PROTOCOL
     from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.database import Fence, newest_epoch
+    from helmsman.tasks.registry import REGISTRY_NAME
 
     log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", "info")
     state_dir = Path(state)
@@ -61,12 +64,14 @@ async def _run(state: str) -> None:
     gc.enable()
     if TAKE_OVER in sys.argv[2:] and not take_over(state):
         return
-    hub = Hub(state_dir, keepers)
-    async with Shared(state_dir) as shared:
-        hub.work = lambda: len(shared.roster.at_work)
+    hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
+    fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
+    async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
+        hub.work = shared.work
+        hub.on_stop = lambda: shared.need_engines(none=True)
         pipes = PipeDoors(shared)
         await pipes.forget_gone()
-        shared.tasks.start_soon(recover, shared, Helmsman)
+        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
         await hub.run(
             {
                 PROTOCOL: pipes.serve,

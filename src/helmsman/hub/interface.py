@@ -30,7 +30,6 @@ from helmsman.tasks.calls import CallKey, CallLog, call_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
     from helmsman.steering.shared import Shared
+    from helmsman.steering.turns import Room
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,14 @@ class OpenView(Protocol):
     """Makes the `Helmsman` of one door."""
 
     def __call__(
-        self, settings: Settings, *, env: Mapping[str, str], shared: Shared
-    ) -> AbstractAsyncContextManager[Steering]: ...
+        self,
+        settings: Settings,
+        *,
+        env: Mapping[str, str],
+        shared: Shared,
+        in_place_of: str | None = None,
+        room: Room | None = None,
+    ) -> Steering: ...
 
 
 class ConnectionTransport:

@@ -153,6 +153,11 @@ def start(state: str) -> bool:
     return True
 
 
+def start_command(state: str) -> tuple[str, ...]:
+    """A command that starts a hub, unless there is one: for a keeper, which may outlive this version."""
+    return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
+
+
 def start_successor(state: str) -> None:
     """Start a hub of our own version that takes over from the older one that is there; if it cannot, nothing happens."""
     try:
@@ -292,3 +297,7 @@ def _tail(state: str) -> str:
         return read(f"{state}/{LOG}")[-_TAIL_BYTES:].decode("utf-8", "replace")
     except OSError as error:
         return f"(no log: {error.strerror})"
+
+
+if __name__ == "__main__":
+    start(sys.argv[1])

@@ -53,14 +53,17 @@ Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable
 class Hub:
     """One hub. `doors` are the connections that are served, as those who serve them enter them."""
 
-    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]]) -> None:
+    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
+        """`last_epoch` is the newest there has been, as far as others than the lock know."""
         self.state_dir = state_dir
-        self.epoch = _next_epoch()
+        self.epoch = _next_epoch(last_epoch)
         self.started_at = time.time()
         self.idle = 60.0
         self.doors: dict[Connection, Door] = {}
         self.work: Callable[[], int] = lambda: 0
         """How many sessions have a turn under way, a question open or a message queued."""
+        self.on_stop: Callable[[], None] = lambda: None
+        """Called when this hub ends and none is wanted after it."""
         self._keepers = keepers
         self._used_at = time.monotonic()
         self._left = anyio.Event()
@@ -112,7 +115,9 @@ class Hub:
     def end(self, word: bytes, reason: str) -> NoReturn:
         """Be gone."""
         log.info("the hub ends: %s", reason)
-        for connection in self.doors:
+        if word == LATER:
+            self.on_stop()
+        for connection in list(self.doors):
             connection.last_word(word)
         logging.shutdown()
         os._exit(0)
@@ -147,11 +152,11 @@ def rotate_log(path: Path) -> None:
             os.close(fresh)
 
 
-def _next_epoch() -> int:
-    """One more than the last hub's, written into the lock beside who holds it."""
+def _next_epoch(last: int) -> int:
+    """More than the last hub's, written into the lock beside who holds it; or the time, in case nobody knows the last."""
     with suppress(ValueError, IndexError):
-        return _enter(int(os.pread(LOCK_FD, 100, 0).split()[0]) + 1)
-    return _enter(1)
+        last = max(last, int(os.pread(LOCK_FD, 100, 0).split()[0]))
+    return _enter(max(last + 1, int(time.time() * 1000)))
 
 
 def _enter(epoch: int) -> int:

@@ -1,55 +1,275 @@
-"""What goes on in keepers when a hub begins is followed again at once, whether or not anybody asks for it.
+"""What an earlier hub left: turns that go on in keepers, and work that was acknowledged and has not begun.
 
 Turns have outlived the hub that began them. Their questions have deadlines, their tasks limits and ends that somebody is to
-write down, and the hub stays for as long as they run.
+write down, so they are followed again at once, whether or not anybody asks for it. The hub stays for as long as they run.
+
+What has not begun is in the store with all that is needed to run it, except the environment it was asked from, which nobody
+writes down. It begins with the first door that brings the same one, or in an engine of that environment which still lives;
+until then it waits, and its task says so. Messages keep their order in their session.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
+from helmsman.base.processes import Process
 from helmsman.base.temporary import clear_abandoned
-from helmsman.errors import HelmsmanError
+from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
+from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
+from helmsman.steering.core import Steering
+from helmsman.steering.terms import Terms
+from helmsman.steering.turns import Room
+from helmsman.tasks.model import OPENED, TERMS
+from helmsman.tasks.reconcile import WAITING, reconcile
+from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from helmsman.hub.interface import OpenView
-    from helmsman.steering.core import Steering
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 4
 """How many sessions are attached to at the same time: none is to wait for all others, nor a client for them."""
+_LOOK_SECONDS: Final = 3600.0
+"""How often it is looked whether something has waited for too long."""
+_END_SECONDS: Final = 30.0
+_END_POLL: Final = 0.5
+_NOBODY: Final = "nobody"
+"""The surroundings of tasks that do not tell of any."""
+_NOT_UNDERSTOOD: Final = HelmsmanError(
+    "It cannot be run: this version makes no sense of what an earlier one has written down of it. Start it again."
+)
 
 
-async def recover(shared: Shared, open_view: OpenView) -> None:
-    """Attach to every turn that runs in a keeper. What is known of each, its task tells: see `helmsman.steering.terms`."""
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
-    await anyio.to_thread.run_sync(clear_abandoned, shared.state_dir)
-    try:
-        settings = replace(load_settings({}, os.environ, shared.state_dir), state_dir=shared.state_dir)
-        view = open_view(settings, env=dict(os.environ), shared=shared)
-        running = await shared.ledger.registry(lambda registry: registry.running())
-    except HelmsmanError as error:
-        log.warning("what went on before is not looked at: %s", error)
-        return
-    async with view as helm, anyio.create_task_group() as attaching:
-        for task in running:
-            is_followed = task.owner is not None and task.owner.is_alive()  # by a service inside another process
-            if task.session_id is not None and task.engine is not None and not is_followed:
-                attaching.start_soon(_attach, helm, task.id, task.session_id, limiter)
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A task that waits, and what it takes to run it."""
+
+    task: Task
+    spec: TurnSpec
+    terms: Terms
+
+    @classmethod
+    def of(cls, task: Task) -> _Waiting | None:
+        spec, terms = TurnSpec.of(task), Terms.kept(task.metadata.get(TERMS))
+        return None if spec is None or terms is None else cls(task, spec, terms)
 
 
-async def _attach(helm: Steering, task_id: str, session_id: str, limiter: anyio.CapacityLimiter) -> None:
-    async with limiter:
+class Recovery:
+    """Goes on with what an earlier hub left."""
+
+    def __init__(self, shared: Shared, open_view: OpenView) -> None:
+        self._shared = shared
+        self._open_view = open_view
+        self._ledger = shared.ledger
+        self._following = anyio.CapacityLimiter(_AT_ONCE)
+        self._settings: Settings
+        self._rooms: dict[str, Room] = {}
+        """By surroundings: what those who are away began counts as it did when they were there."""
+        self._starts: dict[str, _Waiting] = {}
+        """Tasks that wait for a session of their own, oldest first."""
+        self._messages: dict[str, tuple[Session, _Waiting]] = {}
+        """Tasks that wait in the queue of a session."""
+
+    async def run(self) -> None:
+        """Take up what there is, and see to what waits for as long as the hub runs."""
+        state_dir = self._shared.state_dir
+        await anyio.to_thread.run_sync(clear_abandoned, state_dir)
         try:
-            await helm.session(session_id)
+            self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+            running = await self._ledger.registry(lambda registry: registry.running())
         except HelmsmanError as error:
-            log.warning("session %s of task %s is not followed: %s", session_id, task_id, error)
+            log.warning("what went on before is not looked at: %s", error)
+            return
+        left = [task for task in reversed(running) if task.origin == "local" and not _is_followed(task)]
+        async with anyio.create_task_group() as following:
+            for task in left:
+                if not task.is_waiting and task.engine is not None:
+                    following.start_soon(self._follow, task)
+        self._shared.need_engines()
+        for task in left:
+            if task.is_waiting:
+                await self._take_up(task)
+        self._shared.on_room.append(self._run_starts)
+        self._service(self._settings, _NOBODY).make_room()
+        await anyio.to_thread.run_sync(self._forget_images)
+        while True:
+            await anyio.sleep(_LOOK_SECONDS)
+            self._give_up()
+
+    def _service(self, settings: Settings, surroundings: str) -> Steering:
+        """A service in place of a door that is away."""
+        room = self._rooms.setdefault(surroundings, Room())
+        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings, room=room)
+
+    def _in_place_of(self, terms: Terms | None) -> Steering:
+        """A service for whoever asked for a task under these terms."""
+        if terms is None:
+            return self._service(self._settings, _NOBODY)
+        home = Path(terms.home) if terms.home else self._settings.codex_home
+        return self._service(replace(terms.settings(self._settings), codex_home=home), terms.surroundings or _NOBODY)
+
+    # --- what runs ---------------------------------------------------------------------------------------------------
+
+    async def _follow(self, task: Task) -> None:
+        async with self._following:
+            await self._follow_now(task)
+
+    async def _follow_now(self, task: Task) -> None:
+        try:
+            if task.session_id is None and OPENED in task.metadata:
+                task = await self._ledger.claim(task)
+            async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
+                if task.session_id is not None:
+                    await helm.session(task.session_id)
+                if self._ledger.running_task(task.session_id or "") != task.id:
+                    self._shared.tasks.start_soon(self._find_end, task, helm)
+        except HelmsmanError as error:
+            log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
+
+    async def _find_end(self, task: Task, helm: Steering) -> None:
+        """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
+        try:
+            with anyio.move_on_after(_END_SECONDS):
+                while (task := await helm.task_now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
+                    await anyio.sleep(_END_POLL)
+        except HelmsmanError as error:
+            log.warning("what became of task %s is not known: %s", task.id, error)
+
+    # --- what waits --------------------------------------------------------------------------------------------------
+
+    async def _take_up(self, task: Task) -> None:
+        waiting = _Waiting.of(task)
+        if waiting is None:
+            self._ledger.fail(task.id, _NOT_UNDERSTOOD)
+        elif task.session_id is None:
+            self._starts[task.id] = waiting
+        else:
+            await self._queue(waiting, task.session_id)
+
+    async def _queue(self, waiting: _Waiting, session_id: str) -> None:
+        """Put a message back where it waited: behind the turn of its session, which may still be running."""
+        task, spec = waiting.task, waiting.spec
+        helm = self._in_place_of(waiting.terms)
+        try:
+            session = await helm.session(session_id)
+            if not await self._ledger.take(task):
+                return
+        except SessionNotFound as error:
+            self._ledger.fail(task.id, error)
+            return
+        except HelmsmanError as error:
+            log.warning("a message of session %s waits: %s", session_id, error)
+            return
+        if task.id not in session.task_ids:
+            session.task_ids.append(task.id)
+        self._messages[task.id] = session, waiting
+        run = partial(self._run_message, waiting)
+        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting)))
+        helm.hold_to_budget(task.id, task.max_cost_usd)
+        self._shared.roster.at_work[session.id] = session
+        if self._is_away(waiting):
+            self._ledger.update(task.id, {"note": WAITING})
+
+    def _door(self, waiting: _Waiting) -> Steering | None:
+        doors = (door for door in self._shared.doors if isinstance(door, Steering))
+        return next((door for door in doors if door.surroundings == waiting.terms.surroundings), None)
+
+    def _is_away(self, waiting: _Waiting) -> bool:
+        """Whether nobody can run it now: no door has its environment, and no engine of that environment lives."""
+        agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
+        if self._door(waiting) is not None:
+            return False
+        return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
+
+    @asynccontextmanager
+    async def _runner(self, waiting: _Waiting) -> AsyncIterator[Steering]:
+        """Whoever can run a task now.
+
+        Raises:
+            ClientAway: Nobody can.
+        """
+        door, spec = self._door(waiting), waiting.spec
+        helm = self._in_place_of(waiting.terms) if door is None else door.under(waiting.terms)
+        if helm is door:
+            yield helm
+            return
+        async with helm:
+            if door is None and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
+                raise ClientAway(WAITING)
+            yield helm
+
+    async def _run_message(self, waiting: _Waiting, session: Session, queued: QueuedTurn) -> Session:
+        async with self._runner(waiting) as helm:
+            sent = await helm.run_queued(session, queued)
+        self._messages.pop(queued.task_id, None)
+        return sent
+
+    def _run_starts(self) -> None:
+        for task_id, waiting in list(self._starts.items()):
+            if not self._is_away(waiting):
+                self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
+            elif waiting.task.note is None:
+                self._wait_again(waiting, WAITING)
+
+    async def _start(self, waiting: _Waiting) -> None:
+        task_id = waiting.task.id
+        try:
+            task = await self._ledger.registry(lambda registry: registry.get(task_id))
+            if task is None or not task.is_waiting:
+                return  # cancelled meanwhile, or begun by whoever asked again
+            async with self._runner(waiting) as helm:
+                await helm.run_waiting(task)
+        except TooManySessions as error:
+            self._wait_again(waiting, error.message)
+        except ClientAway:
+            self._wait_again(waiting, WAITING)
+        except HelmsmanError as error:
+            log.warning("task %s waits: %s", task_id, error)
+            self._wait_again(waiting, error.message)
+
+    def _wait_again(self, waiting: _Waiting, note: str) -> None:
+        task = waiting.task
+        self._starts[task.id] = replace(waiting, task=replace(task, note=note))
+        if task.note != note or task.owner != Process.me():
+            self._ledger.update(task.id, {"note": note, "owner": Process.me()})
+
+    def _give_up(self) -> None:
+        """End what has waited for too long."""
+        now = datetime.now(UTC)
+        queued = {task_id: waiting for task_id, (_, waiting) in self._messages.items() if self._is_away(waiting)}
+        for task_id, waiting in {**self._starts, **queued}.items():
+            changes = reconcile(waiting.task, None, now, waiting.task.agent)
+            if changes is None or "status" not in changes:
+                continue
+            self._starts.pop(task_id, None)
+            if task_id in self._messages:
+                session, _ = self._messages.pop(task_id)
+                session.queue[:] = [one for one in session.queue if one.task_id != task_id]
+            self._ledger.cancel(task_id, changes["note"] or "")
+
+    def _forget_images(self) -> None:
+        kept = set(images_kept(self._shared.state_dir))
+        forget_images(self._shared.state_dir, kept - {*self._starts, *self._messages})
+
+
+def _is_followed(task: Task) -> bool:
+    """Whether we, or a service inside another process, follow it."""
+    return task.owner is not None and task.owner.is_alive()

@@ -116,7 +116,7 @@ class PipeDoors:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._calls = CallLog(shared.state_dir)
+        self._calls = CallLog(shared.state_dir, shared.fence)
 
     async def forget_gone(self) -> None:
         """Forget the calls of pipes that have gone."""

@@ -46,7 +46,9 @@ def _changes(*, destructive: bool, idempotent: bool, open_world: bool) -> types.
     )
 
 
-BEGIN_A_TASK: Final = frozenset({"codex", "codex_start", "codex_say"})
+BEGIN_A_TASK: Final = frozenset(
+    {"codex", "codex_start", "codex_say", "_codex_local_run", "_codex_local_exec", "_codex_local_resume"}
+)
 """Tools whose whole effect is a task: where one was entered for a call, what came of the call is known."""
 _ANSWER: Final = frozenset({"codex_respond"})
 """Done again without harm: the first answer to a question counts, and it is written down whose that was."""
@@ -218,7 +220,7 @@ class Toolbox:
                     )
                 )
             call = replace(call, done_before=known, is_repeated=True)
-        current_key = call_key.set(CallKey(numbered.key))
+        current_key = call_key.set(CallKey(numbered.key, call.done_before))
         try:
             outcome = await tool.called(call)
         except MCPError:

@@ -64,6 +64,8 @@ class QueuedTurn:
     task_id: str
     options: SessionOptions
     run: Callable[[Session, QueuedTurn], Awaitable[Session]]
+    is_away: Callable[[], bool] = lambda: False
+    """Whether nobody is connected with whose environment it could be run."""
 
 
 class Verbs(Protocol):

@@ -101,7 +101,7 @@ def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatu
     """A session's status: of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
     if session is not None and session.state.is_running:
         return session.status
-    newest = tasks[0] if tasks else None
+    newest = next((task for task in tasks if not task.is_waiting), None)
     if newest is not None and newest.is_running and newest.owner != Process.me():
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
@@ -203,6 +203,8 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
         notes.append(f"{len(session.queue)} message(s) are queued.")
+        if session.queue[0].is_away():
+            notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio
@@ -21,8 +22,11 @@ from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySes
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
-from helmsman.steering.turns import Turns, busy, fork_session, start_session
+from helmsman.steering.opening import fork_session, start_session
+from helmsman.steering.terms import Terms
+from helmsman.steering.turns import Turns, busy
 from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.model import TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +36,10 @@ if TYPE_CHECKING:
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
     from helmsman.sessions.session import QuestionHandler, WhenBusy
-    from helmsman.steering.turns import SessionOpener, TurnBeginner
+    from helmsman.steering.opening import SessionOpener
+    from helmsman.steering.turns import TurnBeginner
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.spec import TurnSpec
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +80,7 @@ class Steering(Turns):
         on_task: Callable[[str], None] | None = None,
         kind: TurnKind | None = None,
         limits: TurnLimits | None = None,
+        max_cost_usd: float | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -81,7 +89,7 @@ class Steering(Turns):
         git worktree of its own. With `min_remaining_percent` it starts only while so much of the account's rate limit is
         left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
         registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
-        silence of its turns replace those of the settings.
+        silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -104,8 +112,17 @@ class Steering(Turns):
                 if min_remaining_percent is None
                 else await self.check_remaining(min_remaining_percent, checked.agent)
             )
-            made = self._new_session(checked, turn, opener, key=idempotency_key, on_task=on_task, limits=limits)
-            session = await made
+            session = await self._new_session(
+                checked,
+                turn,
+                opener,
+                key=idempotency_key,
+                on_task=on_task,
+                limits=limits,
+                max_cost_usd=max_cost_usd,
+                worktree=worktree,
+            )
+            session.on_question = on_question or session.on_question
             session.notes += note
             return session
 
@@ -122,21 +139,31 @@ class Steering(Turns):
         key: str | None = None,
         on_task: Callable[[str], None] | None = None,
         limits: TurnLimits | None = None,
+        max_cost_usd: float | None = None,
+        worktree: bool | None = None,
+        waited_as: str | None = None,
     ) -> Session:
+        """`worktree` says whether one is wanted by a start that another hub can do again; None of what only we can do.
+
+        `waited_as` is the task, where it is in the registry already.
+        """
         self._check_room()
-        self._starting += 1
-        terms = self.terms(limits)
-        task_id, draft = draft_task(turn.text if turn is not None else "", options, idempotency_key=key, terms=terms)
+        self.room.starting += 1
+        task_id = waited_as or ""
         try:
-            if turn is not None:
-                known = await self._ledger.enter(draft)
+            if turn is not None and waited_as is None:
+                task_id, draft = draft_task(
+                    turn.text, options, idempotency_key=key, terms=self.terms(limits), max_cost_usd=max_cost_usd
+                )
+                spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
+                task_id, known = await self._ledger.enter(replace(draft, spec=spec))
+                if known is None:
+                    self.hold_to_budget(task_id, max_cost_usd)
                 if on_task is not None:
-                    on_task(known.id if known is not None else task_id)
+                    on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             engine = await self.engine(*self._needed(options, turn), agent=options.agent)
-            if turn is not None:
-                await self._ledger.place(task_id, engine.id)
             session = await self._open(engine, open_session, turn, task_id, limits)
         except Exception as error:
             if turn is not None:
@@ -144,8 +171,26 @@ class Steering(Turns):
             self.make_room()
             raise
         finally:
-            self._starting -= 1
+            self.room.starting -= 1
         return session
+
+    async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
+        options, terms = spec.options, Terms.kept(task.metadata.get(TERMS))
+        try:
+            require_place("of this task", task.directory)
+            opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
+            self.hold_to_budget(task.id, task.max_cost_usd)
+            await self._see_through(
+                lambda: self._new_session(
+                    options, spec.turn, opener, limits=terms.limits if terms else None, waited_as=task.id
+                )
+            )
+        except TooManySessions as error:
+            self._ledger.give_back(task.id, error.message)
+            raise
+        except Exception as error:  # noqa: BLE001 - one task's trouble ends no other
+            log.warning("task %s could not be started: %s", task.id, error)
+            self._ledger.fail(task.id, self.as_known(error, options.agent))
 
     async def _see_through(self, begin: Callable[[], Awaitable[Session]]) -> Session:
         """Begin a turn to the end, even if the caller is cancelled; a turn nobody waits for any more is interrupted.
@@ -182,12 +227,13 @@ class Steering(Turns):
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
         limits: TurnLimits | None = None,
+        max_cost_usd: float | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
         `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler. `on_task`
-        is as for `start`.
+        and `max_cost_usd` are as for `start`.
         """
         turn = turn_input(
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
@@ -203,22 +249,29 @@ class Steering(Turns):
         changed = changed_options(narrowed, options)
         wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         if session.state.is_running:
-            return await self._say_to_busy(session, turn, when_busy, wanted)
+            return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)
         session.options = wanted
         try:
-            return await self._see_through(lambda: self.run_turn(session, turn, on_task=on_task))
+            return await self._see_through(
+                lambda: self.run_turn(session, turn, on_task=on_task, max_cost_usd=max_cost_usd)
+            )
         except Exception as error:
             session.options = known  # what no turn has taken does not hold for the next
             if isinstance(error, TooManySessions) and when_busy == "queue":
-                return await self._enqueue(session, turn, wanted)
+                return await self._enqueue(session, turn, wanted, max_cost_usd)
             raise
 
     async def _say_to_busy(
-        self, session: Session, turn: TurnInput, when_busy: WhenBusy, wanted: SessionOptions
+        self,
+        session: Session,
+        turn: TurnInput,
+        when_busy: WhenBusy,
+        wanted: SessionOptions,
+        max_cost_usd: float | None,
     ) -> Session:
         match when_busy:
             case "queue":
-                return await self._enqueue(session, turn, wanted)
+                return await self._enqueue(session, turn, wanted, max_cost_usd)
             case "steer" if wanted != session.options:
                 raise InvalidInput(
                     "A message into a running turn takes no options. Leave them out, or queue the message."
@@ -229,11 +282,16 @@ class Steering(Turns):
                 raise busy(session.id)
         return session
 
-    async def _enqueue(self, session: Session, turn: TurnInput, options: SessionOptions) -> Session:
-        task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=self.terms(session.limits))
-        await self._ledger.enter(draft)
+    async def _enqueue(
+        self, session: Session, turn: TurnInput, options: SessionOptions, max_cost_usd: float | None
+    ) -> Session:
+        terms = self.terms(session.limits)
+        task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd)
+        self.hold_to_budget(task_id, max_cost_usd)
+        spec = await self._spec(task_id, turn, options, session.engine)
+        await self._ledger.enter(replace(draft, spec=spec))
         session.task_ids.append(task_id)
-        session.queue.append(QueuedTurn(turn, task_id, options, self._run_queued_turn))
+        session.queue.append(QueuedTurn(turn, task_id, options, self.run_queued))
         self._shared.roster.at_work[session.id] = session
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
@@ -382,6 +440,10 @@ class Steering(Turns):
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
+
+    @abstractmethod
+    async def task_now(self, task: Task) -> Task:
+        """A task as it is, after a look at its agent where nobody follows it."""
 
     @abstractmethod
     def drop_plan(self, session: Session) -> None:

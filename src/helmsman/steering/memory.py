@@ -159,6 +159,8 @@ class Memory:
 
 def _was_a_turn(task: Task) -> bool:
     """Whether this was a turn of its session, as a message is not that was queued and taken back, or came while one ran."""
+    if task.is_waiting:
+        return False
     was_refused = task.error is not None and task.error.get("code") == SessionBusy.code
     return task.turn_id is not None or not (task.status == "canceled" or was_refused)
 

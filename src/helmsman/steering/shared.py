@@ -6,50 +6,74 @@ environment and directory.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 
-from helmsman.agents.registry import Agents, EngineHolder, fingerprint
+from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
+from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
 from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
     from helmsman.agents.protocol import Agent
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
+    from helmsman.tasks.database import Fence
 
 _LINGER_SECONDS: Final = 60.0
 
 
 class Shared:
-    """One for each process and state directory. Use it as an async context manager."""
+    """One for each process and state directory. Use it as an async context manager.
 
-    def __init__(self, state_dir: Path, agents: Iterable[Agent] = ()) -> None:
+    A hub has an `owner`, which its engines are opened for, and a `fence`: what it acknowledges, the next one runs.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        agents: Iterable[Agent] = (),
+        *,
+        owner: Owner | None = None,
+        fence: Fence | None = None,
+    ) -> None:
         self.state_dir = state_dir
-        self.agents = Agents(agents)
+        self.fence = fence
+        self.agents = Agents(agents, owner)
         self.truth = TaskTruth(self.agents)
-        self.ledger = Ledger(state_dir, self.truth)
+        self.ledger = Ledger(state_dir, self.truth, fence)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
         self.roster.listeners.append(self.roster.on_event)
+        self.doors: list[Verbs] = []
+        """Those that are connected."""
+        self.on_room: list[Callable[[], None]] = []
+        """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
+        self._needed: frozenset[str] = frozenset()
+        if fence is not None:
+            self.roster.listeners.append(self._on_event)
         self.keys = OnceEach[Session]()
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
-        self._engines: dict[tuple[Settings, str], EngineHolder] = {}
+        self._engines: dict[str, EngineHolder] = {}
+        """By what they are started with."""
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
@@ -75,12 +99,18 @@ class Shared:
             raise NOT_OPEN.again()
         return self._tasks
 
-    def engines(self, settings: Settings, env: Mapping[str, str] | None) -> EngineHolder:
-        """The engines for a door: shared with those for which they would be started in the same way. See `leave`."""
-        key = _for_engines(settings), fingerprint(environment() if env is None else env)
-        holder = self._engines.get(key)
+    def engines(
+        self, settings: Settings, env: Mapping[str, str] | None, surroundings: str, *, is_away: bool = False
+    ) -> EngineHolder:
+        """The engines for a door: shared with those for which they would be started in the same way. See `leave`.
+
+        `is_away`: the door is not there, and these are neither its environment nor all of its settings.
+        """
+        holder = self._engines.get(surroundings)
         if holder is None:
-            holder = self._engines[key] = EngineHolder(self.agents, settings, env, self.tasks)
+            holder = self._engines[surroundings] = EngineHolder(self.agents, settings, env, self.tasks, is_away=is_away)
+        elif not is_away:
+            holder.bring(settings, env)
         holder.users += 1
         return holder
 
@@ -88,9 +118,37 @@ class Shared:
         """A door that had these engines has gone. What runs in them is followed to its end; then they are let go of."""
         holder.users -= 1
 
+    def make_room(self) -> None:
+        """Something that waited may be able to run now."""
+        for tell in self.on_room:
+            tell()
+
+    def work(self) -> int:
+        """How many sessions have a turn under way, or a message queued that somebody who is here can send."""
+        return sum(
+            session.state.is_running or any(not queued.is_away() for queued in session.queue)
+            for session in self.roster.at_work.values()
+        )
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        if isinstance(event, TurnRequested | SettingsApplied | TurnEnded | EngineGone):
+            self.need_engines()
+
+    def need_engines(self, *, none: bool = False) -> None:
+        """Tell the keepers of the engines in which something is under way, and no others, that a hub has to be there.
+
+        With `none`, that none has to be: this one ends, and whatever runs goes on without.
+        """
+        engines = () if none else (session.engine for session in self.roster.at_work.values())
+        needed = frozenset(engine.id for engine in engines if engine is not None and engine.id is not None)
+        if needed != self._needed or none:
+            self._needed = needed
+            for agent in self.agents:
+                agent.need_engines(self.state_dir, needed)
+
     async def _let_go(self) -> None:
         """Let go of engines that nobody has needed between two looks: something may just be ending in them at the first."""
-        unused: set[tuple[Settings, str]] = set()
+        unused: set[str] = set()
         while True:
             await anyio.sleep(self.linger)
             in_use = [session.engine for session in self.roster.at_work.values()]
@@ -111,22 +169,21 @@ class Shared:
                 holder.close()
 
 
-def _for_engines(settings: Settings) -> Settings:
-    """The settings without what makes no difference to an engine."""
-    return replace(
-        settings,
-        approval_timeout=0,
-        max_sessions=0,
-        event_buffer_size=0,
-        log_level="info",
-        tools=(),
-        expose_primitives=False,
-        first_event_timeout=0,
-        hub_idle=0,
-        inactivity_timeout=0,
-        files=(),
-        ignored=(),
+def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
+    """What an engine for a door would be started with, as a fingerprint: it tells nothing, and is good for comparing."""
+    parts = (
+        settings.codex_path,
+        settings.codex_home,
+        settings.engine,
+        settings.detach,
+        settings.engine_idle,
+        settings.shell_snapshots,
+        settings.codex_remote,
+        settings.codex_remote_token,
+        *settings.allowed_roots,
     )
+    known = [fingerprint(environment() if env is None else env), *map(str, parts)]
+    return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

@@ -27,10 +27,16 @@ class Terms:
     approval_timeout: float
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
+    home: str = ""
+    """Where its agent keeps its sessions."""
+    surroundings: str = ""
+    """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
+    max_sessions: int | None = None
 
     @classmethod
-    def of(cls, settings: Settings, limits: TurnLimits) -> Terms:
-        return cls(settings.approval_timeout, settings.allowed_roots, limits)
+    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
+        home, most = str(settings.codex_home), settings.max_sessions
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -39,6 +45,9 @@ class Terms:
             "approvalTimeoutSec": self.approval_timeout,
             "allowedRoots": [str(root) for root in self.allowed_roots],
             "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
+            "home": self.home,
+            "surroundings": self.surroundings,
+            "maxSessions": self.max_sessions,
         }
 
     @classmethod
@@ -50,10 +59,18 @@ class Terms:
         try:
             first, inactivity = (float(seconds or 0) for seconds in kept["silenceSec"])
             roots = tuple(Path(root) for root in kept["allowedRoots"])
-            return cls(float(kept["approvalTimeoutSec"]), roots, TurnLimits.of(first, inactivity))
+            limits = TurnLimits.of(first, inactivity)
+            home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
+            most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most)
         except (LookupError, TypeError, ValueError):
             return None
 
     def settings(self, ours: Settings) -> Settings:
         """Our settings with what holds for the turn in place of ours."""
-        return replace(ours, approval_timeout=self.approval_timeout, allowed_roots=self.allowed_roots)
+        return replace(
+            ours,
+            approval_timeout=self.approval_timeout,
+            allowed_roots=self.allowed_roots,
+            max_sessions=ours.max_sessions if self.max_sessions is None else self.max_sessions,
+        )

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -21,7 +21,7 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.surroundings import current
-from helmsman.errors import HelmsmanError, InvalidInput, SessionBusy, TooManySessions
+from helmsman.errors import ClientAway, HelmsmanError, SessionBusy, TooManySessions
 from helmsman.model.events import (
     EngineGone,
     Failure,
@@ -40,14 +40,15 @@ from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
-from helmsman.steering.shared import Shared
+from helmsman.steering.opening import needed_for
+from helmsman.steering.shared import Shared, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
+from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
+    from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
-    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 
@@ -67,18 +68,12 @@ _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
-    """A session that has just been opened, and what it is to have before it hears of anything."""
+class Room:
+    """How much of `MAX_SESSIONS` a door uses, beside the turns that are known to run."""
 
-    opened: Opened
-    options: SessionOptions
-    directory: str | None
-    on_question: QuestionHandler | None
-    worktree: Worktree | None = None
+    def __init__(self) -> None:
+        self.starting = 0
 
-
-SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
@@ -95,8 +90,17 @@ class Turns(Verbs, ABC):
         on_question: QuestionHandler | None = None,
         agents: Iterable[Agent] = (),
         shared: Shared | None = None,
+        in_place_of: str | None = None,
+        room: Room | None = None,
     ) -> None:
+        """`in_place_of` are the surroundings of a door that is away: what it asked for is done with what is there of it.
+
+        `room` is another's whose turns these are, too.
+        """
         self.settings = settings if settings is not None else load_settings()
+        self._in_place_of = in_place_of
+        self._is_door = shared is not None and in_place_of is None and room is None
+        self.room = room or Room()
         self._env = env
         self._on_question = on_question
         self._surroundings = current()
@@ -107,7 +111,6 @@ class Turns(Verbs, ABC):
         self.truth = self._shared.truth
         self._indexes = self.truth.look_into(self.settings)
         self._ledger = self._shared.ledger
-        self._starting = 0
         self.allowed_roots = self.settings.session_roots
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(
@@ -126,6 +129,9 @@ class Turns(Verbs, ABC):
         if self._is_alone:
             await self._exit.enter_async_context(self._shared)
         _ = self._engines  # they are kept for as long as we are here
+        if self._is_door:
+            self._shared.doors.append(self)
+            self.make_room()
         for note in self.settings.ignored:
             log.warning("%s", note)
         return self
@@ -133,6 +139,8 @@ class Turns(Verbs, ABC):
     async def __aexit__(self, *exc: Any) -> None:
         if not self._is_alone:
             self._shared.leave(self.__dict__.pop("_engines"))
+        if self._is_door:
+            self._shared.doors.remove(self)
         await self._exit.aclose()
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
@@ -151,7 +159,27 @@ class Turns(Verbs, ABC):
 
     @cached_property
     def _engines(self) -> EngineHolder:
-        return self._shared.engines(self.settings, self._env)
+        is_away = self._in_place_of is not None
+        return self._shared.engines(self.settings, self._env, self.surroundings, is_away=is_away)
+
+    @cached_property
+    def surroundings(self) -> str:
+        """A fingerprint of environment and settings, as far as engines depend on them."""
+        return self._in_place_of or surroundings_of(self.settings, self._env)
+
+    def under(self, terms: Terms) -> Self:
+        """The same service, with what held for a turn when it was asked for in place of its own."""
+        settings = terms.settings(self.settings)
+        if settings == self.settings:
+            return self
+        return type(self)(
+            settings,
+            env=self._env,
+            on_question=self._on_question,
+            shared=self._shared,
+            in_place_of=self._in_place_of,
+            room=self.room,
+        )
 
     @property
     def ledger(self) -> Ledger:
@@ -179,8 +207,10 @@ class Turns(Verbs, ABC):
         try:
             if turn is not None:
                 self._request_turn(session, turn, task_id)
+                await self._ledger.place(task_id, engine.id, session.id)
                 begun = await engine.run_turn(session.id, session.options, turn)
                 runs = True
+                forget_copies(self._shared.state_dir, task_id, turn)
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
@@ -207,6 +237,7 @@ class Turns(Verbs, ABC):
         queued_as: str | None = None,
         on_task: Callable[[str], None] | None = None,
         begin: TurnBeginner | None = None,
+        max_cost_usd: float | None = None,
     ) -> Session:
         """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages."""
         if session.state.is_running:
@@ -214,7 +245,9 @@ class Turns(Verbs, ABC):
         self._check_room()
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         terms = self.terms(session.limits)
-        task_id, draft = draft_task(turn.text, session.options, session_id=session.id, terms=terms)
+        task_id, draft = draft_task(
+            turn.text, session.options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd
+        )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
         self._watch(session)
@@ -222,15 +255,18 @@ class Turns(Verbs, ABC):
         running: str | None = None
         try:
             if queued_as is None:
-                await self._ledger.enter(draft)
+                spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
+                await self._ledger.enter(replace(draft, spec=spec))
+                self.hold_to_budget(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
             self._ledger.begin(task_id, session, engine=engine.id)
-            await self._ledger.write()  # before the agent hears of it
+            await self._ledger.write_intent(task_id)
             running = await self._load(session, engine)
             _refuse_if_running(session.id, running)
             begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
+            forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes
             _remark(session, begun.notes)
             if begun.turn_id is not None:
@@ -298,6 +334,7 @@ class Turns(Verbs, ABC):
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
             self._shared.tasks.start_soon(self._run_queued)
+            self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
         session.verbs = self
@@ -346,10 +383,13 @@ class Turns(Verbs, ABC):
         except HelmsmanError as error:
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage())
+        turn_id = opened.turn_id or task.turn_id
+        recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
+        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task.usage or Usage(), recorded=recorded)
         self._hold_to_terms(session, task)
         self._note_opened(session, opened)
         self._attach(session, engine)
+        self.hold_to_budget(task.id, task.max_cost_usd, session)
         self._watch(session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required else 0):
             while session.state.is_running and not session.questions:
@@ -359,7 +399,56 @@ class Turns(Verbs, ABC):
     def terms(self, limits: TurnLimits | None = None) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        return Terms.of(self.settings, limits or usual).as_dict()
+        return Terms.of(self.settings, limits or usual, self.surroundings).as_dict()
+
+    async def _spec(
+        self,
+        task_id: str,
+        turn: TurnInput,
+        options: SessionOptions,
+        engine: Engine | None = None,
+        *,
+        worktree: bool = False,
+    ) -> dict[str, Any] | None:
+        """What the next hub needs to run a turn, if this is one; see `helmsman.tasks.spec`."""
+        if self._shared.fence is None:
+            return None
+        known = engine.id if engine is not None and engine.lost is None else self._engines.known(options.agent)
+        spec = TurnSpec(turn=turn, options=options, worktree=worktree, engine=known)
+        if not turn.images:
+            return spec.as_dict()
+        return await anyio.to_thread.run_sync(spec.written_down, self._shared.state_dir, task_id)
+
+    async def reaches(self, agent: str, engine_id: str) -> bool:
+        """Whether a detached engine of an agent is there, to be used for what is asked here."""
+        return await self._engines.reach(agent, engine_id) is not None
+
+    async def run_waiting(self, task: Task) -> None:
+        """Start the session of a task that an earlier hub acknowledged, if nobody else does.
+
+        Raises:
+            TooManySessions: As many turns are running as are allowed.
+        """
+        spec = TurnSpec.of(task)
+        if spec is None:
+            return
+        self._check_room()
+        if await self._ledger.take(task):
+            with self._surroundings.entered():
+                await self.start_waiting(task, spec)
+
+    @abstractmethod
+    async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
+        """Start the session of a task that is in the registry. What comes of it, the task says.
+
+        Raises:
+            TooManySessions: As many turns are running as are allowed; it waits again.
+        """
+
+    async def run_queued(self, session: Session, queued: QueuedTurn) -> Session:
+        """Run a message of a session that waited for its turn."""
+        with self._surroundings.entered():
+            return await self.run_turn(session, queued.turn, queued.task_id)
 
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
@@ -367,10 +456,7 @@ class Turns(Verbs, ABC):
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:
             session.limits = terms.limits
-            settings = terms.settings(self.settings)
-            if settings != self.settings:
-                session.verbs = type(self)(settings, env=self._env, on_question=self._on_question, shared=self._shared)
-        self.hold_to_budget(task)
+            session.verbs = self.under(terms)
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
@@ -392,8 +478,8 @@ class Turns(Verbs, ABC):
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
     @abstractmethod
-    def hold_to_budget(self, task: Task) -> None:
-        """Stop a task that was found running when it has cost more than it may."""
+    def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
+        """Stop a task when it has cost more than it may; at once, where `session` is running it and it has."""
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
@@ -425,6 +511,8 @@ class Turns(Verbs, ABC):
             if session.state.is_running:
                 session.apply(failed_turn(session.id, error))
             self.make_room()
+        if self._shared.fence is not None:
+            self._shared.need_engines()
 
     def on_event(self, session: Session, event: Event) -> None:
         """What an engine tells of a session whose turn was begun here."""
@@ -436,7 +524,7 @@ class Turns(Verbs, ABC):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
-                self._shared.tasks.start_soon(self._run_queued)
+                self.make_room()
 
     async def give_answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, confined: bool
@@ -453,7 +541,7 @@ class Turns(Verbs, ABC):
             session.options = queued.options
             try:
                 await queued.run(session, queued)
-            except TooManySessions:  # of the door that sent it; others may have room
+            except (TooManySessions, ClientAway):  # of the door that sent it; others may have room, or be there
                 session.options = known
                 session.queue.insert(0, queued)
             except HelmsmanError as error:
@@ -462,94 +550,24 @@ class Turns(Verbs, ABC):
             except Exception:  # the session has been told; the others go on
                 log.exception("a queued message of session %s could not be sent", session.id)
 
-    async def _run_queued_turn(self, session: Session, queued: QueuedTurn) -> Session:
-        with self._surroundings.entered():
-            return await self.run_turn(session, queued.turn, queued.task_id)
-
     def _check_room(self) -> None:
         at_work = self._shared.roster.at_work.values()
-        running = [session.id for session in at_work if session.state.is_running and session.verbs is self]
-        if len(running) + self._starting >= self.settings.max_sessions:
+        running = [session.id for session in at_work if session.state.is_running and self._is_ours(session)]
+        starting = self.room.starting
+        if len(running) + starting >= self.settings.max_sessions:
             raise TooManySessions(
-                f"{len(running) + self._starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "
+                f"{len(running) + starting} turns are running and MAX_SESSIONS is {self.settings.max_sessions}. Wait "
                 "for one to end, interrupt one, or raise the limit.",
                 running=running,
             )
+
+    def _is_ours(self, session: Session) -> bool:
+        return isinstance(session.verbs, Turns) and session.verbs.room is self.room
 
 
 def _remark(session: Session, notes: Iterable[str]) -> None:
     for note in notes:
         session.apply(Notice(session_id=session.id, kind="warning", message=note))
-
-
-# --- how sessions come to be ------------------------------------------------------------------------------------------
-
-
-def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
-    """What an engine must be able to do for a turn under these options."""
-    if allowed_roots or options.writes in ("nothing", "workspace"):
-        yield Capability.SANDBOX
-    if options.asks not in (None, "never"):
-        yield Capability.ASK
-    if turn is None:
-        return
-    if turn.review is not None:
-        yield Capability.REVIEW
-    if turn.plan:
-        yield Capability.PLAN
-    if turn.images:
-        yield Capability.IMAGES
-    if turn.output_schema is not None:
-        yield Capability.OUTPUT_SCHEMA
-
-
-def start_session(
-    options: SessionOptions, on_question: QuestionHandler | None, *, worktrees_in: Path | None
-) -> SessionOpener:
-    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
-
-    async def start(engine: Engine) -> Fresh:
-        if worktrees_in is None or options.cwd is None:
-            return Fresh(await engine.open(options), options, str(options.cwd), on_question)
-        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
-        inside = replace(options, cwd=tree.directory)
-        try:
-            opened = await engine.open(inside)
-        except Exception:
-            await anyio.to_thread.run_sync(worktrees.discard, tree)
-            raise
-        return Fresh(opened, inside, str(inside.cwd), on_question, tree)
-
-    return start
-
-
-def fork_session(
-    source: Session, options: SessionOptions, from_turn: int | str | None, on_question: QuestionHandler | None
-) -> SessionOpener:
-    """Fork one from another, at its end or from one of its turns."""
-
-    async def fork(engine: Engine) -> Fresh:
-        last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
-        opened = await engine.fork(source.id, options, last_turn_id=last)
-        return Fresh(opened, options, source.directory, on_question)
-
-    return fork
-
-
-async def _past_turn_id(engine: Engine, session_id: str, which: int | str) -> str:
-    """The id of the turn with this number, counted from 1 (it may come as text), or with this id.
-
-    Raises:
-        InvalidInput: There is no such turn.
-    """
-    ids = [turn.id for turn in await engine.history(session_id)]
-    if isinstance(which, int) or which.isdecimal():
-        number = int(which)
-        which = ids[number - 1] if 0 < number <= len(ids) else str(number)
-    if which not in ids:
-        there = f"a number from 1 to {len(ids)}, or the id of a turn" if ids else "another session: this one has none"
-        raise InvalidInput(f"There is no turn {which} in session {session_id}. Give {there}.", parameter="from_turn")
-    return which
 
 
 # --- when a turn does not come to be -----------------------------------------------------------------------------------

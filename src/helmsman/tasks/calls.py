@@ -22,15 +22,22 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from helmsman.tasks.database import Fence
+    from helmsman.tasks.model import Task
+
 _KEPT_BEHIND: Final = 100
 """So many answers of a pipe are kept. It has long forgotten what it asked before."""
 
 
 class CallKey:
-    """The idempotency key of the first task that a call enters; what else it enters has none."""
+    """The idempotency key of the first task that a call enters; what else it enters has none.
 
-    def __init__(self, key: str) -> None:
+    `done_before` is the task that an earlier hub entered for the same call.
+    """
+
+    def __init__(self, key: str, done_before: Task | None = None) -> None:
         self._key: str | None = key
+        self.done_before = done_before
 
     def take(self) -> str | None:
         key, self._key = self._key, None
@@ -43,8 +50,8 @@ call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=Non
 class CallLog:
     """The calls of all pipes, in the registry's file. `pipe` is the pipe's id, `process` who it is."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._database = Database(state_dir / REGISTRY_NAME)
+    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
+        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def begin(self, pipe: str, seq: int, process: Process) -> tuple[bool, str | None]:

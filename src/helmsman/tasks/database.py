@@ -15,8 +15,8 @@ import random
 import sqlite3
 import threading
 import time
-from contextlib import suppress
-from dataclasses import fields
+from contextlib import closing, suppress
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
@@ -58,13 +58,52 @@ _COMPANIONS: Final = ("", "-wal", "-shm")
 """A database in WAL mode is up to three files."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Keeps a hub that was replaced from writing: the file knows the newest epoch there was, and takes nothing of an older.
+
+    `on_refused` is called, on whichever thread writes, when that happens; it need not return.
+    """
+
+    epoch: int
+    on_refused: Callable[[int], object]
+
+    def enter(self, connection: sqlite3.Connection) -> None:
+        """From now on nothing is taken of hubs that were there before."""
+        connection.execute("UPDATE hub SET epoch = ? WHERE epoch < ?", (self.epoch, self.epoch))
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        newest = int(connection.execute("SELECT epoch FROM hub").fetchone()[0])
+        if newest > self.epoch:
+            self.on_refused(newest)
+            raise RegistryUnavailable(
+                f"A later hub (epoch {newest}) has replaced this one (epoch {self.epoch}). Ask that one instead."
+            )
+
+
+def newest_epoch(path: Path) -> int:
+    """The epoch of the newest hub that has used this file; 0 where nobody has, or it cannot be read. Blocks."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)) as connection:
+            return int(connection.execute("SELECT epoch FROM hub").fetchone()[0])
+    except (sqlite3.Error, TypeError, ValueError):
+        return 0
+
+
 class Database:
     """One connection that the threads of this process take turns with."""
 
-    def __init__(self, path: Path, *, on_open: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_open: Callable[[sqlite3.Connection], None] | None = None,
+        fence: Fence | None = None,
+    ) -> None:
         """`on_open` is run whenever the file was opened."""
         self.path = path
         self._on_open = on_open
+        self._fence = fence
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -111,7 +150,13 @@ class Database:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        return self.read(lambda connection: transaction(connection, work))
+
+        def fenced(connection: sqlite3.Connection) -> T:
+            if self._fence is not None:
+                self._fence.check(connection)
+            return work(connection)
+
+        return self.read(lambda connection: transaction(connection, fenced))
 
     def version(self) -> tuple[int, int, int]:
         """Different whenever anything may have changed since, in this process or another. Costs microseconds."""
@@ -159,6 +204,8 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")  # a killed process loses nothing
             migrate(connection)
+            if self._fence is not None:
+                self._fence.enter(connection)
             if self._on_open is not None:
                 self._on_open(connection)
         except BaseException:
@@ -226,7 +273,7 @@ _LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "not
 _JSON_LIMIT: Final = 100_000
 _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
-_JSON: Final = ("progress", "error", "metadata")
+_JSON: Final = ("progress", "error", "metadata", "spec")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
 _TOKENS: Final = tuple(field.name for field in fields(Usage))
 _PLAIN: Final = tuple(field.name for field in fields(Task) if field.name not in ("owner", "usage"))
@@ -239,7 +286,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def clean(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same fields of a task, fit to be stored."""
-    return {name: _clean(name, value) for name, value in values.items()}
+    cleaned = {name: _clean(name, value) for name, value in values.items() if name != "spec"}
+    if "spec" in values:
+        cleaned["spec"] = _whole(values["spec"], cleaned.get("instruction"))
+    return cleaned
+
+
+def _whole(spec: Mapping[str, Any] | None, instruction: str | None) -> Mapping[str, Any] | None:
+    """A spec that holds no secrets: nobody could run a part of it. Its text is the instruction, which was looked at."""
+    if spec is None:
+        return None
+    rest = spec if spec.get("text") != instruction else {**spec, "text": ""}
+    return spec if redact_value(rest) == rest else None
 
 
 def _clean(name: str, value: Any) -> Any:

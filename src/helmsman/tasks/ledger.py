@@ -34,6 +34,8 @@ from helmsman.model.events import (
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
+    MAX_COST,
+    OPENED,
     TERMS,
     TIMED_OUT,
     Task,
@@ -49,10 +51,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
+    from helmsman.tasks.database import Fence
+    from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -91,10 +96,14 @@ class _Running:
 
 
 class Ledger:
-    """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left."""
+    """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left.
 
-    def __init__(self, state_dir: Path, truth: TaskTruth) -> None:
-        self._registry = Registry(state_dir / REGISTRY_NAME)
+    `fence` is a hub's: what one acknowledges, the next one runs.
+    """
+
+    def __init__(self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None) -> None:
+        self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence)
+        self._is_hubs = fence is not None
         self._truth = truth
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
@@ -120,8 +129,10 @@ class Ledger:
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
-    async def enter(self, draft: TaskDraft) -> Task | None:
-        """Enter a task; where another has its idempotency key already, that one, once its session is known.
+    async def enter(self, draft: TaskDraft) -> tuple[str, Task | None]:
+        """Enter a task: the id to run it under. Where another has its idempotency key, that one, once its session is known.
+
+        One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
             EngineStartFailed: The other is being started, and that takes too long.
@@ -131,12 +142,34 @@ class Ledger:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
                     self._not_begun.add(task.id)
-                    return None
+                if fresh or await self.take(task):
+                    return task.id, None
                 if (begun := await self._with_session(task)) is not None:
-                    return begun
+                    return begun.id, begun
         except RegistryUnavailable as error:
             log.warning("task %s is not registered: %s", draft.id, error)
-            return None
+            return draft.id or "", None
+
+    async def take(self, task: Task) -> bool:
+        """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
+
+        Raises:
+            RegistryUnavailable: It cannot be written down.
+        """
+        me = Process.me()
+        others = task.owner is not None and task.owner != me and task.owner.is_alive()
+        if not task.is_waiting or others or task.id in self._not_begun:
+            return False
+        self._not_begun.add(task.id)
+        taken = await self.registry(partial(_take, task, me))
+        if not taken:
+            self._not_begun.discard(task.id)
+        return taken
+
+    def give_back(self, task_id: str, note: str) -> None:
+        """A task that was taken waits again."""
+        self._not_begun.discard(task_id)
+        self.update(task_id, {"note": note})
 
     async def _with_session(self, task: Task) -> Task | None:
         """The task another caller began, perhaps in another process; None when that failed and the key is free."""
@@ -160,26 +193,64 @@ class Ledger:
     async def claim(self, task: Task) -> Task:
         """The task of a process that has died; with its session, if it had begun one and did not come to write that down."""
         gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
-        if task.session_id is not None or gave_up:
+        if task.session_id is not None or gave_up or task.is_waiting:
             return task
+        opened = task.metadata.get(OPENED)
+        if isinstance(opened, str):
+            return await self.registry(partial(_claim_opened, task, opened)) or task
         for session_id in await self._truth.lost_sessions(task):
             claimed = await self.registry(partial(_claim, task, session_id))
             if claimed is not None:
                 return claimed
         return task
 
-    async def place(self, task_id: str, engine: str | None) -> None:
-        """Write down which engine will run the task, before that hears of it: others look there if we die."""
+    async def place(self, task_id: str, engine: str | None, opened: str | None) -> None:
+        """Write down that an agent is about to hear of a task: its engine, and the session that was opened for it there.
+
+        Others look there if we die. An engine without a name ends with us.
+
+        Raises:
+            RegistryUnavailable: A hub cannot write that down; it must not be run, or the next hub would run it again.
+        """
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-            self.update(task_id, {"engine": engine})
-            await self.write()
+            self.update(task_id, {"engine": engine, "metadata": {OPENED: opened}, "spec": None})
+        elif self._is_hubs:
+            self.update(task_id, {"spec": None})
+        else:
+            return
+        await self.write_intent(task_id)
 
-    def begin(self, task_id: str, session: Session, *, engine: str | None, taken_over: Usage | None = None) -> None:
-        """The task is the running turn of this session from now on; one that is taken over had used this before."""
-        before = taken_over or Usage()
-        self._running[session.id] = _Running(task_id, session, before=before, taken_over=taken_over is not None)
+    async def write_intent(self, task_id: str) -> None:
+        """Write all that is known, before an agent hears of this task.
+
+        Raises:
+            RegistryUnavailable: See `place`.
+        """
+        await self.write()
+        if self._is_hubs and "spec" in self._changes.get(task_id, ()):
+            raise RegistryUnavailable(
+                f"Nothing can be written down of task {task_id}, so it is not begun. Make room on the disk, then try again."
+            )
+
+    def begin(
+        self,
+        task_id: str,
+        session: Session,
+        *,
+        engine: str | None,
+        taken_over: Usage | None = None,
+        recorded: RecordedTurn | None = None,
+    ) -> None:
+        """The task is the running turn of this session from now on.
+
+        One that is `taken_over` had used this before, as far as others told; what its agent has `recorded` is newer.
+        """
+        running = _Running(task_id, session, before=taken_over or Usage(), taken_over=taken_over is not None)
+        if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
+            running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
+        self._running[session.id] = running
         self._no_longer_starts(task_id)
         self.update(
             task_id,
@@ -192,6 +263,7 @@ class Ledger:
                 "engine": engine,
                 "owner": Process.me(),
                 "last_event_at": _now(),
+                "spec": None,
             },
         )
 
@@ -347,6 +419,7 @@ def draft_task(
     session_id: str | None = None,
     idempotency_key: str | None = None,
     terms: Mapping[str, Any] | None = None,
+    max_cost_usd: float | None = None,
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
@@ -361,7 +434,11 @@ def draft_task(
         idempotency_key=idempotency_key,
         owner=Process.me(),
         model=options.model,
-        metadata={"options": options_to_keep(options), **({} if terms is None else {TERMS: dict(terms)})},
+        metadata={
+            "options": options_to_keep(options),
+            **({} if terms is None else {TERMS: dict(terms)}),
+            **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+        },
     )
 
 
@@ -416,6 +493,17 @@ def _progress(session: Session) -> dict[str, Any] | None:
         "etaSeconds": progress.eta_seconds,
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def _take(task: Task, me: Process, registry: Registry) -> bool:
+    taken = registry.update(task.id, if_revision=task.revision, owner=me)
+    return taken is not None and taken.owner == me and taken.is_waiting
+
+
+def _claim_opened(task: Task, session_id: str, registry: Registry) -> Task | None:
+    """Its turn was about to be asked for, in a session of its own."""
+    status: TaskStatus = "working" if task.is_running else task.status
+    return registry.update(task.id, if_revision=task.revision, session_id=session_id, status=status)
 
 
 def _claim(task: Task, session_id: str, registry: Registry) -> Task | None:

@@ -80,7 +80,13 @@ _CALLS: Final = (
     """,
 )
 
-MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS)
+_SPECS_AND_EPOCHS: Final = (
+    "ALTER TABLE tasks ADD COLUMN spec TEXT",
+    "CREATE TABLE hub (epoch INTEGER NOT NULL)",
+    "INSERT INTO hub VALUES (0)",
+)
+
+MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS, _SPECS_AND_EPOCHS)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
 CURRENT: Final = len(MIGRATIONS)

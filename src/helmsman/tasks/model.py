@@ -95,6 +95,7 @@ class TaskDraft:
     engine: str | None = None
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spec: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,7 @@ class Task:
         error: `code`, `message`, `retryable`.
         usage: The tokens of this task alone.
         metadata: Whatever else front doors need again, such as the session's `options`.
+        spec: All that is needed to run it (`helmsman.tasks.spec`), until an agent may have heard of it.
         result_compacted: The result was dropped when it expired.
         revision: Counts the changes of this row.
     """
@@ -146,6 +148,7 @@ class Task:
     usage: Usage | None = None
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
     revision: int = 0
 
@@ -158,6 +161,17 @@ class Task:
         return self.status in RUNNING
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether no agent can have heard of it yet, and a hub can still run it."""
+        return self.status == "pending" and self.spec is not None
+
+    @property
+    def max_cost_usd(self) -> float | None:
+        """What it may cost."""
+        limit = self.metadata.get(MAX_COST)
+        return float(limit) if isinstance(limit, int | float) else None
+
+    @property
     def timed_out(self) -> tuple[str, ...]:
         """Its questions, each in a line, that nobody answered, so that the deadline denied them."""
         kept = self.metadata.get(TIMED_OUT)
@@ -165,10 +179,13 @@ class Task:
 
 
 TIMED_OUT: Final = "timedOut"
+"""The key of `Task.timed_out` in the metadata."""
 TERMS: Final = "terms"
 """Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
 MAX_COST: Final = "maxCostUsd"
-"""The key of `Task.timed_out` in the metadata."""
+"""What a task may cost, for whoever follows it later."""
+OPENED: Final = "openedSession"
+"""The session that was opened for a task, written down before its first turn is asked for."""
 
 
 class TaskChanges(TypedDict, total=False):
@@ -194,6 +211,7 @@ class TaskChanges(TypedDict, total=False):
     usage: Usage | None
     model: str | None
     metadata: Mapping[str, Any]
+    spec: Mapping[str, Any] | None
 
 
 _OF_RUNNING_TASKS: Final = ("progress", "input_required", "last_event_at", "poll_ms", "owner", "engine", "completed_at")
@@ -214,7 +232,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
         for name in _OF_RUNNING_TASKS:
             new.pop(name, None)
     elif status != task.status:
-        new = {"note": None, "error": None, **new}  # they told of the status before
+        new = {"note": None, "error": None, **new, "spec": None}  # what told of the status before, or was needed for it
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
             new = {"expires_at": task.expires_at if is_set else now + KEPT, **new, "input_required": False}

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import RecordedTurn
     from helmsman.tasks.model import Task
 
+WAITS: Final = timedelta(days=7)
+"""How long a task waits for somebody who can run it."""
+WAITING: Final = (
+    "It was acknowledged by a hub that ended before it began. It begins by itself when a client connects that has the "
+    "same environment and settings as the one that asked for it; cancel it if it is not wanted any more."
+)
+
 GRACE: Final = timedelta(seconds=10)
 """A Codex whose parent has died records the end of its turn a moment later; some versions finish the turn first."""
 
@@ -42,6 +49,8 @@ def reconcile(
     """
     if task.origin == "cloud" or task.has_ended:
         return None
+    if task.is_waiting:
+        return _of_waiting(task, now)
     turn = _own_turn(task, turn)
     if turn is not None and turn.outcome != "open":
         return _ended(turn, now, agent)
@@ -57,6 +66,13 @@ def reconcile(
     if task.status == "unknown":
         return None
     return TaskChanges(status="unknown", note=_what_is_known(task, agent))
+
+
+def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:
+    if now - task.created_at > WAITS:
+        note = f"It never began: no client came in {WAITS.days} days with the environment it was asked from. Start it again."
+        return TaskChanges(status="canceled", note=note, idempotency_key=None)
+    return None if task.note is not None else TaskChanges(note=WAITING)
 
 
 def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
 
 REGISTRY_NAME: Final = "registry.sqlite3"
@@ -61,10 +62,10 @@ class TurnUsage:
 class Registry:
     """The tasks in one file."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, path: Path, *, clock: Callable[[], datetime] | None = None, fence: Fence | None = None) -> None:
         """The file is opened, and made, when it is first needed."""
         self._clock = clock or (lambda: datetime.now(UTC))
-        self._database = Database(path, on_open=self._compact_if_needed)
+        self._database = Database(path, on_open=self._compact_if_needed, fence=fence)
         self._compacted = time.monotonic()
 
     @property

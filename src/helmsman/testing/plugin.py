@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.detached.engines import stop_engine
+from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
@@ -91,9 +91,13 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
     """The state directory of `codex_home.env`, for tests with a hub or engines that outlive their process: they end here."""
     state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
     yield state_dir
+    for record in read_records(state_dir):
+        need_engine(record, needed=False)  # or its keeper would start the next hub
     end_hub(state_dir)
     for record in read_records(state_dir):
+        need_engine(record, needed=False)
         stop_engine(record)
+    end_hub(state_dir)
 
 
 @pytest.fixture

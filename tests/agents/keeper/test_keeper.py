@@ -12,16 +12,26 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helmsman.agents.keeper import successor
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.backlog import Backlog
 from helmsman.agents.keeper.below import left_by
-from helmsman.agents.keeper.places import make_directory, private_directory, read_content, socket_path, try_attach
+from helmsman.agents.keeper.places import (
+    make_directory,
+    mark_needed,
+    private_directory,
+    read_content,
+    socket_path,
+    try_attach,
+)
+from helmsman.agents.keeper.process import WAKE
 from helmsman.agents.keeper.watcher import Activity
-from helmsman.base.processes import Process, kill, running_process
+from helmsman.base.processes import Process, descendants, kill, running_process
 from helmsman.errors import EngineLost
 from tests.agents.keeper import stand_in
 
@@ -104,7 +114,7 @@ class Kept:
 
 
 @contextmanager
-def kept(tmp_path: Path, *argv: str, idle: float = 900, **pipe: int) -> Iterator[Kept]:
+def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...] = (), **pipe: int) -> Iterator[Kept]:
     directory = tmp_path / "k"
     make_directory(directory)
     address = socket_path(directory)
@@ -120,6 +130,7 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, **pipe: int) -> Iterator
         "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
         "pipe": {"greeting": [stand_in.GREETING], "answer": "hello", **pipe},
         "about": {},
+        "successor": next_one,
     }
     answer = subprocess.run(
         [sys.executable, "-m", "helmsman.agents.keeper.process"],
@@ -151,7 +162,7 @@ def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(
     with kept(tmp_path) as found:
         one = found.own()
         assert one.hello() == {
-            "epoch": 1,
+            "epoch": 0,
             "next": 1,
             "inputs": 0,
             "kept": [],
@@ -163,7 +174,7 @@ def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(
         one.leave()
         two = found.own()
         hello = two.hello()
-        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (2, 5, 4, [2])
+        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (0, 5, 4, [2])
         assert [two.said(), two.said()] == [(2, "b"), (4, "d")]
         two.send("a4", "d2")
         two.leave()
@@ -423,3 +434,66 @@ def test_a_sandboxed_process_is_not_let_in_however_far_it_has_got(tmp_path: Path
     with kept(tmp_path) as found:
         assert answer("ordinary").strip() == "[[], []]"
         assert answer("sandboxed").strip() == "refused"
+
+
+# --- who follows it ---------------------------------------------------------------------------------------------------
+
+
+def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp_path: Path) -> None:
+    """Not below the keeper, or it would end with it."""
+    started = tmp_path / "started"
+    script = (
+        f"import os, time; open({str(started)!r}, 'a').write(f'{{os.getpid()}} {{os.getppid()}}\\n'); time.sleep(60)"
+    )
+    with kept(tmp_path, next_one=(sys.executable, "-c", script)) as found:
+        keeper = found.keeper
+        owner = found.own()
+        owner.hello()
+        assert mark_needed(found.directory, needed=True)
+        os.kill(keeper.pid, WAKE)
+        found.attached.close()
+        owner.leave()
+        until(started.exists)
+        until(lambda: started.read_text().endswith("\n"))
+        pid, parent = map(int, started.read_text().splitlines()[0].split())
+        process = running_process(pid)
+        assert process is not None
+        assert parent != keeper.pid
+        assert process not in descendants(keeper.pid)
+        mark_needed(found.directory, needed=False)
+        assert found.child.is_alive()
+    assert process.is_alive()
+    for line in started.read_text().splitlines():
+        with suppress(ProcessLookupError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+
+
+def test_nobody_is_started_who_is_there_or_not_needed_and_attempts_become_rare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(successor, "time", SimpleNamespace(monotonic=lambda: now))
+    said: list[bytes] = []
+    directory = tmp_path / "k"
+    make_directory(directory)
+    next_one = successor.Successor(directory, ("/bin/true",), said.append)
+
+    def attempts(seconds: float, *, nobody_attached: bool) -> int:
+        nonlocal now
+        before, end = len(said), now + seconds
+        while now < end:
+            next_one.look(nobody_attached=nobody_attached)
+            now += 0.25
+        return len(said) - before
+
+    assert attempts(60, nobody_attached=True) == 0, "nobody is needed"
+    assert next_one.until_next_look() >= 60
+    mark_needed(directory, needed=True)
+    assert next_one.until_next_look() < 1
+    assert attempts(60, nobody_attached=False) == 0, "somebody is there"
+    assert attempts(0.9, nobody_attached=True) == 0, "somebody may be coming"
+    assert attempts(600, nobody_attached=True) < 20
+    assert attempts(1, nobody_attached=False) == 0
+    assert attempts(2, nobody_attached=True) == 1, "one came, and has gone again"
+    mark_needed(directory, needed=False)
+    assert attempts(60, nobody_attached=True) == 0

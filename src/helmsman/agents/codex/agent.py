@@ -13,6 +13,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine import left_running
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Agent
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -46,7 +47,10 @@ class CodexSessions(RolloutIndex):
 
 
 class CodexAgent(Agent):
-    """See `helmsman.agents.protocol.Agent`."""
+    """See `helmsman.agents.protocol.Agent`. `owner` is who its detached engines are opened for."""
+
+    def __init__(self, owner: Owner | None = None) -> None:
+        self._owner = owner or Owner()
 
     @property
     def name(self) -> str:
@@ -79,7 +83,7 @@ class CodexAgent(Agent):
             ) as exec_engine:
                 yield exec_engine
         else:
-            async with _open_app_server(settings, binary, env) as app_server:
+            async with _open_app_server(settings, binary, env, self._owner) as app_server:
                 yield app_server
 
     @asynccontextmanager
@@ -94,8 +98,30 @@ class CodexAgent(Agent):
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
-        async with open_recorded(record, settings.session_roots) as engine:
+        async with open_recorded(record, settings.session_roots, epoch=self._owner.epoch) as engine:
             yield engine
+
+    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
+        from helmsman.agents.codex.detached.engines import fits_engine
+
+        record = await anyio.to_thread.run_sync(_record, settings, engine_id)
+        if record is None:
+            return False
+        binary = await find_agent(settings, env)
+        return await fits_engine(
+            record,
+            binary,
+            codex_home=settings.codex_home,
+            state_dir=settings.state_dir,
+            env=env,
+            idle=settings.engine_idle,
+        )
+
+    def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
+        from helmsman.agents.codex.detached.engines import need_engine
+
+        for record in read_records(state_dir):
+            need_engine(record, needed=record.id in engine_ids)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         from helmsman.agents.codex.remote import remote_answers, remote_id
@@ -147,7 +173,7 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
 
 @asynccontextmanager
 async def _open_app_server(
-    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None
+    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner
 ) -> AsyncIterator[Engine]:
     from helmsman.agents.codex.access.shell_profile import snapshot_options
     from helmsman.agents.codex.detached.engines import open_detached
@@ -172,6 +198,7 @@ async def _open_app_server(
             idle=settings.engine_idle,
             options=options,
             allowed_roots=roots,
+            owner=owner,
         )
     else:
         from helmsman.agents.codex.engine.app_server_engine import open_app_server

@@ -32,9 +32,9 @@ _KILL_AGAIN: Final = 0.1
 _KILLING_SECONDS: Final = 5.0
 
 
-def become_subreaper() -> None:
-    """From now on orphans below this process become its children, and it has to reap them."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def become_subreaper(*, really: bool = True) -> None:
+    """From now on orphans below this process become its children, and it has to reap them; or they do not any more."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(really))
 
 
 def end_with_parent() -> None:

@@ -20,6 +20,17 @@ _SECONDS: Final = 10.0
 _READ_BYTES: Final = 256 * 1024
 
 
+class Owner(NamedTuple):
+    """Who opens what is kept: a hub's epoch, and the command that starts its successor. One that is no hub has neither."""
+
+    epoch: int = 0
+    successor: tuple[str, ...] = ()
+
+
+class NotOurs(EngineLost):
+    """Somebody with a later epoch has been the owner."""
+
+
 class Said(NamedTuple):
     """A line of the child, with its number."""
 
@@ -108,7 +119,8 @@ async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild
     """Be the owner of the child that a keeper has at this address, for the length of the block. It goes on without us.
 
     Raises:
-        EngineLost: Nobody is there, or one with a later epoch has been the owner.
+        EngineLost: Nobody is there.
+        NotOurs: One with a later epoch has been the owner.
     """
     try:
         with anyio.fail_after(_SECONDS):
@@ -128,7 +140,7 @@ async def _greeted(stream: UNIXSocketStream, address: Path, epoch: int) -> KeptC
                 data += await stream.receive(_READ_BYTES)
             hello, _, rest = data.partition(b"\n")
             if hello.startswith(b"r"):
-                raise EngineLost(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
+                raise NotOurs(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
             return KeptChild(stream, json.loads(hello), rest)
     except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
         reason = str(error) or type(error).__name__

@@ -289,7 +289,7 @@ class Pipe:
         if frame[:1] != b"e" or connection not in self._callers:
             self._let_go(connection)
             return
-        epoch = int(frame[1:]) or self._epoch + 1
+        epoch = int(frame[1:]) or self._epoch
         if epoch < self._epoch:
             self._send(connection, b"r%d\n" % self._epoch)
             self._let_go(connection)

@@ -3,7 +3,8 @@
 Each kept process has a directory of its own, for this user alone: `engine.json` says which processes it is and where it is
 reached. Whoever uses it holds a shared lock on the file `attached`; the system gives it back when that process dies, however
 it dies. The keeper takes the same lock for itself alone to end what nobody uses, so nobody can attach to something that is
-about to end. Who owns a child on a pipe holds the lock `owned` as well, alone. The file `draining` says: no new work here.
+about to end. Who owns a child on a pipe holds the lock `owned` as well, alone, and says its epoch in it. The file `draining`
+says: no new work here. The file `needed` says: somebody has to be attached, and the keeper is to see to it.
 
 Imported by the keeper, so it needs nothing but the standard library.
 """
@@ -28,6 +29,7 @@ BELOW: Final = "below.json"
 SPILL: Final = "output"
 _RECORD: Final = "engine.json"
 _DRAINING: Final = "draining"
+_NEEDED: Final = "needed"
 _ATTACHED: Final = "attached"
 _OWNED: Final = "owned"
 _SOCKET: Final = "codex.sock"
@@ -66,6 +68,23 @@ def mark_draining(directory: Path) -> None:
 
 def is_draining(directory: Path) -> bool:
     return (directory / _DRAINING).exists()
+
+
+def mark_needed(directory: Path, *, needed: bool) -> bool:
+    """Say whether somebody has to be attached; whether that is news."""
+    path = directory / _NEEDED
+    with contextlib.suppress(OSError):  # it has just ended
+        if needed and not path.exists():
+            path.touch(mode=0o600)
+            return True
+        if not needed:
+            path.unlink()
+            return True
+    return False
+
+
+def is_needed(directory: Path) -> bool:
+    return (directory / _NEEDED).exists()
 
 
 def forget(directory: Path, socket: Path | None = None) -> None:
@@ -147,10 +166,24 @@ def is_attached(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def try_own(directory: Path) -> Iterator[bool]:
-    """Be the one owner of a child on a pipe, for the length of the block; False while another process is."""
+def try_own(directory: Path, epoch: int = 0) -> Iterator[bool]:
+    """Be the one owner of a child on a pipe, for the length of the block; False while somebody else is.
+
+    A hub takes it from an earlier one, which has been stopped or hangs: its keeper sees to it that only one is heard.
+    """
     with _lock(directory, shared=False, name=_OWNED) as held:
-        yield held
+        path = directory / _OWNED
+        if held:
+            with contextlib.suppress(OSError):
+                path.write_text(str(epoch), encoding="ascii")
+        yield held or (epoch > 0 and 0 < _epoch_in(path) < epoch)
+
+
+def _epoch_in(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.keeper.below import MARK, Below, become_subreaper, end_with_parent
 from helmsman.agents.keeper.log import Log
 from helmsman.agents.keeper.places import LOG_NAME, SPILL, forget, has_record, is_draining, try_claim, write_content
+from helmsman.agents.keeper.successor import Successor
 from helmsman.base.processes import running_process
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Keeper:
         self._watcher: Watcher = getattr(importlib.import_module(module), name)(self._socket)
         self._idleness = Idleness(self._directory, self._watcher, float(order["idle"]), self._log)
         self._below = Below(self._directory)
+        self._successor = Successor(self._directory, order.get("successor", ()), self._log.write)
         self._pipe: Pipe | None = None
 
     def run(self, report: int) -> None:
@@ -274,12 +276,17 @@ class Keeper:
         return False
 
     def _keep(self, child: subprocess.Popen[bytes]) -> None:
-        next_look = next_list = 0.0
+        next_look = next_list = next_needed = 0.0
         while self._reap(child) and not self._told_to_end:
             now = time.monotonic()
             if now >= next_list:
                 self._below.write_down()
                 next_list = time.monotonic() + _BELOW_SECONDS
+            if self._look_now or now >= next_needed:
+                with try_claim(self._directory) as nobody_attached:
+                    is_alone = nobody_attached and not self._has_owner
+                self._successor.look(nobody_attached=is_alone)
+                next_needed = time.monotonic() + self._successor.until_next_look()
             if self._look_now or now >= next_look:
                 self._look_now = False
                 if not has_record(self._directory):
@@ -290,7 +297,7 @@ class Keeper:
                         self._end(child)  # within the claim, so that nobody attaches to a child that ends
                         return
                 next_look = time.monotonic() + self._idleness.until_next_look()
-            self._wait(child, min(next_look, next_list) - time.monotonic())
+            self._wait(child, min(next_look, next_list, next_needed) - time.monotonic())
         if self._told_to_end:
             self._interrupt(child)
 

@@ -52,10 +52,12 @@ from helmsman.agents.codex.wire.process import (
 )
 from helmsman.agents.codex.wire.transports import open_unix
 from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.owner import NotOurs, Owner
 from helmsman.agents.keeper.places import (
     forget,
     make_directory,
     mark_draining,
+    mark_needed,
     private_directory,
     socket_path,
     try_attach,
@@ -90,6 +92,7 @@ KILLED_GRACE: Final = 5.0
 """How long the system may take to clear away a process that was killed."""
 
 ATTACH_TIMEOUT: Final = 10.0
+NOBODY: Final = Owner()
 _ON_PIPE: Final = "pipe:"
 """Before the fingerprint, so that a Helmsman that knows only engines that listen does not take one on a pipe for its own."""
 _POLL: Final = 0.02
@@ -127,18 +130,19 @@ async def open_detached(
     idle: float = IDLE,
     options: Callable[[], Awaitable[Sequence[str]]] | None = None,
     allowed_roots: Sequence[Path] = (),
-    epoch: int = 0,
+    owner: Owner = NOBODY,
 ) -> AsyncIterator[AppServerEngine]:
     """The engine of this Codex and home, for the length of the block: one that is there, else a new one.
 
-    `options` is asked for more options for `codex app-server` when a new one is started. `epoch` see `open_recorded`.
+    `options` is asked for more options for `codex app-server` when a new one is started. `owner` is told to its keeper, and
+    has what `open_recorded` says of epochs.
 
     Raises:
         Unsupported: This Codex cannot (ask `can_detach` before).
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
     binary.require(Feature.APP_SERVER)
-    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, epoch)
+    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, owner)
     async with AsyncExitStack() as stack:
         async with _one_at_a_time(wanted.engines):
             engine = await _attach_to_one(stack, wanted, allowed_roots)
@@ -199,7 +203,7 @@ class _Wanted:
     env: Mapping[str, str]
     env_digest: str
     idle: float
-    epoch: int
+    owner: Owner
 
     @property
     def engines(self) -> Path:
@@ -216,7 +220,7 @@ class _Wanted:
 
 
 def _wanted(
-    binary: CodexBinary, codex_home: Path, state_dir: Path, env: Mapping[str, str] | None, idle: float, epoch: int
+    binary: CodexBinary, codex_home: Path, state_dir: Path, env: Mapping[str, str] | None, idle: float, owner: Owner
 ) -> _Wanted:
     try:
         private_directory(state_dir / ENGINES)
@@ -235,8 +239,28 @@ def _wanted(
         env=environment,
         env_digest=("" if is_shared(binary) else _ON_PIPE) + digest_of(environment),
         idle=idle,
-        epoch=epoch,
+        owner=owner,
     )
+
+
+async def fits_engine(
+    record: EngineRecord,
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    state_dir: Path,
+    env: Mapping[str, str] | None,
+    idle: float,
+) -> bool:
+    """Whether `open_detached` would give this engine to whoever asks for it so."""
+    wanted = await anyio.to_thread.run_sync(_wanted, binary, codex_home, state_dir, env, idle, NOBODY)
+    return wanted.fits(record)
+
+
+def need_engine(record: EngineRecord, *, needed: bool) -> None:
+    """Say whether somebody has to be attached to an engine: if nobody is, its keeper starts the next hub."""
+    if mark_needed(record.directory, needed=needed) and needed:
+        _signal(record.keeper, WAKE)
 
 
 async def _attach_to_one(
@@ -244,8 +268,8 @@ async def _attach_to_one(
 ) -> AppServerEngine | None:
     for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
         try:
-            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.epoch))
-        except EngineTaken:
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
+        except (EngineTaken, NotOurs):
             continue  # another process works with it, and it can have but one
         except EngineError as error:
             log.warning("engine %s is of no use and is replaced: %s", record.id, error)
@@ -283,7 +307,7 @@ class EngineTaken(EngineLost):
 async def _attached(record: EngineRecord, epoch: int) -> AsyncIterator[None]:
     """Keep its keeper from ending it. A keeper that is only looking gives way within moments."""
     deadline = anyio.current_time() + ATTACH_TIMEOUT
-    with try_own(record.directory) if record.on_pipe and not epoch else nullcontext(True) as owned:
+    with try_own(record.directory, epoch) if record.on_pipe else nullcontext(True) as owned:
         if not owned and record.is_kept:
             raise EngineTaken(f"Engine {record.id} is in use by another Helmsman process. Wait until that has ended.")
         while True:
@@ -323,7 +347,7 @@ async def _start(
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
             record = await _start_keeper(wanted, options)
-            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.epoch))
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
         except EngineLost as error:
             if attempt == START_ATTEMPTS or not is_start_race(error):
                 raise start_failed(error) from error
@@ -363,7 +387,8 @@ async def _start_keeper(wanted: _Wanted, options: Sequence[str]) -> EngineRecord
         "env": dict(wanted.env),
         "idle": wanted.idle,
         "watcher": f"{_WATCHING}:CodexOnPipe",
-        "pipe": {"greeting": _greeting(), "answer": _GREETING_ID, "epoch": wanted.epoch},
+        "pipe": {"greeting": _greeting(), "answer": _GREETING_ID, "epoch": wanted.owner.epoch},
+        "successor": wanted.owner.successor,
         "about": {
             "binary": asdict(wanted.identity),
             "codex_home": wanted.codex_home,

@@ -215,7 +215,8 @@ class _Reader:
 
     def know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
         for turn, after in self.waiting:
-            yield turn if after is None else replace(turn, usage=spent_between(spent, after))
+            usage = None if after is None else spent_between(spent, after)
+            yield turn if usage is None else replace(turn, usage=usage, spent_before=spent)
         self.waiting = []
 
 

@@ -1,0 +1,103 @@
+"""How sessions come to be: opened anew, perhaps in a worktree of their own, or forked from another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.agents.protocol import Capability
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from helmsman.agents.protocol import Engine, Opened
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.worktrees import Worktree
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A session that has just been opened, and what it is to have before it hears of anything."""
+
+    opened: Opened
+    options: SessionOptions
+    directory: str | None
+    on_question: QuestionHandler | None
+    worktree: Worktree | None = None
+
+
+SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
+
+
+def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
+    """What an engine must be able to do for a turn under these options."""
+    if allowed_roots or options.writes in ("nothing", "workspace"):
+        yield Capability.SANDBOX
+    if options.asks not in (None, "never"):
+        yield Capability.ASK
+    if turn is None:
+        return
+    if turn.review is not None:
+        yield Capability.REVIEW
+    if turn.plan:
+        yield Capability.PLAN
+    if turn.images:
+        yield Capability.IMAGES
+    if turn.output_schema is not None:
+        yield Capability.OUTPUT_SCHEMA
+
+
+def start_session(
+    options: SessionOptions, on_question: QuestionHandler | None, *, worktrees_in: Path | None
+) -> SessionOpener:
+    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
+
+    async def start(engine: Engine) -> Fresh:
+        if worktrees_in is None or options.cwd is None:
+            return Fresh(await engine.open(options), options, str(options.cwd), on_question)
+        tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
+        inside = replace(options, cwd=tree.directory)
+        try:
+            opened = await engine.open(inside)
+        except Exception:
+            await anyio.to_thread.run_sync(worktrees.discard, tree)
+            raise
+        return Fresh(opened, inside, str(inside.cwd), on_question, tree)
+
+    return start
+
+
+def fork_session(
+    source: Session, options: SessionOptions, from_turn: int | str | None, on_question: QuestionHandler | None
+) -> SessionOpener:
+    """Fork one from another, at its end or from one of its turns."""
+
+    async def fork(engine: Engine) -> Fresh:
+        last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
+        opened = await engine.fork(source.id, options, last_turn_id=last)
+        return Fresh(opened, options, source.directory, on_question)
+
+    return fork
+
+
+async def _past_turn_id(engine: Engine, session_id: str, which: int | str) -> str:
+    """The id of the turn with this number, counted from 1 (it may come as text), or with this id.
+
+    Raises:
+        InvalidInput: There is no such turn.
+    """
+    ids = [turn.id for turn in await engine.history(session_id)]
+    if isinstance(which, int) or which.isdecimal():
+        number = int(which)
+        which = ids[number - 1] if 0 < number <= len(ids) else str(number)
+    if which not in ids:
+        there = f"a number from 1 to {len(ids)}, or the id of a turn" if ids else "another session: this one has none"
+        raise InvalidInput(f"There is no turn {which} in session {session_id}. Give {there}.", parameter="from_turn")
+    return which

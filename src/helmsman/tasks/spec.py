@@ -1,0 +1,130 @@
+"""All that is needed to run a turn, as the registry keeps it until an agent may have heard of it.
+
+A hub writes it down before it gives out a task's id, so that the next hub can run what this one did not come to run. It
+holds no secrets: a turn whose words or options look as if they had some is not written down whole, and so not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, TurnInput
+from helmsman.tasks.model import kept_options, options_to_keep
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from helmsman.model.options import TurnKind
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+IMAGES: Final = "images"
+"""Where in the state directory the images of tasks that have not begun are: the caller may remove its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSpec:
+    """A turn, the session it belongs to by its options, and the detached engine that was there for it."""
+
+    turn: TurnInput
+    options: SessionOptions
+    worktree: bool = False
+    engine: str | None = None
+
+    def written_down(self, state_dir: Path, task_id: str) -> dict[str, Any] | None:
+        """For the registry, with copies of the images; None where it cannot be written down whole. Blocks."""
+        try:
+            return replace(self, turn=_with_copies(self.turn, state_dir / IMAGES / task_id)).as_dict()
+        except OSError as error:
+            log.warning("task %s cannot be begun by another hub than this: %s", task_id, error)
+            return None
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """For the registry; None where it cannot be written down whole."""
+        turn, options = self.turn, self.options
+        kept = options_to_keep(options)
+        if kept_options(kept, options) != options:
+            return None
+        return {
+            "text": turn.text,
+            "images": [str(image) for image in turn.images],
+            "outputSchema": None if turn.output_schema is None else dict(turn.output_schema),
+            "effort": turn.effort,
+            "kind": [turn.kind.kind, turn.kind.value] if isinstance(turn.kind, ReviewTarget) else turn.kind,
+            "agent": options.agent,
+            "directory": None if options.cwd is None else str(options.cwd),
+            "options": kept,
+            "worktree": self.worktree,
+            "engine": self.engine,
+        }
+
+    @classmethod
+    def of(cls, task: Task) -> TurnSpec | None:
+        """What a task needs to run; None where that is not known."""
+        kept = task.spec
+        if kept is None:
+            return None
+        try:
+            place = kept["directory"]
+            session = SessionOptions(agent=str(kept["agent"]), cwd=None if place is None else Path(place))
+            return cls(
+                turn=TurnInput(
+                    text=str(kept["text"]),
+                    images=tuple(map(Path, kept["images"])),
+                    output_schema=kept["outputSchema"],
+                    effort=kept["effort"],
+                    kind=_kind(kept["kind"]),
+                ),
+                options=kept_options(kept["options"], session),
+                worktree=kept["worktree"] is True,
+                engine=kept["engine"],
+            )
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return None
+
+
+def _kind(kept: Any) -> TurnKind | None:
+    if kept in (None, "plan", "work"):
+        return kept  # type: ignore[no-any-return]
+    kind, value = kept
+    if kind not in get_args(ReviewKind):
+        raise ValueError(kind)
+    return ReviewTarget(kind=kind, value=str(value))
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def _with_copies(turn: TurnInput, directory: Path) -> TurnInput:
+    if not turn.images:
+        return turn
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copies = tuple(directory / f"{number}{image.suffix}" for number, image in enumerate(turn.images, 1))
+    for image, copy in zip(turn.images, copies, strict=True):
+        shutil.copyfile(image, copy)
+    return replace(turn, images=copies)
+
+
+def forget_copies(state_dir: Path, task_id: str, turn: TurnInput) -> None:
+    """A turn has begun with images of its own: no copies are needed. One that has the copies may still read them. Blocks."""
+    if turn.images and turn.images[0].parent != state_dir / IMAGES / task_id:
+        forget_images(state_dir, [task_id])
+
+
+def forget_images(state_dir: Path, of_tasks: Collection[str]) -> None:
+    """Remove the copies of these tasks' images. Blocks."""
+    for task_id in of_tasks:
+        shutil.rmtree(state_dir / IMAGES / task_id, ignore_errors=True)
+
+
+def images_kept(state_dir: Path) -> list[str]:
+    """The tasks of which there are copies. Blocks."""
+    with suppress(OSError):
+        return [directory.name for directory in (state_dir / IMAGES).iterdir()]
+    return []
