@@ -84,7 +84,7 @@ async def test_a_turn_that_another_process_follows_is_left_to_it(
     model.on("ours", say(gate, "done"))
     model.on("orphan", say(gate, "done"))
     ours = replace(settings, detach=True, state_dir=place.state_dir)
-    async with Helmsman(ours, env=codex_home.env) as helm:
+    async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
         session = await helm.start("ours", cwd=git_repo)
         async with Client(place.on_stdio()) as client:
             orphan = await client.call_tool("codex_start", {"prompt": "orphan"})
