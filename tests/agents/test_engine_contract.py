@@ -97,6 +97,9 @@ class Stage:
         opened = await start_turn(engine, self.options, TurnInput(text=prompt))
         follower = Followed()
         engine.attach(opened.session_id, follower)
+        if prompt == "long" and self.model is not None:
+            with anyio.fail_after(SECONDS):
+                await self.model.wait_for_request()  # killed any earlier, `codex exec` leaves no session to go on with
         return opened.session_id, follower
 
     def let_end(self, engine: Engine) -> None:
@@ -292,19 +295,19 @@ ASKED_OF_A_SESSION: dict[Capability, Callable[[Helmsman, Session], Awaitable[Any
 }
 
 
-@pytest.mark.parametrize("capability", ASKED_OF_A_SESSION, ids=lambda capability: capability.word)
-async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: Stage, capability: Capability) -> None:
+async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: Stage) -> None:
     if stage.model is not None:
         stage.model.otherwise(lambda _request: say("done"))
     async with stage.helm() as helm:
-        session = await helm.start("short", cwd=stage.directory, agent=stage.agent.name)
-        assert session.engine is not None
-        stage.let_end(session.engine)
-        assert await session.wait(until="end", timeout=SECONDS)
-        await expect(helm, session, capability, ASKED_OF_A_SESSION[capability](helm, session))
-        for known in helm.sessions.values():
-            if known.engine is not None:
-                await known.interrupt()
+        for capability, ask in ASKED_OF_A_SESSION.items():
+            session = await helm.start("short", cwd=stage.directory, agent=stage.agent.name)
+            assert session.engine is not None
+            stage.let_end(session.engine)
+            assert await session.wait(until="end", timeout=SECONDS)
+            await expect(helm, session, capability, ask(helm, session))
+            for known in list(helm.sessions.values()):
+                if known.engine is not None:
+                    await known.interrupt()
 
 
 async def expect(helm: Helmsman, session: Session, capability: Capability, asked: Awaitable[Any]) -> None:

@@ -78,12 +78,20 @@ async def test_it_can_be_interrupted(demo: Cli) -> None:
     assert _left_behind(demo) == []
 
 
-async def test_json_tells_the_same_story(demo: Cli) -> None:
+async def test_json_tells_the_same_story_and_its_codex_takes_no_picture_of_the_login_shell(
+    demo: Cli, codex_binary: Path, tmp_path: Path
+) -> None:
+    wrapper, words = tmp_path / "codex", tmp_path / "words"
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {words}\nexec {codex_binary} "$@"\n', encoding="utf-8")
+    wrapper.chmod(0o755)
+    demo.env |= {"CODEX_CLI_PATH": str(wrapper), "HELMSMAN_SHELL_SNAPSHOTS": "on"}
     done = await demo.run("demo", "--json")
     assert (done.exit_code, done.stderr) == (0, "")
     *events, result = done.json
     assert [event["answer"] for event in events if event["type"] == "question_closed"] == ["approve"]
     assert result["status"] == "done"
+    starts = [line for line in words.read_text(encoding="utf-8").splitlines() if line.startswith("app-server")]
+    assert "app-server --disable shell_snapshot" in starts
 
 
 async def test_it_works_without_git(demo: Cli, tmp_path: Path) -> None:
@@ -102,13 +110,3 @@ async def test_without_codex_the_exit_code_is_3(bare_cli: Cli) -> None:
     done = await bare_cli.run("demo")
     assert done.exit_code == 3
     assert "Install Codex" in done.stderr
-
-
-async def test_its_codex_takes_no_picture_of_the_login_shell(demo: Cli, codex_binary: Path, tmp_path: Path) -> None:
-    wrapper, words = tmp_path / "codex", tmp_path / "words"
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {words}\nexec {codex_binary} "$@"\n', encoding="utf-8")
-    wrapper.chmod(0o755)
-    demo.env |= {"CODEX_CLI_PATH": str(wrapper), "HELMSMAN_SHELL_SNAPSHOTS": "on"}
-    assert (await demo.run("demo", "--json")).exit_code == 0
-    starts = [line for line in words.read_text(encoding="utf-8").splitlines() if line.startswith("app-server")]
-    assert "app-server --disable shell_snapshot" in starts

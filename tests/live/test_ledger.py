@@ -61,11 +61,11 @@ async def ended(helm: Helmsman, task_id: str) -> Task:
 
 
 async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     seen: list[str] = []
     model.on("work", [run("echo one"), usage(100, output_tokens=10)], [say("All done."), usage(200, output_tokens=20)])
-    session = await helm.start("work", cwd=git_repo, on_task=lambda task_id: seen.append(f"{task_id} {model.requests}"))
+    session = await helm.start("work", cwd=folder, on_task=lambda task_id: seen.append(f"{task_id} {model.requests}"))
     (task_id,) = session.task_ids
     assert seen == [f"{task_id} []"]
     await session.wait(until="end", timeout=SECONDS)
@@ -76,10 +76,10 @@ async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
     assert task.owner == Process.me()
 
 
-async def test_each_turn_counts_its_own_tokens(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_each_turn_counts_its_own_tokens(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("one", [say("1"), usage(100, output_tokens=10)])
     model.on("two", [say("2"), usage(250, output_tokens=25)])
-    session = await helm.start("one", cwd=git_repo)
+    session = await helm.start("one", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     await session.say("two")
     await session.wait(until="end", timeout=SECONDS)
@@ -88,13 +88,13 @@ async def test_each_turn_counts_its_own_tokens(helm: Helmsman, model: ScriptedMo
 
 
 async def test_work_goes_on_without_a_registry(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
     settings.state_dir.chmod(0o700)
     model.on("work", say("All done."))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("work", cwd=git_repo, idempotency_key="key")
+        session = await helm.start("work", cwd=folder, idempotency_key="key")
         await session.wait(until="end", timeout=SECONDS)
         assert session.result == "All done."
 
@@ -104,11 +104,11 @@ async def test_work_goes_on_without_a_registry(
 
 @needs_detached
 async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that_finds_it(
-    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
-    options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
+    options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         engine = await helm.engine()
         lost = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
@@ -128,10 +128,10 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
 
 @needs_detached
 async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_second_one(
-    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    options = SessionOptions(cwd=git_repo, writes="nothing", asks="when_needed")
+    options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         engine = await helm.engine()
         await add(helm, of_dead_process(draft_task("work", options, idempotency_key="key")), engine=engine.id)
@@ -139,32 +139,32 @@ async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_sec
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("work", cwd=git_repo, idempotency_key="key")
+        session = await helm.start("work", cwd=folder, idempotency_key="key")
         assert session.id == opened.session_id
         await session.wait(until="end", timeout=SECONDS)
     assert len(model.requests) == 1
 
 
 async def test_a_key_whose_process_died_before_it_began_is_free_again(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    draft = draft_task("work", SessionOptions(cwd=git_repo), idempotency_key="key")
+    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key")
     dead = await add(helm, of_dead_process(draft))
-    session = await helm.start("work", cwd=git_repo, idempotency_key="key")
+    session = await helm.start("work", cwd=folder, idempotency_key="key")
     assert dead.id not in session.task_ids
     assert (await helm.tasks.get(dead.id)).status == "unknown"
     await session.wait(until="end", timeout=SECONDS)
-    again = await helm.start("work", cwd=git_repo, idempotency_key="key")
+    again = await helm.start("work", cwd=folder, idempotency_key="key")
     assert again is session
 
 
 @pytest.mark.parametrize("status", ["pending", "working"])
 async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, status: str
+    helm: Helmsman, model: ScriptedModel, folder: Path, status: str
 ) -> None:
     model.on("first", say("One."))
-    session = await helm.start("first", cwd=git_repo)
+    session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     await helm.tasks.get(session.task_ids[0])  # by now it is written down
     draft = of_dead_process(draft_task("second", session.options, session_id=session.id))
@@ -174,11 +174,11 @@ async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
 
 
 async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("One."))
     model.on("third", say("Three."))
-    session = await helm.start("first", cwd=git_repo)
+    session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     draft = of_dead_process(draft_task("second", session.options, session_id=session.id))
     second = await add(helm, draft, status="unknown")
@@ -190,7 +190,7 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
 
 @needs_detached
 async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
-    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("before", [say("Before."), usage(1000, output_tokens=100)])
@@ -201,7 +201,7 @@ async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
         [say("All ", gate, "done."), usage(400, output_tokens=40)],
     )
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("before", cwd=git_repo)
+        session = await helm.start("before", cwd=folder)
         await session.wait(until="end", timeout=SECONDS)
         await session.say("work")
         with anyio.fail_after(SECONDS):
@@ -217,7 +217,7 @@ async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
 
 
 async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_there(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
@@ -225,7 +225,7 @@ async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_
         Helmsman(settings, env=codex_home.env) as helm,
         Helmsman(settings, env=codex_home.env) as other,
     ):
-        session = await helm.start("work", cwd=git_repo)
+        session = await helm.start("work", cwd=folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
         seen = await other.session(session.id)
@@ -245,11 +245,11 @@ async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_
 
 @needs_detached
 async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops_it(
-    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("hang", cwd=git_repo)
+        session = await helm.start("hang", cwd=folder)
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
@@ -262,11 +262,11 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
 
 
 async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
-    helm: Helmsman, settings: Settings, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, settings: Settings, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
-    session = await helm.start("work", cwd=git_repo)
+    session = await helm.start("work", cwd=folder)
     await helm.ledger.write()
     registry, aside = settings.state_dir / REGISTRY_NAME, settings.state_dir / "aside"
     registry.rename(aside)
@@ -282,12 +282,12 @@ async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
 
 @needs_detached
 async def test_a_task_whose_start_was_broken_off_does_not_stay_pending(
-    detached: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
     async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
         await helm.engine()
-        task_id = await helm.tasks.local.run("work", cwd=git_repo)
+        task_id = await helm.tasks.local.run("work", cwd=folder)
         with anyio.fail_after(SECONDS):
             while (await helm.tasks.find(task_id)).engine is None:
                 continue

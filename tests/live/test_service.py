@@ -50,10 +50,10 @@ async def finished(session: Session) -> Session:
 
 
 async def test_a_session_gives_its_events_its_result_and_its_usage(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("Fix it", run("true"), say("It is ", "fixed"))
-    session = await helm.start("Fix it", cwd=git_repo, approval_policy="never")
+    session = await helm.start("Fix it", cwd=folder, approval_policy="never")
     events = [event async for event in session.events()]
     assert isinstance(events[0], TurnRequested)
     assert isinstance(events[-1], TurnEnded)
@@ -70,22 +70,20 @@ async def test_a_session_gives_its_events_its_result_and_its_usage(
     ]
 
 
-async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("wait", say(gate, "done"))
-    session = await helm.start("wait", cwd=git_repo)
+    session = await helm.start("wait", cwd=folder)
     assert session.status == "active"
     assert await session.wait(timeout=0) is False
     gate.release()
     assert (await finished(session)).result == "done"
 
 
-async def test_the_next_message_goes_on_in_the_same_thread(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
-) -> None:
+async def test_the_next_message_goes_on_in_the_same_thread(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
-    session = await finished(await helm.start("one", cwd=git_repo))
+    session = await finished(await helm.start("one", cwd=folder))
     await session.say("two")
     assert (await finished(session)).result == "second"
     assert session.turn_count == 2
@@ -94,21 +92,21 @@ async def test_the_next_message_goes_on_in_the_same_thread(
 
 @on_its_own_engine
 async def test_a_session_of_another_process_goes_on_where_it_was(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session_id = (await finished(await helm.start("one", cwd=git_repo))).id
+        session_id = (await finished(await helm.start("one", cwd=folder))).id
     async with Helmsman(settings, env=codex_home.env) as helm:
         session = await helm.say(session_id, "two")
         assert (await finished(session)).result == "second"
-        assert session.directory == str(git_repo.resolve())
+        assert session.directory == str(folder.resolve())
 
 
 @on_its_own_engine
-async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, git_repo: Path) -> None:
-    task, draft = draft_task("one", SessionOptions(cwd=git_repo, agent="other"), session_id="s-1")
+async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, folder: Path) -> None:
+    task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1")
     await helm.ledger.registry(lambda registry: registry.add(draft))
     session = await helm.session("s-1")
     assert (session.options.agent, session.task_ids) == ("other", [task])
@@ -116,11 +114,11 @@ async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Hel
         await helm.fork("s-1", agent="codex")
 
 
-async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", [say("hm", gate), run("true")], say("one"))
     model.on("later", say("two"))
-    session = await helm.start("work", cwd=git_repo, approval_policy="never")
+    session = await helm.start("work", cwd=folder, approval_policy="never")
     await gate.reached()
     with pytest.raises(SessionBusy, match="interrupt"):
         await session.say("now")
@@ -135,11 +133,11 @@ async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model:
 
 
 async def test_an_interrupted_session_is_interrupted_and_can_go_on(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("fine"))
-    session = await helm.start("hang", cwd=git_repo)
+    session = await helm.start("hang", cwd=folder)
     await session.interrupt()
     assert session.status == "interrupted"
     await session.interrupt()
@@ -147,9 +145,9 @@ async def test_an_interrupted_session_is_interrupted_and_can_go_on(
     assert (await finished(session)).result == "fine"
 
 
-async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
-    session = await helm.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+    session = await helm.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
     assert await session.wait(timeout=SECONDS)
     assert session.status == "awaiting_approval"
     (question,) = session.questions
@@ -161,12 +159,12 @@ async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel
     with pytest.raises(QuestionNotOpen):
         await session.respond(question.id, "approve")
     assert (await finished(session)).result == "done"
-    assert (git_repo / "x").exists()
+    assert (folder / "x").exists()
 
 
 @on_its_own_engine
 async def test_a_handler_answers_and_may_leave_it_to_others(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
     seen: list[str] = []
@@ -179,7 +177,7 @@ async def test_a_handler_answers_and_may_leave_it_to_others(
         return None
 
     async with Helmsman(settings, env=codex_home.env, on_question=general) as helm:
-        start: dict[str, Any] = {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+        start: dict[str, Any] = {"cwd": folder, "sandbox": "workspace-write", "approval_policy": "on-request"}
         assert (await finished(await helm.start("touch", **start))).status == "done"
         session = await helm.start("touch", **start, on_question=leaves_it)
         await session.wait(timeout=SECONDS)
@@ -189,19 +187,19 @@ async def test_a_handler_answers_and_may_leave_it_to_others(
 
 @on_its_own_engine
 async def test_what_nobody_answers_is_refused_at_the_deadline(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
-        session = await finished(await helm.start("touch", cwd=git_repo, approval_policy="on-request"))
+        session = await finished(await helm.start("touch", cwd=folder, approval_policy="on-request"))
         closed = [event for event in session.feed.since(0).events if isinstance(event, QuestionClosed)]
     assert [(event.answer, event.by) for event in closed] == [("deny", "deadline")]
-    assert not (git_repo / "x").exists()
+    assert not (folder / "x").exists()
 
 
 @on_its_own_engine
 async def test_a_handler_that_fails_refuses(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
 
@@ -209,32 +207,32 @@ async def test_a_handler_that_fails_refuses(
         raise ZeroDivisionError
 
     async with Helmsman(settings, env=codex_home.env, on_question=broken) as helm:
-        await finished(await helm.start("touch", cwd=git_repo, approval_policy="on-request"))
-    assert not (git_repo / "x").exists()
+        await finished(await helm.start("touch", cwd=folder, approval_policy="on-request"))
+    assert not (folder / "x").exists()
 
 
 @on_its_own_engine
 async def test_one_turn_too_many_is_refused_with_what_is_running(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
-        session = await helm.start("hang", cwd=git_repo)
+        session = await helm.start("hang", cwd=folder)
         with pytest.raises(TooManySessions, match="MAX_SESSIONS is 1") as caught:
-            await helm.start("more", cwd=git_repo)
+            await helm.start("more", cwd=folder)
         assert caught.value.details["running"] == [session.id]
 
 
 @on_its_own_engine
 async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
     model.on("hang", hang())
     model.on("later", say("second"))
     async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
-        session = await finished(await helm.start("one", cwd=git_repo))
-        other = await helm.start("hang", cwd=git_repo)
+        session = await finished(await helm.start("one", cwd=folder))
+        other = await helm.start("hang", cwd=folder)
         await helm.say(session.id, "later", when_busy="queue")
         for _ in range(5):  # room has been looked for, and there was none
             await anyio.lowlevel.checkpoint()
@@ -246,11 +244,11 @@ async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
 
 
 async def test_a_failed_turn_says_why_and_the_next_one_works(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("fail", fail(400, message="no such model"))
     model.on("again", say("ok"))
-    session = await finished(await helm.start("fail", cwd=git_repo))
+    session = await finished(await helm.start("fail", cwd=folder))
     assert session.status == "error"
     assert session.error is not None
     assert "no such model" in session.error.message
@@ -260,13 +258,13 @@ async def test_a_failed_turn_says_why_and_the_next_one_works(
 
 @on_its_own_engine
 async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"))
     model.on("hang", hang())
     model.on("again", say("back"))
-    session = await finished(await helm.start("first", cwd=git_repo))
-    other = await helm.start("hang", cwd=git_repo)
+    session = await finished(await helm.start("first", cwd=folder))
+    other = await helm.start("hang", cwd=folder)
     engine: Any = await helm.engine()
     os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
     with anyio.fail_after(2):
@@ -287,10 +285,10 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
 
 
 @on_its_own_engine
-async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("ok"))
-    first = await finished(await helm.start("the first one", cwd=git_repo))
-    second = await finished(await helm.start("the second one", cwd=git_repo))
+    first = await finished(await helm.start("the first one", cwd=folder))
+    second = await finished(await helm.start("the second one", cwd=folder))
     found, cursor = await helm.list()
     assert {info.session_id for info in found} == {first.id, second.id}
     assert cursor is None
@@ -336,9 +334,9 @@ async def test_a_hundred_sessions_run_on_one_engine_and_none_is_lost(
     assert {session.result for session in sessions} == {"done"}
 
 
-async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("hello", say("hi"))
-    session = await finished(await helm.start("hello", cwd=git_repo))
+    session = await finished(await helm.start("hello", cwd=folder))
     events = [event async for event in session.events()]
     assert any(isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) for event in events)
     assert [event async for event in session.events(since=session.feed.cursor)] == []
@@ -346,12 +344,12 @@ async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedM
 
 @on_its_own_engine
 async def test_a_retry_is_noted_while_it_lasts(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     codex_home.configure(model_providers={"scripted": {"stream_max_retries": 100, "request_max_retries": 0}})
     model.on("flaky", always(fail(503)))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("flaky", cwd=git_repo)
+        session = await helm.start("flaky", cwd=folder)
         with anyio.fail_after(SECONDS):
             while session.state.note is None:
                 await session.feed.changed()
@@ -362,10 +360,10 @@ async def test_a_retry_is_noted_while_it_lasts(
         assert note is None
 
 
-async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("one", say("first"))
     model.on("other", say("elsewhere"))
-    session = await finished(await helm.start("one", cwd=git_repo))
+    session = await finished(await helm.start("one", cwd=folder))
     fork = await finished(await helm.fork(session.id, "other"))
     assert fork.id != session.id
     assert fork.result == "elsewhere"
@@ -373,11 +371,11 @@ async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: Scrip
     assert (await helm.fork(session.id)).status == "done"
 
 
-async def test_an_image_is_shown_to_the_model(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
-    picture = git_repo / "dot.png"
+async def test_an_image_is_shown_to_the_model(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+    picture = folder / "dot.png"
     picture.write_bytes(one_pixel())
     model.on("look", say("a dot"))
-    await finished(await helm.start("look", cwd=git_repo, images=[picture]))
+    await finished(await helm.start("look", cwd=folder, images=[picture]))
     assert model.requests[-1].images
 
 
@@ -393,11 +391,11 @@ def one_pixel() -> bytes:
 
 
 @on_its_own_engine
-async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("hang", hang())
     await helm.engine()
     with anyio.move_on_after(0.001):
-        await helm.start("hang", cwd=git_repo)
+        await helm.start("hang", cwd=folder)
     with anyio.fail_after(SECONDS):
         while not helm.sessions or next(iter(helm.sessions.values())).state.is_running:
             await anyio.sleep(0.01)
@@ -406,13 +404,13 @@ async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: S
 
 
 async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("fine"))
-    other = await helm.start("hang", cwd=git_repo)
+    other = await helm.start("hang", cwd=folder)
     with pytest.raises(InvalidInput, match="cannot be sent"):
-        await helm.start("x", cwd=git_repo, developer_instructions="\ud800")
+        await helm.start("x", cwd=folder, developer_instructions="\ud800")
     assert other.status == "active"
     await other.interrupt()
     await other.say("again")
@@ -420,11 +418,11 @@ async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
 
 
 async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
     model.on("later", say("second"))
-    session = await finished(await helm.start("one", cwd=git_repo))
+    session = await finished(await helm.start("one", cwd=folder))
     for _ in range(5):  # what the end of the first turn set off has looked at the queue
         await anyio.lowlevel.checkpoint()
 
@@ -441,12 +439,12 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
 
 @on_its_own_engine
 async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
     model.on("hang", hang())
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session_id = (await finished(await helm.start("one", cwd=git_repo))).id
+        session_id = (await finished(await helm.start("one", cwd=folder))).id
     async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
         tasks.start_soon(helm.say, session_id, "hang")
         session = await helm.session(session_id)
@@ -458,10 +456,10 @@ async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
 
 
 async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ignore_is_refused(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("ok"))
-    session = await finished(await helm.start("one", cwd=git_repo))
+    session = await finished(await helm.start("one", cwd=folder))
     await finished(await helm.say(session.id, "two", model="gpt-5.4"))
     assert model.requests[-1].model == "gpt-5.4"
     with pytest.raises(InvalidInput, match="developer_instructions only when it opens a session"):

@@ -25,11 +25,11 @@ SECONDS = 30
 
 
 async def test_a_turn_without_a_first_sign_of_life_times_out(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("Here I am"))
-    session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=0.2))
+    session = await helm.start("hang", cwd=folder, limits=TurnLimits(first_event=0.2))
     assert await session.wait(until="end", timeout=SECONDS)
     assert session.status == "error"
     assert session.error is not None
@@ -41,20 +41,20 @@ async def test_a_turn_without_a_first_sign_of_life_times_out(
     assert (session.status, session.result) == ("done", "Here I am")
 
 
-async def test_a_turn_that_falls_silent_later_times_out(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_turn_that_falls_silent_later_times_out(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("work", run("true"), hang())
-    session = await helm.start("work", cwd=git_repo, limits=TurnLimits(first_event=SECONDS, inactivity=0.5))
+    session = await helm.start("work", cwd=folder, limits=TurnLimits(first_event=SECONDS, inactivity=0.5))
     assert await session.wait(until="end", timeout=SECONDS)
     assert session.error is not None
     assert session.error.code == "turn_timed_out"
     assert "nothing more" in session.error.message
 
 
-async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     session = await helm.start(
         "touch",
-        cwd=git_repo,
+        cwd=folder,
         sandbox="workspace-write",
         approval_policy="on-request",
         limits=TurnLimits(first_event=SECONDS, inactivity=1.0),
@@ -68,21 +68,21 @@ async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: Scri
 
 @on_its_own_engine
 async def test_the_settings_give_every_turn_a_limit(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Helmsman(replace(settings, first_event_timeout=0.2), env=codex_home.env) as helm:
-        session = await helm.start("hang", cwd=git_repo)
+        session = await helm.start("hang", cwd=folder)
         assert await session.wait(until="end", timeout=SECONDS)
     assert session.error is not None
     assert session.error.code == "turn_timed_out"
 
 
 async def test_an_interrupt_by_a_person_is_still_an_interrupt(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
-    session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=SECONDS))
+    session = await helm.start("hang", cwd=folder, limits=TurnLimits(first_event=SECONDS))
     with anyio.fail_after(SECONDS):
         await session.interrupt()
     assert session.status == "interrupted"

@@ -24,20 +24,20 @@ pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
 
 
 async def test_the_removed_server(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     model.on("again", say("back"))
     compat = replace(settings, tools=("compat",))
     person = Person()
-    arguments = {"cwd": str(git_repo), "sandbox": "workspace-write", "approval-policy": "on-request"}
+    arguments = {"cwd": str(folder), "sandbox": "workspace-write", "approval-policy": "on-request"}
     async with (
         Helmsman(compat, env=codex_home.env) as helm,
         Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
     ):
         first = await Caller(client)("codex", prompt="touch", **arguments)
     assert first["content"] == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     (form,) = person.forms
     assert form.message.startswith("Allow Codex to run `")
     assert "\nCommand: touch made.txt\n" in form.message

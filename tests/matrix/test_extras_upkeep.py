@@ -92,9 +92,9 @@ async def test_rollback(
 
 
 async def test_compact(
-    helm: Helmsman, shared_engine: SharedEngine, git_repo: Path, model: ScriptedModel, verdict: Verdict
+    helm: Helmsman, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: Verdict
 ) -> None:
-    session_id = await made_elsewhere(shared_engine, git_repo, "alpha")
+    session_id = await made_elsewhere(shared_engine, folder, "alpha")
     if not (await helm.codex()).can(Feature.COMPACT):
         with pytest.raises(Unsupported, match=r"0\.96\.0 and newer") as refused:
             await helm.extras.upkeep.compact(session_id)
@@ -107,14 +107,14 @@ async def test_compact(
 
 
 async def test_names_and_the_archive(
-    helm: Helmsman, shared_engine: SharedEngine, git_repo: Path, model: ScriptedModel, verdict: object
+    helm: Helmsman, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: object
 ) -> None:
-    session_id = await made_elsewhere(shared_engine, git_repo, "alpha")
+    session_id = await made_elsewhere(shared_engine, folder, "alpha")
     upkeep = helm.extras.upkeep
     await upkeep.rename(session_id, "A name")
-    assert [info.name for info in (await helm.list(directory=git_repo))[0]] == ["A name"]
+    assert [info.name for info in (await helm.list(directory=folder))[0]] == ["A name"]
     await upkeep.archive(session_id)
-    assert (await helm.list(directory=git_repo))[0] == []
+    assert (await helm.list(directory=folder))[0] == []
     await upkeep.unarchive(session_id)
     assert (await finished(await helm.say(session_id, "delta"))).result == "ok"
 
@@ -123,11 +123,11 @@ async def test_goal(
     helm: Helmsman,
     codex_version: tuple[int, int, int],
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     verdict: Verdict,
 ) -> None:
     model.on("alpha", say("ok"), always(hang()))
-    session = await finished(await helm.start("alpha", cwd=git_repo))
+    session = await finished(await helm.start("alpha", cwd=folder))
     try:
         goal = await helm.extras.upkeep.set_goal(session.id, "All tests pass")
     except Unsupported as refused:
@@ -145,14 +145,14 @@ async def test_goal(
 
 
 @on_its_own_engine
-async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object) -> None:
+async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: object) -> None:
     limits = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 3600), rate_limit(20, name="secondary")
     model.on("alpha", [say("ok"), *limits])
     assert [one.is_default for one in await helm.extras.account.models()].count(True) == 1
-    session = await finished(await helm.start("alpha", cwd=git_repo, min_remaining_percent=50))
+    session = await finished(await helm.start("alpha", cwd=folder, min_remaining_percent=50))
     assert any("Nothing is known" in note for note in session.notes)
     report = await helm.extras.account.read()
     assert [limit.remaining_percent for limit in report.limits] == [10, 80]
     assert report.large_task_fits == "uncertain"
     with pytest.raises(RateLimitLow):
-        await helm.start("beta", cwd=git_repo, min_remaining_percent=50)
+        await helm.start("beta", cwd=folder, min_remaining_percent=50)

@@ -88,8 +88,8 @@ async def test_threads_are_read_named_and_archived(
     assert list(codex_home.path.glob(f"sessions/**/rollout-*{session.id}.jsonl"))
 
 
-async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngine, git_repo: Path) -> None:
-    session = await one_turn(engine, git_repo)
+async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngine, folder: Path) -> None:
+    session = await one_turn(engine, folder)
     await engine.api.archive_thread(session.id)
     try:
         await engine.api.resume_thread(session.id, ThreadSettings(sandbox="read-only", approval_policy="on-request"))
@@ -97,8 +97,8 @@ async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngi
         assert session.id in error.message  # noqa: PT017 - some versions resume it
 
 
-async def test_a_session_is_compacted(engine: AppServerEngine, git_repo: Path) -> None:
-    session = await one_turn(engine, git_repo)
+async def test_a_session_is_compacted(engine: AppServerEngine, folder: Path) -> None:
+    session = await one_turn(engine, folder)
     if not engine.binary.can(Feature.COMPACT):
         with pytest.raises(Unsupported, match="compact"):
             await engine.api.compact_thread(session.id)
@@ -115,8 +115,8 @@ async def test_codex_reviews(engine: AppServerEngine, git_repo: Path) -> None:
     assert session.items(Review)
 
 
-async def test_a_session_is_let_go_of(engine: AppServerEngine, git_repo: Path) -> None:
-    session = await one_turn(engine, git_repo)
+async def test_a_session_is_let_go_of(engine: AppServerEngine, folder: Path) -> None:
+    session = await one_turn(engine, folder)
     if engine.binary.can(Feature.UNSUBSCRIBE):
         await engine.api.unsubscribe(session.id)
     else:
@@ -124,13 +124,13 @@ async def test_a_session_is_let_go_of(engine: AppServerEngine, git_repo: Path) -
             await engine.api.unsubscribe(session.id)
 
 
-async def test_models_account_and_configuration_are_told(engine: AppServerEngine, git_repo: Path) -> None:
+async def test_models_account_and_configuration_are_told(engine: AppServerEngine, folder: Path) -> None:
     models = await engine.api.models()
     assert [model.id for model in models if model.is_default]
     assert all(model.efforts for model in models)
     account = await engine.api.account()
     assert (account.kind, account.requires_login) == (None, False)
-    assert (await engine.api.configuration(git_repo))["model_provider"] == "scripted"
+    assert (await engine.api.configuration(folder))["model_provider"] == "scripted"
     with pytest.raises(EngineRefused, match="authentication"):
         await engine.api.rate_limits()
 

@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
 
 
 async def test_each_start_is_a_session_of_its_own_and_reads_the_instructions_of_now(
-    helm: Helmsman, model: ScriptedModel, codex_home: CodexHome, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, codex_home: CodexHome, folder: Path
 ) -> None:
     model.otherwise(always(say("done")))
     for number in range(5):
         if number % 2:
-            (git_repo / "AGENTS.md").write_text(f"Rule {number}.\n", encoding="utf-8")
-        session = await helm.start("go", cwd=git_repo)
+            (folder / "AGENTS.md").write_text(f"Rule {number}.\n", encoding="utf-8")
+        session = await helm.start("go", cwd=folder)
         assert await session.wait(until="end", timeout=60)
         assert session.result == "done"
         newest = number if number % 2 else number - 1

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def asks(git_repo: Path) -> dict[str, Any]:
+def asks(folder: Path) -> dict[str, Any]:
     """The arguments of codex_start for work that may have to ask."""
-    return {"workingDirectory": str(git_repo), "sandbox": "workspace-write", "approvalPolicy": "on-request"}
+    return {"workingDirectory": str(folder), "sandbox": "workspace-write", "approvalPolicy": "on-request"}

@@ -37,8 +37,8 @@ async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Helms
 
 
 @pytest.fixture
-def writes(git_repo: Path) -> dict[str, Any]:
-    return {"cwd": str(git_repo), "sandbox": "workspace-write", "approval-policy": "on-request"}
+def writes(folder: Path) -> dict[str, Any]:
+    return {"cwd": str(folder), "sandbox": "workspace-write", "approval-policy": "on-request"}
 
 
 @pytest.fixture(params=["legacy", "auto"])
@@ -60,7 +60,7 @@ async def test_a_person_decides_in_both_eras(
     helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
-    git_repo: Path,
+    folder: Path,
     mode: Any,
     person: Person,
     made: bool,
@@ -70,7 +70,7 @@ async def test_a_person_decides_in_both_eras(
         answer = await Caller(client)("codex", prompt="touch", **writes)
     assert answer["content"] == "done"
     assert set(answer) == {"threadId", "content"}
-    assert (git_repo / "made.txt").exists() is made
+    assert (folder / "made.txt").exists() is made
     assert len(person.forms) == 1
 
 
@@ -79,7 +79,7 @@ async def test_a_rule_decides_before_anyone_is_asked(
     codex_home: CodexHome,
     model: ScriptedModel,
     writes: dict[str, Any],
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
 ) -> None:
     rules = '[[rules]]\neffect = "allow"\ncommand = ["touch"]\noutside = true\nprefix = true\n'
@@ -91,7 +91,7 @@ async def test_a_rule_decides_before_anyone_is_asked(
         Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
     ):
         await Caller(client)("codex", prompt="touch", **writes)
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert person.forms == []
 
 

@@ -67,7 +67,7 @@ def touches(model: ScriptedModel) -> None:
     ids=["approves", "denies", "declines"],
 )
 async def test_a_person_decides_in_a_form(
-    helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any, person: Person, made: bool
+    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any, person: Person, made: bool
 ) -> None:
     person.forms.clear()
     async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
@@ -77,7 +77,7 @@ async def test_a_person_decides_in_a_form(
         if done["status"] == "awaiting_approval":  # the form was still open when the wait returned
             done = await settled_for_good(codex, session_id)
     assert done["status"] == "done"
-    assert (git_repo / "made.txt").exists() is made
+    assert (folder / "made.txt").exists() is made
     (form,) = person.forms
     assert "touch made.txt" in form.message
     choices = form.requested_schema["properties"]["decision"]["enum"]
@@ -95,7 +95,7 @@ async def settled_for_good(codex: Caller, session_id: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("touches")
 async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
-    helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any
+    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     person = Person("cancel")
     async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
@@ -107,12 +107,12 @@ async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
         assert len(person.forms) == 1
         await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["approve"])
         assert (await codex.until_settled(session_id))["status"] == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 @pytest.mark.usefixtures("touches")
 async def test_an_answer_through_another_door_wins_and_closes_the_form(
-    helm: Helmsman, asks: dict[str, Any], git_repo: Path
+    helm: Helmsman, asks: dict[str, Any], folder: Path
 ) -> None:
     person = Person("thinks")
     async with Client(build_server(helm), mode="legacy", elicitation_callback=person) as client:
@@ -123,7 +123,7 @@ async def test_an_answer_through_another_door_wins_and_closes_the_form(
         assert (await codex.until_settled(session_id))["status"] == "done"
         with anyio.fail_after(5):
             await person.closed.wait()
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
 
 
 @pytest.mark.usefixtures("touches")
@@ -138,7 +138,7 @@ async def test_a_client_without_forms_has_the_question_in_the_status(
 
 @pytest.mark.usefixtures("touches")
 async def test_a_client_that_vanishes_leaves_the_question_open(
-    helm: Helmsman, asks: dict[str, Any], mode: Any, git_repo: Path
+    helm: Helmsman, asks: dict[str, Any], mode: Any, folder: Path
 ) -> None:
     async with Client(build_server(helm), mode=mode, elicitation_callback=Person("thinks")) as client:
         session_id = (await Caller(client)("codex_start", prompt="touch", **asks))["sessionId"]
@@ -150,7 +150,7 @@ async def test_a_client_that_vanishes_leaves_the_question_open(
         assert status["status"] == "awaiting_approval"
         await codex("codex_respond", sessionId=session_id, id=status["pendingQuestion"]["id"], answers=["approve"])
         assert (await codex.until_settled(session_id))["status"] == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 async def test_a_question_of_the_model_is_a_form_with_its_options(

@@ -55,7 +55,7 @@ async def settled(codex: Caller, session_id: str, *, after: str | None = None) -
 
 
 @pytest.mark.usefixtures("works")
-async def test_an_agent_revises_and_approves(helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any) -> None:
+async def test_an_agent_revises_and_approves(helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
         started = await codex("codex_plan", prompt="Make a file", **asks)
@@ -68,17 +68,17 @@ async def test_an_agent_revises_and_approves(helm: Helmsman, asks: dict[str, Any
         await codex("codex_respond", sessionId=session_id, id=first["id"], answers=["revise: call it so"])
         second = (await settled(codex, session_id, after=first["id"]))["pendingQuestion"]
         assert second["details"]["plan"] == "# Plan\n1. Make it so."
-        assert not (git_repo / "made.txt").exists()
+        assert not (folder / "made.txt").exists()
         answered = await codex("codex_respond", sessionId=session_id, id=second["id"], answers=["approve"])
         assert answered["status"] == "active"
         done = await settled(codex, session_id)
     assert (done["status"], done["result"]) == ("done", "It is made")
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 @pytest.mark.usefixtures("works")
 async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
-    helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any
+    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     forms: list[types.ElicitRequestFormParams] = []
 
@@ -95,7 +95,7 @@ async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
             while (done := await codex("codex_wait", sessionId=session_id, timeoutSec=5))["status"] != "done":
                 pass
     assert done["result"] == "It is made"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert len(forms) == 2
     assert "1. Make a file." in forms[0].message
     assert "1. Make it so." in forms[1].message
@@ -103,11 +103,11 @@ async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
 
 
 @pytest.mark.usefixtures("works")
-async def test_stop_changes_nothing(helm: Helmsman, asks: dict[str, Any], git_repo: Path, mode: Any) -> None:
+async def test_stop_changes_nothing(helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
         session_id = (await codex("codex_plan", prompt="Make a file", **asks))["sessionId"]
         question = (await settled(codex, session_id))["pendingQuestion"]
         answered = await codex("codex_respond", sessionId=session_id, id=question["id"], answers=["stop"])
     assert answered["status"] == "interrupted"
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()

@@ -37,11 +37,11 @@ async def codex(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> As
 
 
 @pytest.fixture
-async def session_id(codex: Caller, model: ScriptedModel, git_repo: Path) -> str:
+async def session_id(codex: Caller, model: ScriptedModel, folder: Path) -> str:
     """A session with two turns."""
     model.on("alpha", say("first"))
     model.on("beta", say("second"))
-    session_id: str = (await codex("codex_start", prompt="alpha", workingDirectory=str(git_repo)))["sessionId"]
+    session_id: str = (await codex("codex_start", prompt="alpha", workingDirectory=str(folder)))["sessionId"]
     await codex.until_settled(session_id)
     await codex("codex_say", sessionId=session_id, message="beta")
     await codex.until_settled(session_id)
@@ -102,9 +102,9 @@ async def test_a_session_is_named_archived_and_brought_back(codex: Caller, sessi
     assert len((await codex("codex_list"))["sessions"]) == 1
 
 
-async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.on("alpha", say("first"), always(hang()))
-    session_id = (await codex("codex_start", prompt="alpha", workingDirectory=str(git_repo)))["sessionId"]
+    session_id = (await codex("codex_start", prompt="alpha", workingDirectory=str(folder)))["sessionId"]
     await codex.until_settled(session_id)
     assert "goal" not in await codex("codex_goal", sessionId=session_id)
     goal = await codex("codex_goal", sessionId=session_id, goal="All tests pass")
@@ -124,11 +124,11 @@ async def test_models_and_the_account_are_told(codex: Caller) -> None:
     assert "needs no OpenAI login" in account["login"]
 
 
-async def test_a_start_minds_what_is_left(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_start_minds_what_is_left(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     resets_at = int(time.time()) + 3600
     limit = rate_limit(90, window_minutes=300, resets_at=resets_at)
     model.on("alpha", [say("first"), limit])
-    start: dict[str, Any] = {"workingDirectory": str(git_repo), "minRemainingPercent": 30}
+    start: dict[str, Any] = {"workingDirectory": str(folder), "minRemainingPercent": 30}
     first = await codex("codex_start", prompt="alpha", **start)
     assert "Nothing is known" in first["note"]
     await codex.until_settled(first["sessionId"])

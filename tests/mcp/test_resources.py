@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_an_error(helm: Helmsman, mode: Any, uri: str
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("go", say("some", gate, "thing"))
     told: list[str] = []
@@ -100,7 +100,7 @@ async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: 
 
     async with Client(build_server(helm), mode="legacy", message_handler=listen) as client:
         codex = Caller(client)
-        session_id = (await codex("codex_start", prompt="go", workingDirectory=str(git_repo)))["sessionId"]
+        session_id = (await codex("codex_start", prompt="go", workingDirectory=str(folder)))["sessionId"]
         uri = f"codex://sessions/{session_id}"
         with anyio.fail_after(20):
             await gate.reached()
@@ -122,12 +122,12 @@ async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: 
             assert set(told) == {"codex://sessions"}
 
 
-async def test_a_listener_of_2026_is_told(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_listener_of_2026_is_told(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("go", say("some", gate, "thing"))
     async with Client(build_server(helm)) as client:
         codex = Caller(client)
-        session_id = (await codex("codex_start", prompt="go", workingDirectory=str(git_repo)))["sessionId"]
+        session_id = (await codex("codex_start", prompt="go", workingDirectory=str(folder)))["sessionId"]
         uri = f"codex://sessions/{session_id}"
         with anyio.fail_after(20):
             await gate.reached()

@@ -187,8 +187,8 @@ async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
     config = codex_home.config
     config.pop("features", None)
     codex_home.config_path.write_text(tomlkit.dumps(config), encoding="utf-8")  # or nobody would measure it
-    begun, go = tmp_path / "begun", tmp_path / "go"
-    profile = f"touch {begun}\nuntil [ -e {go} ]; do sleep 0.05; done\n"
+    begun, go, ended = tmp_path / "begun", tmp_path / "go", tmp_path / "ended"
+    profile = f"touch {begun}\nuntil [ -e {go} ]; do sleep 0.05; done\ntouch {ended}\n"
     (codex_home.home / ".bash_profile").write_text(profile, encoding="utf-8")
     (codex_home.home / ".profile").write_text(profile, encoding="utf-8")
     model.on("slow", say("done"))
@@ -206,6 +206,9 @@ async def test_nobody_who_closes_the_pipe_waits_for_a_slow_login_shell(
                 assert await server.ended() == 0
     finally:
         go.touch()
+    with anyio.fail_after(SECONDS):
+        while not ended.exists():  # or it would look for a file in a directory that is gone, for ever
+            await anyio.sleep(0.01)
     (line,) = server.errors
     assert line.endswith(
         "(slow-task), canceled: Helmsman was closed before it began. Start it again if it is still wanted."

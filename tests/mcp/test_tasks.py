@@ -107,7 +107,7 @@ async def test_a_client_that_cannot_show_forms_waits_and_finds_the_question(
 
 
 async def test_a_wait_becomes_a_task_that_asks_and_completes(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     tasks = Tasks({"decision": "approve"})
@@ -119,26 +119,26 @@ async def test_a_wait_becomes_a_task_that_asks_and_completes(
     assert (done["status"], done["result"]) == ("done", "done")
     assert again["status"] == "done"
     assert "input_required" in tasks.seen
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
-async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("hang", hang())
     tasks = Tasks(cancel=True)
     async with Client(build_server(helm), extensions=[tasks], elicitation_callback=unused) as client:
         codex = Caller(client)
-        session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(git_repo)))["sessionId"]
+        session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(folder)))["sessionId"]
         assert (await codex.error("codex_wait", sessionId=session_id))["status"] == "cancelled"
         assert (await codex("codex_status", sessionId=session_id))["status"] == "interrupted"
 
 
 async def test_a_client_that_did_not_declare_it_gets_no_task(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Client(build_server(helm)) as client:
         codex = Caller(client)
-        started = await codex("codex_start", prompt="hang", workingDirectory=str(git_repo))
+        started = await codex("codex_start", prompt="hang", workingDirectory=str(folder))
         status = await codex("codex_wait", sessionId=started["sessionId"], timeoutSec=0.1)
         assert status["status"] == "active"
         request: Any = TaskRequest(method="tasks/get", params={"taskId": started["taskId"]})
@@ -148,7 +148,7 @@ async def test_a_client_that_did_not_declare_it_gets_no_task(
 
 @pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
 async def test_a_task_goes_on_through_a_restart_of_the_server(
-    settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
@@ -160,7 +160,7 @@ async def test_a_task_goes_on_through_a_restart_of_the_server(
         Client(build_server(helm), **options) as client,
     ):
         codex = Caller(client)
-        session_id = (await codex("codex_start", prompt="work", workingDirectory=str(git_repo)))["sessionId"]
+        session_id = (await codex("codex_start", prompt="work", workingDirectory=str(folder)))["sessionId"]
         await codex.error("codex_wait", sessionId=session_id)
     (task_id,) = handles.seen
     async with (

@@ -64,11 +64,11 @@ async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
 
 
 async def test_the_walk_of_a_start(
-    codex: Caller, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, git_repo: Path
+    codex: Caller, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     model.on("warm", say("ok"))
     model.on("hello", say("ok"))
-    started = await codex("codex_start", prompt="warm", workingDirectory=str(git_repo))
+    started = await codex("codex_start", prompt="warm", workingDirectory=str(folder))
     await codex.until_settled(started["sessionId"])
     start_turn = AppServer.start_turn
 
@@ -82,7 +82,7 @@ async def test_the_walk_of_a_start(
     monkeypatch.setattr(AppServer, "start_turn", arrives)
     with walk:
         token = ON_THE_WAY.set(True)
-        started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+        started = await codex("codex_start", prompt="hello", workingDirectory=str(folder))
         ON_THE_WAY.reset(token)
     await codex.until_settled(started["sessionId"])
     held_to("codex_start", walk)

@@ -97,8 +97,11 @@ async def start_with_nothing_forbidden(place: Place) -> None:
         await finished(await helm.start("hello", cwd=place.path, dangerously_bypass_approvals_and_sandbox=True))
 
 
-async def go_on_and_fork(place: Place) -> None:
+async def start_go_on_and_fork(place: Place) -> None:
+    """`start` and `start_read_only` among it, in one engine."""
     async with place.helm() as helm:
+        await finished(await helm.start("work", cwd=place.path, **ASKING))
+        await finished(await helm.start("sneak", cwd=place.path, sandbox="read-only", approval_policy="never"))
         session = await helm.start("hello", cwd=place.path, **ASKING)
         await finished(session)
     async with place.helm() as helm:
@@ -173,11 +176,9 @@ async def until_completed(codex: Caller, task_id: str) -> None:
 
 
 EVERY_WAY = [
-    start,
     start_with_nothing_said,
-    start_read_only,
     start_with_nothing_forbidden,
-    go_on_and_fork,
+    start_go_on_and_fork,
     in_a_worktree,
     as_a_step,
     by_exec,
@@ -208,7 +209,7 @@ async def test_nor_does_it_in_an_engine_that_outlives_us(place: Place, detached_
     await work_in(place, in_a_detached_engine)
 
 
-ON_ANY_CODEX = [start, start_read_only, go_on_and_fork, by_exec]
+ON_ANY_CODEX = [start_go_on_and_fork, by_exec]
 
 
 @pytest.mark.matrix
@@ -220,8 +221,9 @@ async def test_it_gains_nothing_on_any_codex(
     if Feature.UNTRUSTED_RULES_IGNORED.is_in(Version(*codex_version)):
         await work_in(place, way)
     else:
-        with pytest.raises(InvalidInput, match=r"follows the rules in .*/\.codex/rules although nobody trusts"):
-            await work_in(place, way)
+        for refused in (start, start_read_only) if way is start_go_on_and_fork else (way,):
+            with pytest.raises(InvalidInput, match=r"follows the rules in .*/\.codex/rules although nobody trusts"):
+                await work_in(place, refused)
         assert not place.hostile.escaped
         shutil.rmtree(place.path / ".codex" / "rules")
         await work_in(place, way)
