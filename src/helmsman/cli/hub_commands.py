@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import traceback
-from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
@@ -148,11 +148,9 @@ class CommandDoors:
             connection.put(f"w\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
             command = HubHost(hello, connection, self._shared, self._calls, log_level)
             async with background_tasks() as tasks:
-                with anyio.CancelScope() as scope:
-                    tasks.start_soon(command.listen, scope)
-                    await command.serve(self._threads)
-            with anyio.CancelScope(shield=True):
-                await command.forget()
+                tasks.start_soon(command.listen)
+                await command.serve(self._threads)
+            await command.forget()
 
 
 def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
@@ -190,6 +188,9 @@ class HubHost(Host):
         self._connection = connection
         self._shared = shared
         self._calls = calls
+        self._is_wanted = True
+        self._scope = anyio.CancelScope()
+        """What is being done on the loop."""
         self._thread = 0
         self._one_at_a_time = threading.Lock()
         self._said: list[tuple[str, bytearray]] = []
@@ -200,10 +201,14 @@ class HubHost(Host):
 
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
         async def contained() -> ResultT:
-            try:
-                return await body()
-            except (SystemExit, KeyboardInterrupt) as error:
-                raise _ToldToEnd from error  # not in the hub's loop, which it would end
+            if not self._is_wanted:
+                raise _DoorGone
+            with anyio.CancelScope() as self._scope:
+                try:
+                    return await body()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    raise _ToldToEnd from error  # not in the hub's loop, which it would end
+            raise _DoorGone
 
         return anyio.from_thread.run(contained)
 
@@ -219,7 +224,7 @@ class HubHost(Host):
     def begin_change(self, change: Change) -> None:
         self._changes = True
         key = f"{self._hello.id}:{_ONLY_CALL}"
-        was_begun, answer = anyio.from_thread.run(self._calls.begin, self._hello.id, _ONLY_CALL, self._hello.process)
+        was_begun, answer = self.run(lambda: self._calls.begin(self._hello.id, _ONLY_CALL, self._hello.process))
         if answer is not None:
             raise _AnsweredBefore(answer)
         if was_begun and change == "once":
@@ -239,21 +244,25 @@ class HubHost(Host):
                 code = await anyio.to_thread.run_sync(self._on_thread, limiter=threads)
         finally:
             self.is_open = False
+        if not self._is_wanted:
+            return
         if code is None:
             await self.forget()
             self._connection.put(b"s")
         else:
             if self._changes:
                 await self._write_down(code)
-            await self._send()
-            self._connection.put(b"x%d" % code)
+            with suppress(anyio.BrokenResourceError):
+                await self._send()
+                self._connection.put(b"x%d" % code)
         await self._connection.written()
 
-    async def listen(self, scope: anyio.CancelScope) -> None:
+    async def listen(self) -> None:
         """Take in what comes on stdin; when the process has gone, so does the command."""
         while (line := await self._connection.line()) is not None:
             await self._read.send(bytes.fromhex(line.decode()))
-        scope.cancel()
+        self._is_wanted = False
+        self._scope.cancel()
 
     async def forget(self) -> None:
         """Forget what was entered: nobody will ask again."""
@@ -279,7 +288,7 @@ class HubHost(Host):
             return int(answer["code"])
         except SystemExit as ended:
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
-        except (CancelledError, _DoorGone):
+        except (_DoorGone, anyio.BrokenResourceError):
             return ExitCode.INTERRUPTED
         except BaseException:  # nothing that a command does ends the hub
             if self._hello.completing is None:
@@ -310,10 +319,7 @@ class HubHost(Host):
                 self._said.append((kind, bytearray(data)))
             held = sum(len(said) for _, said in self._said)
         if held > _HELD_BYTES and not self._changes and threading.get_ident() == self._thread:
-            try:
-                anyio.from_thread.run(self._send)
-            except anyio.BrokenResourceError:
-                raise _DoorGone from None
+            self.run(self._send)
 
     async def _send(self) -> None:
         with self._one_at_a_time:
@@ -328,7 +334,7 @@ class HubHost(Host):
             self._connection.put(b"i")
             return await self._came.receive()
 
-        return anyio.from_thread.run(read)
+        return self.run(read)
 
 
 class _Bytes(io.RawIOBase):

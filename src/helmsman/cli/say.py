@@ -14,6 +14,7 @@ from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
+from helmsman.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
     from helmsman.cli.displays import Display
@@ -54,6 +55,8 @@ def command(
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(await full_session_id(helm, session))
         if (before := await task_begun_before(helm)) is not None:
+            if before.status in ("canceled", "failed", "unknown"):
+                raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
             return tell(known, before.id)
         if when_busy is not None:
             require_reachable(known)
