@@ -25,6 +25,7 @@ from helmsman.hub.launch import hexed
 from helmsman.tasks.calls import CallLog
 from helmsman.testing import say
 from helmsman.testing.hubs import hub_pid
+from tests import warm
 from tests.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
@@ -55,7 +56,15 @@ def thin(*arguments: str) -> list[str]:
 
 
 def whole(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "helmsman", *arguments]
+    """`helmsman`, however it does it. A hub that it starts has everything imported."""
+    return warm.command(*arguments)
+
+
+@pytest.fixture
+async def served(bare_place: Place) -> Place:
+    """A place with a hub that has run a command."""
+    assert (await done(whole("list"), bare_place)).code == 0
+    return bare_place
 
 
 @dataclass(frozen=True)
@@ -189,33 +198,32 @@ SAME = (
 )
 
 
-async def test_it_says_and_ends_as_it_would_by_itself(bare_place: Place) -> None:
-    home_with(bare_place, "codex", "Mend the parser", "Write a \x1b[2Jpoem ✓")
-    (bare_place.directory / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n')
-    env = {"CODEX_HOME": "codex", "CODEX_CLI_PATH": str(bare_place.directory / "no-codex")}
+async def test_it_says_and_ends_as_it_would_by_itself(served: Place) -> None:
+    home_with(served, "codex", "Mend the parser", "Write a \x1b[2Jpoem ✓")
+    (served.directory / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n')
+    env = {"CODEX_HOME": "codex", "CODEX_CLI_PATH": str(served.directory / "no-codex")}
     differing: dict[tuple[str, ...], tuple[Done, Done]] = {}
     for arguments in SAME:
-        here = await done(whole(*arguments), bare_place, {**env, "HELMSMAN_DETACH": "0"})
-        there = await done(thin(*arguments), bare_place, env)
+        here = await done(whole(*arguments), served, {**env, "HELMSMAN_DETACH": "0"})
+        there = await done(thin(*arguments), served, env)
         if here != there:
             differing[arguments] = here, there
     assert differing == {}
 
 
-async def test_wrong_settings_are_told_as_ever(bare_place: Place) -> None:
-    ended = await done(thin("list", "--json"), bare_place, {"MAX_SESSIONS": "many"})
+async def test_wrong_settings_are_told_as_ever(served: Place) -> None:
+    ended = await done(thin("list", "--json"), served, {"MAX_SESSIONS": "many"})
     assert (ended.code, json.loads(ended.stdout)["error"]["code"]) == (2, "invalid_setting")
 
 
 # --- whose it is -----------------------------------------------------------------------------------------------------
 
 
-async def test_commands_at_the_same_time_have_each_its_own_home_directory_and_terminal(bare_place: Place) -> None:
-    wide, narrow = (home_with(bare_place, name, f"A session of {name} {'x' * 60}END") for name in ("wide", "narrow"))
-    elsewhere = bare_place.directory / "elsewhere"
+async def test_commands_at_the_same_time_have_each_its_own_home_directory_and_terminal(served: Place) -> None:
+    wide, narrow = (home_with(served, name, f"A session of {name} {'x' * 60}END") for name in ("wide", "narrow"))
+    elsewhere = served.directory / "elsewhere"
     elsewhere.mkdir()
-    other = replace(bare_place, directory=elsewhere)
-    await done(thin("list"), bare_place)
+    other = replace(served, directory=elsewhere)
 
     async def shown(place: Place, home: Path, columns: int, *expected: str) -> None:
         for _ in range(5):
@@ -234,67 +242,66 @@ async def test_commands_at_the_same_time_have_each_its_own_home_directory_and_te
             assert (ended.code, ended.stdout.count("\n")) == (0, count)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shown, bare_place, wide, 200, "of wide")
+        tasks.start_soon(shown, served, wide, 200, "of wide")
         tasks.start_soon(shown, other, narrow, 70, "of narrow")
-        tasks.start_soon(found, bare_place, wide, 1)
+        tasks.start_soon(found, served, wide, 1)
         tasks.start_soon(found, other, wide, 0)
 
 
-async def test_colours_and_paths_are_those_of_whoever_asks(bare_place: Place) -> None:
-    home = home_with(bare_place, "codex", "Mend the parser")
-    at_home = {"HOME": str(bare_place.directory), "CODEX_HOME": str(home)}
-    async with on_terminal(thin("list"), bare_place, {**at_home, "NO_COLOR": "1"}, columns=200) as (plain, process):
+async def test_colours_and_paths_are_those_of_whoever_asks(served: Place) -> None:
+    home = home_with(served, "codex", "Mend the parser")
+    at_home = {"HOME": str(served.directory), "CODEX_HOME": str(home)}
+    async with on_terminal(thin("list"), served, {**at_home, "NO_COLOR": "1"}, columns=200) as (plain, process):
         await plain.shows("Mend")
         await process.wait()
-    async with on_terminal(thin("list"), bare_place, at_home, columns=200) as (coloured, process):
+    async with on_terminal(thin("list"), served, at_home, columns=200) as (coloured, process):
         await coloured.shows(" ~ ")
         await process.wait()
     assert "\x1b[36m" in coloured.raw
     assert "\x1b[36m" not in plain.raw
 
 
-async def test_another_time_zone_is_for_a_process_of_its_own(bare_place: Place) -> None:
-    await done(thin("list"), bare_place)
-    assert (await done(thin("list"), bare_place, {"TZ": "Asia/Tokyo"})).stderr.count("it did the work itself") == 1
-    assert (await done(whole("list"), bare_place, {"TZ": "Asia/Tokyo"})).code == 0
+async def test_another_time_zone_is_for_a_process_of_its_own(served: Place) -> None:
+    assert (await done(thin("list"), served, {"TZ": "Asia/Tokyo"})).stderr.count("it did the work itself") == 1
+    assert (await done(whole("list"), served, {"TZ": "Asia/Tokyo"})).code == 0
 
 
-async def test_logs_come_to_whoever_wants_them(bare_place: Place) -> None:
-    (bare_place.directory / "helmsman.toml").write_text('codex_path = "codex"\n')
-    quiet = await done(thin("tasks"), bare_place)
-    loud = await done(thin("tasks"), bare_place, {"LOG_LEVEL": "warning"})
+async def test_logs_come_to_whoever_wants_them(served: Place) -> None:
+    (served.directory / "helmsman.toml").write_text('codex_path = "codex"\n')
+    quiet = await done(thin("tasks"), served)
+    loud = await done(thin("tasks"), served, {"LOG_LEVEL": "warning"})
     assert "WARNING" not in quiet.stderr
     assert "WARNING helmsman.steering.turns: codex_path in" in loud.stderr
-    assert "DEBUG" in (await done(whole("tasks"), bare_place, {"LOG_LEVEL": "debug"})).stderr
+    assert "DEBUG" in (await done(whole("tasks"), served, {"LOG_LEVEL": "debug"})).stderr
 
 
 # --- its streams -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_comes_on_stdin_is_read_to_its_end(bare_place: Place) -> None:
+async def test_what_comes_on_stdin_is_read_to_its_end(served: Place) -> None:
     message = b"x" * 300_000
-    good = await done(thin("steer", "01234567", "-"), bare_place, stdin=message)
+    good = await done(thin("steer", "01234567", "-"), served, stdin=message)
     assert "There is no session 01234567" in good.stderr
-    bad = await done(thin("steer", "01234567", "-"), bare_place, stdin=message + b"\xff")
+    bad = await done(thin("steer", "01234567", "-"), served, stdin=message + b"\xff")
     assert (bad.code, "not UTF-8" in bad.stderr) == (2, True)
 
 
-async def test_a_long_list_goes_through_the_pager_of_the_terminal(bare_place: Place) -> None:
-    home = home_with(bare_place, "codex", *(f"Session {number}" for number in range(5)))
+async def test_a_long_list_goes_through_the_pager_of_the_terminal(served: Place) -> None:
+    home = home_with(served, "codex", *(f"Session {number}" for number in range(5)))
     paging = {"PAGER": "sed s/^/paged:/", "CODEX_HOME": str(home)}
-    async with on_terminal(whole("list"), bare_place, paging, lines=5) as (terminal, process):
+    async with on_terminal(whole("list"), served, paging, lines=5) as (terminal, process):
         await terminal.shows("paged:ID ")
         assert await process.wait() == 0
     assert terminal.screen.count("paged:") == 6
-    async with on_terminal(thin("list"), bare_place, paging, lines=9) as (terminal, process):
+    async with on_terminal(thin("list"), served, paging, lines=9) as (terminal, process):
         await terminal.shows("Session 0")
         assert await process.wait() == 0
     assert "paged:" not in terminal.screen
 
 
-async def test_whoever_has_read_enough_may_close_the_pipe(bare_place: Place) -> None:
-    home = home_with(bare_place, "codex", *("A session with a long prompt " * 20 for _ in range(700)))
-    env = {**bare_place.env, "CODEX_HOME": str(home)}
+async def test_whoever_has_read_enough_may_close_the_pipe(served: Place) -> None:
+    home = home_with(served, "codex", *("A session with a long prompt " * 20 for _ in range(700)))
+    env = {**served.env, "CODEX_HOME": str(home)}
 
     def read_a_little() -> tuple[int, bytes]:
         with subprocess.Popen(
@@ -307,8 +314,8 @@ async def test_whoever_has_read_enough_may_close_the_pipe(bare_place: Place) -> 
             return process.wait(SECONDS), process.stderr.read()
 
     assert await anyio.to_thread.run_sync(read_a_little) == (1, b"")
-    await until_nobody_is_served(bare_place)
-    whole_list = await done(thin("list", "--limit", "700"), bare_place, {"CODEX_HOME": str(home)})
+    await until_nobody_is_served(served)
+    whole_list = await done(thin("list", "--limit", "700"), served, {"CODEX_HOME": str(home)})
     assert (whole_list.code, whole_list.stdout.count("\n")) == (0, 700)
 
 
@@ -380,10 +387,10 @@ async def until_served(place: Place, pid: int) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_stdin_that_was_read_is_there_for_the_next_hub(bare_place: Place) -> None:
-    async with begun(thin("steer", "01234567", "-"), bare_place) as process:
-        await until_served(bare_place, process.pid)
-        await bare_place.kill_hub()
+async def test_stdin_that_was_read_is_there_for_the_next_hub(served: Place) -> None:
+    async with begun(thin("steer", "01234567", "-"), served) as process:
+        await until_served(served, process.pid)
+        await served.kill_hub()
         assert process.stdin is not None
         assert process.stderr is not None
         await process.stdin.send(b"Mind the gap.")
@@ -420,59 +427,56 @@ class Door:
             return said.splitlines()
 
 
-async def test_what_was_done_for_a_hub_that_died_is_not_done_again(bare_place: Place) -> None:
+async def test_what_was_done_for_a_hub_that_died_is_not_done_again(served: Place) -> None:
     """A hub that dies in between leaves what it has entered; here that is made by hand."""
-    await done(thin("list"), bare_place)
-    calls = CallLog(bare_place.state_dir)
+    calls = CallLog(served.state_dir)
     answer = json.dumps({"code": 7, "said": [["o", b"what it said\n".hex()], ["e", b"and this\n".hex()]]})
     for name, given in (("done", answer), ("begun", None)):
         await calls.begin(name, 1, Process.me())
         if given is not None:
             await calls.answer(name, 1, given)
-    welcome, *said = await anyio.to_thread.run_sync(Door(bare_place, "done", "archive", "0" * 36).ask)
+    welcome, *said = await anyio.to_thread.run_sync(Door(served, "done", "archive", "0" * 36).ask)
     assert welcome.startswith(b"w\t")
     assert said == [b"o13", b"what it said", b"", b"e9", b"and this", b"", b"x7"]
-    _, _, *said = await anyio.to_thread.run_sync(Door(bare_place, "begun", "archive", "0" * 36).ask)
+    _, _, *said = await anyio.to_thread.run_sync(Door(served, "begun", "archive", "0" * 36).ask)
     assert b"Look whether it was done before" in said[0]
     assert said[-1] == b"x1"
-    _, _, *said = await anyio.to_thread.run_sync(Door(bare_place, "fresh", "archive", "0" * 36).ask)
+    _, _, *said = await anyio.to_thread.run_sync(Door(served, "fresh", "archive", "0" * 36).ask)
     assert b"There is no session" in said[0]
 
 
-async def test_nothing_that_a_command_does_ends_the_hub(bare_place: Place) -> None:
-    await done(thin("list"), bare_place)
-    hub = bare_place.hub
+async def test_nothing_that_a_command_does_ends_the_hub(served: Place) -> None:
+    hub = served.hub
     asking = {"_HELMSMAN_COMPLETE": "bash_complete", "COMP_WORDS": "helmsman", "COMP_CWORD": "no number"}
-    assert await done(thin(), bare_place, asking) == Done(1, "", "")
-    nonsense = Door(bare_place, "nonsense")
+    assert await done(thin(), served, asking) == Done(1, "", "")
+    nonsense = Door(served, "nonsense")
     nonsense._hello = f"{PROTOCOL}\tnonsense\n".encode()
     assert await anyio.to_thread.run_sync(nonsense.ask) == []
-    assert (await done(thin("list"), bare_place)).code == 0
-    assert bare_place.hub == hub
+    assert (await done(thin("list"), served)).code == 0
+    assert served.hub == hub
 
 
 # --- who is served ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")
-async def test_a_refused_process_may_look_and_changes_nothing(bare_place: Place) -> None:
-    await done(thin("list"), bare_place)
+async def test_a_refused_process_may_look_and_changes_nothing(served: Place) -> None:
     sandboxed = (
         "import ctypes, os, sys; assert not ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\n"
         "os.execv(sys.executable, [sys.executable, '-m', 'helmsman', *sys.argv[1:]])"
     )
-    looked = await done([sys.executable, "-c", sandboxed, "list"], bare_place)
+    looked = await done([sys.executable, "-c", sandboxed, "list"], served)
     assert (looked.code, "There are no sessions" in looked.stderr) == (0, True)
-    changed = await done([sys.executable, "-c", sandboxed, "archive", "0" * 36, "--json"], bare_place)
+    changed = await done([sys.executable, "-c", sandboxed, "archive", "0" * 36, "--json"], served)
     assert changed.code == 1
     assert "The hub does nothing for this process" in json.loads(changed.stdout)["error"]["message"]
 
 
-async def test_a_program_that_only_starts_a_command_is_no_agent(bare_place: Place) -> None:
-    script = bare_place.directory / "helmsman"
+async def test_a_program_that_only_starts_a_command_is_no_agent(served: Place) -> None:
+    script = served.directory / "helmsman"
     script.write_text(f"#!{sys.executable}\n{THIN}")
     script.chmod(0o755)
-    ended = await done(["xargs", str(script)], bare_place, stdin=b"list --json")
+    ended = await done(["xargs", str(script)], served, stdin=b"list --json")
     assert (ended.code, json.loads(ended.stdout)) == (0, {"sessions": []}), ended.stderr
 
 
@@ -503,12 +507,12 @@ async def test_the_users_file_may_name_another_state_directory(bare_place: Place
             await anyio.sleep(0.01)
 
 
-async def test_commands_that_come_while_a_hub_ends_are_served(bare_place: Place) -> None:
+async def test_commands_that_come_while_a_hub_ends_are_served(served: Place) -> None:
     async with anyio.create_task_group() as tasks:
 
         async def ask() -> None:
             for _ in range(5):
-                assert (await done(whole("list"), bare_place, {"HELMSMAN_HUB_IDLE_MS": "0"})).code == 0
+                assert (await done(whole("list"), served, {"HELMSMAN_HUB_IDLE_MS": "0"})).code == 0
 
         for _ in range(3):
             tasks.start_soon(ask)
@@ -535,7 +539,7 @@ async def test_what_a_shell_offers_comes_from_the_hub_if_there_is_one(bare_place
     by_itself = await done(whole(), bare_place, env | asked("fish", "status", "00"))
     assert by_itself.stdout.count("\n") == 4
     assert hub_pid(bare_place.state_dir) is None, "a key press starts none"
-    await done(thin("list"), bare_place)
+    await done(whole("list"), bare_place)
     for shell, words in completions():
         alone = await done(whole(), bare_place, env | asked(shell, *words) | {"HELMSMAN_DETACH": "0"})
         assert await done(thin(), bare_place, env | asked(shell, *words)) == alone, (shell, words)

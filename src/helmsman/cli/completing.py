@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.surroundings import environment
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -23,13 +24,12 @@ _HELP_WIDTH: Final = 60
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
-    from helmsman.agents.registry import Agents
     from helmsman.cli.session_ids import short_id
     from helmsman.settings import load_settings
 
     try:
         settings = load_settings()
-        index = Agents()[settings.default_agent].sessions(settings)
+        index = host().index(settings)
         found, _ = index.list(limit=_OFFERED) if index is not None else ((), None)
     except (HelmsmanError, OSError):
         return []

@@ -15,6 +15,7 @@ from helmsman.errors import HelmsmanError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from helmsman.agents.protocol import SessionIndex
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
@@ -54,6 +55,12 @@ class Host:
         from helmsman.service import Helmsman
 
         return Helmsman(settings, on_question=on_question)
+
+    def index(self, settings: Settings) -> SessionIndex | None:
+        """The sessions on disk, which may be looked up without a Helmsman."""
+        from helmsman.agents.registry import Agents
+
+        return Agents()[settings.default_agent].sessions(settings)
 
     def page(self, text: str) -> None:
         """Show a text that is longer than the screen."""

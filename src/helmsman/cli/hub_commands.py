@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from helmsman.agents.protocol import SessionIndex
     from helmsman.cli.host import Change
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
@@ -165,9 +166,9 @@ def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
     zones = {environment.get("TZ") for environment in (hello.environment, os.environ)}
     if not settings.detach or len(zones) > 1 or (wanted and settings.log_level == "debug"):
         raise _NotServed(b"s")  # a process has one time zone, and one level of logs
+    hub.idle = settings.hub_idle
     if settings.state_dir.resolve() != hub.state_dir.resolve():
         raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
-    hub.idle = settings.hub_idle
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if wanted else logging.ERROR
 
 
@@ -214,6 +215,9 @@ class HubHost(Host):
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
         return Helmsman(settings, env=self._hello.environment, on_question=on_question, shared=self._shared)
+
+    def index(self, settings: Settings) -> SessionIndex | None:
+        return self._shared.truth.look_into(settings).get(self._shared.agents[settings.default_agent].name)
 
     def page(self, text: str) -> None:
         self._say("p", text.encode("utf-8", "backslashreplace"))

@@ -98,6 +98,7 @@ def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings:
         raise _NotServed(b"x\t%d\t%b" % (_USAGE, in_hex(f"Error: {visible(error.message)}"))) from error
     if not settings.detach:
         raise _NotServed(b"s\t" + in_hex("the settings say that nothing outlives it"))
+    hub.idle = settings.hub_idle
     if settings.state_dir.resolve() != hub.state_dir.resolve():
         raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
     return settings
@@ -119,7 +120,6 @@ class PipeDoors:
             connection.put(answer.args[0])
             await connection.written()
             return
-        hub.idle = settings.hub_idle
         door = PipeDoor(hello, connection, hub.epoch, self._calls)
         hub.doors[connection] = door
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
