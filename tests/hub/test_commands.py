@@ -173,6 +173,7 @@ async def test_the_process_of_a_command_imports_next_to_nothing(bare_place: Plac
 SAME = (
     ("list",),
     ("list", "--json"),
+    ("list", "--query", ""),
     ("list", "--limit", "0"),
     ("list", "--no-such-option"),
     ("list", "--help"),
@@ -209,6 +210,14 @@ async def test_it_says_and_ends_as_it_would_by_itself(served: Place) -> None:
         if here != there:
             differing[arguments] = here, there
     assert differing == {}
+
+
+async def test_codex_is_asked_by_an_engine_of_the_hub(place: Place) -> None:
+    by_itself = await done(whole("models", "--json"), place, {"HELMSMAN_DETACH": "0"})
+    assert by_itself.code == 0
+    for _ in range(2):
+        assert await done(thin("models", "--json"), place) == by_itself
+    assert json.loads((await done(whole("engines", "--json"), place)).stdout) == {"engines": []}
 
 
 async def test_wrong_settings_are_told_as_ever(served: Place) -> None:
@@ -287,14 +296,18 @@ async def test_what_comes_on_stdin_is_read_to_its_end(served: Place) -> None:
 
 
 async def test_a_long_list_goes_through_the_pager_of_the_terminal(served: Place) -> None:
-    home = home_with(served, "codex", *(f"Session {number}" for number in range(5)))
+    home = home_with(served, "codex", *(f"Session {number}" for number in range(700)))
     paging = {"PAGER": "sed s/^/paged:/", "CODEX_HOME": str(home)}
-    async with on_terminal(whole("list"), served, paging, lines=5) as (terminal, process):
+    long_list = whole("list", "--limit", "700")
+    async with on_terminal(long_list, served, paging, columns=200, lines=30) as (terminal, process):
         await terminal.shows("paged:ID ")
-        assert await process.wait() == 0
-    assert terminal.screen.count("paged:") == 6
-    async with on_terminal(thin("list"), served, paging, lines=9) as (terminal, process):
-        await terminal.shows("Session 0")
+        with anyio.fail_after(SECONDS):
+            assert await process.wait() == 0
+        await terminal.shows("Session 0 ")
+    assert len(terminal.screen) > 64 * 1024
+    assert terminal.screen.count("paged:") == terminal.screen.count("\npaged:") + 1 == 701
+    async with on_terminal(thin("list", "--limit", "5"), served, paging, lines=9) as (terminal, process):
+        await terminal.shows("Session 695")
         assert await process.wait() == 0
     assert "paged:" not in terminal.screen
 
@@ -364,6 +377,41 @@ async def test_a_command_that_waits_goes_on_when_its_hub_is_killed(place: Place,
             shown = b"".join([part async for part in process.stdout])
             assert await process.wait() == 0
     assert json.loads(shown)["result"] == "At last."
+
+
+async def test_ctrl_c_leaves_a_message_queued(place: Place, model: ScriptedModel) -> None:
+    gate = model.gate()
+    model.on("slow", say(gate, "At last."))
+    model.on("And then?", say("Nothing more."))
+    task_id = await working_task(place, "slow")
+    shown = await done(thin("tasks", "show", "--json", task_id), place)
+    session_id = json.loads(shown.stdout)["sessionId"]
+    async with begun(thin("say", "--queue", session_id, "And then?"), place) as process:
+        with anyio.fail_after(SECONDS):
+            while "And then?" not in (await done(thin("tasks", "--status", "pending"), place)).stdout:
+                await anyio.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+    gate.release()
+    with anyio.fail_after(SECONDS):
+        while "Nothing more." not in (await done(thin("status", session_id), place)).stdout:
+            await anyio.sleep(0.05)
+
+
+async def test_a_hub_that_is_stopped_is_not_waited_for(served: Place) -> None:
+    rule = Rule(effect="allow", text="git status", directory=served.directory, below=False, outside=True)
+    RuleBook((), served.state_dir).add(rule)
+    (listed,) = json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"]
+    impatient = "from helmsman.cli import main, thin; import sys; thin._WELCOME_SECONDS = 0.2; main()"
+    os.kill(served.hub, signal.SIGSTOP)
+    try:
+        removing = ["rules", "remove", "--yes", listed["id"]]
+        removed = await done([sys.executable, "-c", impatient, *removing], served)
+    finally:
+        os.kill(served.hub, signal.SIGCONT)
+    assert (removed.code, "Removed rule" in removed.stderr) == (0, True)
+    await until_nobody_is_served(served)
+    assert json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"] == []
 
 
 async def working_task(place: Place, prompt: str) -> str:

@@ -46,7 +46,7 @@ def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
             return None
         if goal is None:
             return await upkeep.goal(session_id)
-        if (await helm.engine()).id is None:
+        if not host().outlives_commands and (await helm.engine()).id is None:
             raise InvalidInput(
                 "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
                 "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
@@ -35,7 +35,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Host, NeedsOwnProcess, host, hosted
 from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
-from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
+from helmsman.hub.hello import environment_in, in_hex, text_in
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.tasks.calls import CallKey, call_key
@@ -71,7 +71,7 @@ class _Hello:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *_ = fields
         self.pid = int(pid)
         self.directory = Path(text_in(directory))
-        self.arguments = texts_in(arguments) if arguments else []
+        self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
         self.environment = environment_in(environment)
         self.on_terminal = [one == "1" for one in terminals]
         self.size = (int(columns), int(lines)) if int(columns) and int(lines) else None
@@ -89,6 +89,10 @@ class _Hello:
         if named.isdecimal() and int(named):
             return int(named)
         return self.size[0] if self.size is not None and self.on_terminal[1] else _NO_TERMINAL_COLUMNS
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        return {"kind": "command", "pid": self.pid, "version": self.version, "directory": str(self.directory)}
 
     @property
     def process(self) -> Process:
@@ -111,21 +115,6 @@ class _ToldToEnd(Exception):
     """Something tried to end the process."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Door:
-    hello: _Hello
-
-    @property
-    def description(self) -> Mapping[str, Any]:
-        hello = self.hello
-        return {
-            "kind": "command",
-            "pid": hello.pid,
-            "version": hello.version,
-            "directory": str(hello.directory),
-        }
-
-
 class CommandDoors:
     """Runs commands for the processes that connect to a hub."""
 
@@ -145,7 +134,7 @@ class CommandDoors:
                 connection.put(answer.args[0])
                 await connection.written()
                 return
-            hub.doors[connection] = _Door(hello)
+            hub.doors[connection] = hello
             connection.put(f"w\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
             command = HubHost(hello, connection, self._shared, self._calls, log_level)
             async with background_tasks() as tasks:
@@ -181,9 +170,9 @@ class HubHost(Host):
         super().__init__()
         self.size = hello.size
         self.log_level = log_level
-        self.stdin = _Input(self._read_stdin, on_terminal=hello.on_terminal[0])
-        self.stdout = _Output(self._say_out, on_terminal=hello.on_terminal[1])
-        self.stderr = _Output(self.say_err, on_terminal=hello.on_terminal[2])
+        self.stdin = _as_text(_Input(self._read_stdin, on_terminal=hello.on_terminal[0]))
+        self.stdout = _as_text(_Output(partial(self._say, "o"), on_terminal=hello.on_terminal[1]))
+        self.stderr = _as_text(_Output(self.say_err, on_terminal=hello.on_terminal[2]))
         self.is_open = True
         self._hello = hello
         self._connection = connection
@@ -309,9 +298,6 @@ class HubHost(Host):
 
     # --- its streams -------------------------------------------------------------------------------------------------
 
-    def _say_out(self, data: bytes) -> None:
-        self._say("o", data)
-
     def say_err(self, data: bytes) -> None:
         self._say("e", data)
 
@@ -329,8 +315,9 @@ class HubHost(Host):
         with self._one_at_a_time:
             said, self._said = self._said, []
         for kind, data in said:
-            for at in range(0, len(data), _HELD_BYTES):
-                part = bytes(data[at : at + _HELD_BYTES])
+            most = len(data) if kind == "p" else _HELD_BYTES  # there is one pager
+            for at in range(0, len(data), most):
+                part = bytes(data[at : at + most])
                 await self._connection.send(b"%b%d\n%b" % (kind.encode(), len(part), part))
 
     def _read_stdin(self) -> bytes:
@@ -341,9 +328,13 @@ class HubHost(Host):
         return self.run(read)
 
 
-class _Bytes(io.RawIOBase):
-    def __init__(self, say: Callable[[bytes], None]) -> None:
+class _Output(io.RawIOBase):
+    def __init__(self, say: Callable[[bytes], None], *, on_terminal: bool) -> None:
         self._say = say
+        self._on_terminal = on_terminal
+
+    def isatty(self) -> bool:
+        return self._on_terminal
 
     def writable(self) -> bool:
         return True
@@ -354,27 +345,15 @@ class _Bytes(io.RawIOBase):
         return len(said)
 
 
-class _Output(io.TextIOBase):
-    """stdout or stderr of a command."""
+class _Input(io.RawIOBase):
+    """Read as a whole, or not at all."""
 
-    def __init__(self, say: Callable[[bytes], None], *, on_terminal: bool) -> None:
-        self.buffer = _Bytes(say)
+    def __init__(self, read: Callable[[], bytes], *, on_terminal: bool) -> None:
+        self._read = read
         self._on_terminal = on_terminal
 
     def isatty(self) -> bool:
         return self._on_terminal
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str, /) -> int:
-        self.buffer.write(text.encode("utf-8", "backslashreplace"))
-        return len(text)
-
-
-class _AllBytes(io.RawIOBase):
-    def __init__(self, read: Callable[[], bytes]) -> None:
-        self._read = read
 
     def readable(self) -> bool:
         return True
@@ -383,15 +362,8 @@ class _AllBytes(io.RawIOBase):
         return self._read()
 
 
-class _Input(io.TextIOBase):
-    """stdin of a command: read as a whole, or not at all."""
-
-    def __init__(self, read: Callable[[], bytes], *, on_terminal: bool) -> None:
-        self.buffer = _AllBytes(read)
-        self._on_terminal = on_terminal
-
-    def isatty(self) -> bool:
-        return self._on_terminal
+def _as_text(stream: io.RawIOBase) -> TextIO:
+    return io.TextIOWrapper(stream, "utf-8", "backslashreplace", write_through=True)  # type: ignore[type-var]
 
 
 class _Routed:

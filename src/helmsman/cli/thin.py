@@ -58,6 +58,8 @@ _TRIES = 3
 """So many hubs may end while they work on a command. Then it is the command that ends them."""
 _SILENT = 5
 """So many may end without a word. Then hubs know nothing of commands, or do not live."""
+_WELCOME_SECONDS = 15.0
+"""A hub that says nothing for so long is stopped, or stuck. It does nothing for a process that has left."""
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
 _UTF8 = ("utf-8", "utf8")
@@ -81,7 +83,11 @@ def run(arguments: Sequence[str]) -> int:
     if not (completing or _COMMANDS.intersection(arguments[:1])) or not wanted(os.environ) or not _speaks_utf8():
         raise OwnProcess
     try:
-        return _Command(arguments, completing=completing).run()
+        command = _Command(arguments, completing=completing)
+    except FileNotFoundError:  # the directory we are in
+        raise OwnProcess from None
+    try:
+        return command.run()
     except NoHub:
         raise OwnProcess from None
     except HubFailed as failed:
@@ -101,8 +107,13 @@ class _Hub:
     """A connection to a hub, read in lines and pieces. Where it has ended there is None."""
 
     def __init__(self, connection: _socket.socket) -> None:
+        connection.settimeout(_WELCOME_SECONDS)
         self._connection = connection
         self._read = b""
+
+    def wait_for_ever(self) -> None:
+        """It has begun, and takes as long as it takes."""
+        self._connection.settimeout(None)
 
     def send(self, line: bytes) -> None:
         try:
@@ -133,6 +144,9 @@ class _Hub:
     def _more(self) -> bool:
         try:
             chunk = self._connection.recv(_CHUNK)
+        except TimeoutError:
+            self._connection.close()
+            raise OwnProcess from None
         except OSError:
             chunk = b""
         self._read += chunk
@@ -193,6 +207,7 @@ class _Command:
                 continue
             kind, *fields = said.decode().split("\t")
             if kind == "w":
+                hub.wait_for_ever()
                 self._way.welcomed()
                 self._replace_older(*fields)
                 return hub
