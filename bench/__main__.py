@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from bench import answering, crowd, intake, listing, routing, run_request, startup, turns, usage
+from bench import answering, commands, crowd, intake, listing, routing, run_request, startup, turns, usage
 from bench.figures import Row, as_table
 from bench.peers import NPM_SERVER, PYTHON_SDK
 from bench.place import LAST_WITH_SERVER, NothingToMeasure
@@ -28,7 +28,7 @@ from helmsman.testing.binaries import codex_version, installed_codex
 if TYPE_CHECKING:
     from types import ModuleType
 
-MEASUREMENTS = (startup, turns, crowd, intake, answering, listing, routing, run_request, usage)
+MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage)
 """Each gives rows for the table."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import sysconfig
@@ -92,6 +93,21 @@ async def test_turns_questions_and_calls_go_on_in_the_newer_hub(
             gate.release()
         assert waited == ["done at last"]
         assert version_of(place) == _NEWER, "an older door went back to its own"
+
+
+async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Place, newer: NewerPlace) -> None:
+    async def list_with(*python: str) -> None:
+        done = await anyio.run_process(
+            [*python, "-m", "helmsman", "list", "--json"], env=place.env, cwd=place.directory
+        )
+        assert json.loads(done.stdout) == {"sessions": []}
+
+    await list_with(sys.executable)
+    assert version_of(place) == helmsman.__version__
+    await list_with(str(newer.python))
+    await until_version(place, _NEWER)
+    await list_with(sys.executable)
+    assert version_of(place) == _NEWER
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

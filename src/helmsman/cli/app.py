@@ -9,12 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from helmsman._version import __version__
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import Host, hosted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HELP_WIDTHS: Final = 50, 100
+"""How narrow and how wide help is at most."""
 
 _HEADINGS: Final = {
     "Start and follow": ("run", "plan", "review", "say", "status", "watch", "dashboard"),
@@ -58,7 +65,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTHS[1]},
     epilog="""\b
 Try it without an account:
   helmsman demo
@@ -71,21 +78,33 @@ def app() -> None:
     """Steer OpenAI Codex: start work, follow it, answer its questions, stop it."""
 
 
-def run() -> None:
-    """Run the command line and exit with its code."""
+def run(refused: str = "") -> None:
+    """Run the command line and exit with its code. `refused` says why the hub runs nothing for this process, if so."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character still gets the line
     try:
-        code = app.main(standalone_mode=False, prog_name="helmsman")
+        with hosted(Host(refused)):
+            code = outcome(sys.argv[1:])
         sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough (`helmsman list | head`). Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.FAILED
-    sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    sys.exit(code)
+
+
+def outcome(arguments: Sequence[str], columns: int | None = None) -> int:
+    """Run a command; its exit code. Help is fitted to a terminal with so many columns, where it is not this process's."""
+    narrowest, widest = _HELP_WIDTHS
+    width: dict[str, Any] = {} if columns is None else {"terminal_width": max(min(columns, widest) - 2, narrowest)}
+    try:
+        code = app.main(list(arguments), "helmsman", standalone_mode=False, **width)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    return code if isinstance(code, int) else ExitCode.OK

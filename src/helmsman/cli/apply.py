@@ -10,6 +10,7 @@ import click
 from helmsman.base.shown_text import one_line
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
 from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
@@ -50,6 +51,7 @@ def command(
     uncommitted changes already is left alone; so is one that the changes do not fit. The worktree stays until `helmsman
     discard`.
     """
+    host().begin_change("once")
     if digest is None:
         patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
         digest = agreed_digest(patch, about, yes=yes, as_json=as_json)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 from helmsman.errors import EngineTimeout
@@ -24,6 +25,7 @@ def command(session: str, as_json: bool) -> int:
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """
+    host().begin_change("once")
 
     async def compact(helm: Helmsman, session_id: str) -> Session:
         compacting = await helm.extras.upkeep.compact(session_id)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.surroundings import environment
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -21,13 +24,12 @@ _HELP_WIDTH: Final = 60
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
-    from helmsman.agents.registry import Agents
     from helmsman.cli.session_ids import short_id
     from helmsman.settings import load_settings
 
     try:
         settings = load_settings()
-        index = Agents()[settings.default_agent].sessions(settings)
+        index = host().index(settings)
         found, _ = index.list(limit=_OFFERED) if index is not None else ((), None)
     except (HelmsmanError, OSError):
         return []
@@ -59,6 +61,28 @@ def complete_session_or_task(context: click.Context, parameter: click.Parameter,
     """Sessions, and tasks by their ids: an alias means no session."""
     tasks = [item for item in complete_task(context, parameter, typed) if item.value.startswith("T-")]
     return [*complete_session(context, parameter, typed), *tasks]
+
+
+def complete(shell: str) -> int:
+    """Print what can follow the words that a shell has in its variables; the exit code."""
+    import click
+    from click.shell_completion import get_completion_class, split_arg_string
+
+    from helmsman.cli.app import app
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        return ExitCode.FAILED
+    words, typed = split_arg_string(environment()["COMP_WORDS"])[1:], environment()["COMP_CWORD"]
+    if shell == "fish":  # which says what was begun, and others say where
+        begun = split_arg_string(typed)[0] if typed else ""
+        before = words[:-1] if begun and words[-1:] == [begun] else words
+    else:
+        at = int(typed) - 1
+        begun, before = "".join(words[at : at + 1]), words[:at]
+    completer = kind(app, {}, "helmsman", "")
+    click.echo("\n".join(map(completer.format_completion, completer.get_completions(before, begun))))
+    return ExitCode.OK
 
 
 def _item(name: str, about: str | None) -> CompletionItem:

@@ -8,18 +8,23 @@ from typing import Final
 import click
 
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.errors import ConfirmationNeeded
 
 yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do it without asking.")
 
 
 def can_ask(*, as_json: bool) -> bool:
-    """Whether there is a person to ask: at a terminal, and not a program that reads JSON."""
-    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    """Whether there is a person to ask: at a terminal, and not a program that reads JSON. Then they are asked next."""
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    host().require_own_process()
+    return True
 
 
 def confirmed(question: str) -> bool:
     """Ask a person for a yes. What was typed before the question was on the screen is no answer to it."""
+    host().require_own_process()
     if sys.platform != "win32" and sys.stdin.isatty():
         import termios
 

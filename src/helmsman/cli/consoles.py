@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from helmsman.base.surroundings import environment
+from helmsman.cli.host import host
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
 
     from helmsman.settings import Settings
 
+HandlerT = TypeVar("HandlerT", bound="logging.Handler")
+
+COMMAND_LOG: Final = "%(levelname)s %(name)s: %(message)s"
 _LOG_WIDTH: Final = 100
 """How wide lines may be where there is no terminal to ask."""
 
@@ -44,11 +50,18 @@ def settings_of_command(flags: Mapping[str, object] | None = None, directory: Pa
 
 def configure_logs(settings: Settings) -> None:
     """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
-    log_to_stderr("%(levelname)s %(name)s: %(message)s", settings.log_level if logs_wanted(settings) else "error")
+    log_to_stderr(COMMAND_LOG, settings.log_level if logs_wanted(settings) else "error")
 
 
 def log_to_stderr(form: str, level: str) -> None:
-    """Write logs in this form, from this level on, without secrets and without what could fool a reader."""
+    """Write logs in this form, from this level on."""
+    import logging
+
+    logging.basicConfig(level=level.upper(), handlers=[in_form(logging.StreamHandler(sys.stderr), form)])
+
+
+def in_form(handler: HandlerT, form: str) -> HandlerT:
+    """Let a handler write in this form, without secrets and without what could fool a reader."""
     import logging
 
     from helmsman.base.redaction import RedactingFilter
@@ -58,21 +71,23 @@ def log_to_stderr(form: str, level: str) -> None:
         def format(self, record: logging.LogRecord) -> str:
             return visible(super().format(record))  # it quotes programs and models
 
-    handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RedactingFilter())
     handler.setFormatter(Formatter(form))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    return handler
 
 
 def logs_wanted(settings: Settings) -> bool:
     """Whether somebody set a log level."""
-    return bool(os.environ.get("LOG_LEVEL")) or any("log_level" in file.content for file in settings.files)
+    return bool(environment().get("LOG_LEVEL")) or any("log_level" in file.content for file in settings.files)
 
 
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not is_terminal(console) and "COLUMNS" not in os.environ:
+    variables, size = environment(), host().size
+    if size is not None:
+        variables = {"COLUMNS": str(size[0]), "LINES": str(size[1]), **variables}
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, _environ=variables)
+    if not is_terminal(console) and "COLUMNS" not in environment():
         console.width = _LOG_WIDTH
     return console

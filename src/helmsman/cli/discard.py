@@ -9,6 +9,7 @@ import click
 from helmsman.base.shown_text import named, one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
 from helmsman.cli.whose_changes import file_as_dict, file_line, local_session
@@ -35,6 +36,7 @@ def command(session: str, agreed: bool, as_json: bool) -> None:
     Refused while it is still at work. If there is work in the worktree that is nowhere else you are asked first; where there
     is no terminal to ask on, that needs --yes.
     """
+    host().begin_change("once")
 
     async def look(helm: Helmsman) -> tuple[str, Unsaved]:
         session_id = await local_session(helm, session)

@@ -10,6 +10,7 @@ import click
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, with_helmsman
 from helmsman.cli.output import print_json
 from helmsman.cli.session_ids import full_session_id
@@ -38,6 +39,9 @@ def command(session: str, message: str | None, from_turn: str | None, as_json: b
     one the turn is shown as by `helmsman run`, and its final message goes to stdout.
     """
     settings = settings_of_command()
+    if message is not None:
+        host().require_own_process()
+    host().begin_change("once")
 
     async def fork(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display

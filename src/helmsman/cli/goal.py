@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 from helmsman.errors import InvalidInput
@@ -35,6 +36,8 @@ def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """
     if goal is not None and clear:
         raise click.UsageError("Give a goal or --clear, not both.")
+    if goal is not None or clear:
+        host().begin_change("once")
 
     async def set_or_show(helm: Helmsman, session_id: str) -> Goal | None:
         upkeep = helm.extras.upkeep
@@ -43,7 +46,7 @@ def command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
             return None
         if goal is None:
             return await upkeep.goal(session_id)
-        if not await helm.goes_on_alone():
+        if not host().outlives_commands and not await helm.goes_on_alone():
             raise InvalidInput(
                 "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
                 "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."

@@ -5,18 +5,24 @@ It lets go of what it inherited before it imports anything, and then wires the d
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from helmsman.base.processes import Process
-    from helmsman.httpd.hub_door import HttpDoors
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub, Serve
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
+
+    MakeServe = Callable[[Shared, CallLog], Serve]
+    """Serves a kind of door, given what all doors share."""
+
+log = logging.getLogger(__name__)
 
 HTTP = "helmsman-http 1"
 
@@ -39,16 +45,17 @@ async def _run(state: str) -> None:
 
     from helmsman.agents.registry import Owner
     from helmsman.cli.consoles import log_to_stderr
+    from helmsman.cli.thin import PROTOCOL as COMMAND
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
     from helmsman.hub.launch import TAKE_OVER, start_command
     from helmsman.hub.process import NEXT, Hub
     from helmsman.hub.recovery import Recovery
-    from helmsman.mcp.hub_door import PipeDoors
-    from helmsman.mcp.pipe import PROTOCOL
+    from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
     from helmsman.tasks.database import Fence, newest_epoch
     from helmsman.tasks.registry import REGISTRY_NAME
 
@@ -62,40 +69,79 @@ async def _run(state: str) -> None:
 
     gc.freeze()
     gc.enable()
-    if TAKE_OVER in sys.argv[2:] and not take_over(state):
-        return
+    if TAKE_OVER in sys.argv[2:]:
+        _load_commands()  # clients are connected, and are not to wait for it
+        _load_pipes()
+        if not take_over(state):
+            return
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
         hub.work = shared.work
         hub.on_stop = lambda: shared.need_engines(none=True)
-        pipes = PipeDoors(shared)
-        await pipes.forget_gone()
+        calls = CallLog(state_dir, fence)
+        shared.tasks.start_soon(_forget_gone, calls)
         shared.tasks.start_soon(Recovery(shared, Helmsman).run)
         await hub.run(
             {
-                PROTOCOL: pipes.serve,
-                PROGRAM: ProgramDoors(shared, Helmsman).serve,
+                COMMAND: _when_first_asked(_load_commands, shared, calls),
+                PIPE: _when_first_asked(_load_pipes, shared, calls),
+                PROGRAM: ProgramDoors(shared, Helmsman, calls).serve,
+                HTTP: _when_first_asked(_load_http, shared, calls),
                 CONTROL: serve_control,
-                HTTP: _serve_http(shared),
                 HANDOVER: serve_handover(shared.ledger.write),
             }
         )
 
 
-def _serve_http(shared: Shared) -> Serve:
-    """Web servers take long to import, and few ask for one."""
+async def _forget_gone(calls: CallLog) -> None:
+    from helmsman.errors import RegistryUnavailable
 
-    async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+    try:
+        await calls.forget_gone()
+    except RegistryUnavailable as error:
+        log.warning("%s", error)
+
+
+def _load_commands() -> MakeServe:
+    from helmsman.cli.hub_commands import CommandDoors
+
+    return lambda shared, calls: CommandDoors(shared, calls).serve
+
+
+def _load_pipes() -> MakeServe:
+    from helmsman.mcp.hub_door import PipeDoors
+
+    return lambda shared, calls: PipeDoors(shared, calls).serve
+
+
+def _load_http() -> MakeServe:
+    from helmsman.httpd.hub_door import HttpDoors
+
+    return lambda shared, _: HttpDoors(shared).serve
+
+
+def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:
+    """Whoever comes first of its kind waits for what that kind needs, and for nothing else."""
+    from helmsman.base.concurrency import OnceEach
+
+    loaded: OnceEach[Serve] = OnceEach()
+
+    async def make() -> Serve:
+        import gc
+
         import anyio.to_thread
 
-        def load() -> type[HttpDoors]:
-            from helmsman.httpd.hub_door import HttpDoors
+        gc.disable()
+        try:
+            made = await anyio.to_thread.run_sync(load)
+        finally:
+            gc.enable()
+        return made(shared, calls)
 
-            return HttpDoors
-
-        doors = await anyio.to_thread.run_sync(load)
-        await doors(shared).serve(hub, connection, fields, refused)
+    async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        serve_it = await loaded.get("", make)
+        await serve_it(hub, connection, fields, refused)
 
     return serve
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 
@@ -19,6 +20,7 @@ def command(session: str, as_json: bool) -> None:
 
     SESSION is a session's id or a part of it (`helmsman list` shows them). An idle session is left as it is.
     """
+    host().begin_change("repeatable")
 
     async def stop(helm: Helmsman, session_id: str) -> str:
         return (await helm.interrupt(session_id)).status

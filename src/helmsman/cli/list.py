@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman.base.shown_text import one_line
+from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
@@ -53,25 +54,16 @@ def command(
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary.
     """
-    import anyio
-
-    from helmsman.service import Helmsman
     from helmsman.shapes.rendering import session_info_as_dict
 
     settings = settings_of_command()
-    place = None if directory is None else Path(directory).expanduser().resolve()
+    place = None if directory is None else from_here(directory).resolve()
 
-    async def find() -> tuple[list[SessionInfo], str | None, dict[str, tuple[str, ...]]]:
-        helm = Helmsman(settings)
-        try:
-            found, cursor = await helm.list(
-                directory=place, query=query, limit=limit, include_archived=include_archived
-            )
-            return found, cursor, await _timed_out(helm, found)
-        finally:
-            await helm.ledger.close()
+    async def find(helm: Helmsman) -> tuple[list[SessionInfo], str | None, dict[str, tuple[str, ...]]]:
+        found, cursor = await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
+        return found, cursor, await _timed_out(helm, found)
 
-    sessions, cursor, timed_out = anyio.run(find)
+    sessions, cursor, timed_out = with_helmsman(find, settings=settings)
     shown = [session_info_as_dict(info) | _flag(timed_out, info) for info in sessions]
     nothing = (
         f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
@@ -141,7 +133,7 @@ def _made_by(info: SessionInfo) -> str:
 
 def _short_path(path: str, most: int) -> str:
     """The end of a path says more than its beginning."""
-    home = str(Path.home())
+    home = str(expand_home("~"))
     if path == home or path.startswith(home + "/"):
         path = "~" + path[len(home) :]
     return path if len(path) <= most else "…" + path[len(path) - most + 1 :]

@@ -9,6 +9,7 @@ import click
 
 from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.host import host
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import TaskNotOurs
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
 
 ResultT = TypeVar("ResultT")
 
@@ -52,19 +54,21 @@ def with_helmsman(
         detach: Whether its engine may outlive it.
         on_question: Answers what Codex asks.
     """
-    import anyio
-
-    from helmsman.service import Helmsman
-
     chosen = settings_of_command() if settings is None else settings
     if not detach:
         chosen = replace(chosen, detach=False)
 
     async def run() -> ResultT:
-        async with Helmsman(chosen, on_question=on_question) as helm:
+        async with host().helmsman(chosen, on_question) as helm:
             return await do(helm)
 
-    return anyio.run(run)
+    return host().run(run)
+
+
+async def task_begun_before(helm: Helmsman) -> Task | None:
+    """The task that this command has begun already, for a hub that died; None where it has not been tried."""
+    key = host().repeated_key
+    return None if key is None else await helm.ledger.registry(lambda registry: registry.with_key(key))
 
 
 def runs_elsewhere(session: Session) -> bool:

@@ -11,6 +11,7 @@ import click
 
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.consoles import is_terminal, result_console
+from helmsman.cli.host import host
 from helmsman.cli.tables import fitting_table
 
 if TYPE_CHECKING:
@@ -124,4 +125,4 @@ def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
     if text.count("\n") < console.height:  # the prompt needs a line too
         click.echo(text, nl=False, color=True)
     else:
-        click.echo_via_pager(text.rstrip("\n"))
+        host().page(text.rstrip("\n"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 
@@ -17,6 +18,7 @@ def command(session: str, name: str, as_json: bool) -> None:
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """
+    host().begin_change("repeatable")
     session_id, named = on_session(session, lambda helm, session_id: helm.extras.upkeep.rename(session_id, name))
     given = named.state.name or ""
     shown = {"sessionId": session_id, "name": given}

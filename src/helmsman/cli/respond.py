@@ -11,6 +11,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, require_reachable, session_argument
 from helmsman.cli.output import print_json, print_result
 from helmsman.cli.session_ids import short_id
@@ -48,10 +49,16 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
         _agree_to_rule(session, question, answers, as_json=as_json)
 
+    host().begin_change("repeatable")
+
     async def respond(helm: Helmsman, session_id: str) -> str:
         asking = await helm.session(session_id)
         require_reachable(asking)
-        await asking.respond(question, *answers, by=COMMAND_LINE)
+        try:
+            await asking.respond(question, *answers, by=COMMAND_LINE)
+        except QuestionNotOpen:
+            if host().repeated_key is None or not await helm.was_answered(session_id, question, answers, COMMAND_LINE):
+                raise  # else a hub that is gone has given this very answer
         return asking.status
 
     session_id, status = on_session(session, respond)

@@ -6,6 +6,7 @@ import click
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id
@@ -28,6 +29,7 @@ def command(session: str, turns: int, agreed: bool, as_json: bool) -> None:
     SESSION is a session's id or a part of it (`helmsman list` shows them). Turns do not come back, so you are asked first;
     where there is no terminal to ask on, this needs --yes.
     """
+    host().begin_change("once")
     session_id = with_helmsman(lambda helm: full_session_id(helm, session))
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(

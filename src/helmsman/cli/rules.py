@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman.base.shown_text import one_line, visible
+from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import confirmed, yes_option
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.host import host
 from helmsman.cli.output import print_json, print_result
 from helmsman.errors import InvalidInput, InvalidSetting
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.approvals.listed_rules import ListedRule
     from helmsman.approvals.rule_book import RuleBook
+
+
+def _existing(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
+    """The directory, seen from where the person is."""
+    if not (place := from_here(value)).is_dir():
+        raise click.BadParameter(f"Directory {value!r} does not exist.")
+    return place
+
 
 _directory_option: Final = click.option(
     *("-C", "--cd", "directory"),
     metavar="DIR",
     default=".",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_existing,
     help="Where the work is done, if not in the current directory.",
 )
 
@@ -117,6 +128,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 
     A rule that you wrote yourself is not touched: you are told where it stands.
     """
+    host().begin_change("once")
     book = _book()
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1:

@@ -8,16 +8,18 @@ import click
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.on_session import require_reachable, session_argument
+from helmsman.cli.host import host
+from helmsman.cli.on_session import require_reachable, session_argument, task_begun_before
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
+from helmsman.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
     from helmsman.cli.displays import Display
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import WhenBusy
+    from helmsman.sessions.session import Session, WhenBusy
 
 
 @cli_command(
@@ -45,19 +47,29 @@ def command(
     exit code is that of the turn. While a turn is running it is an error, unless --steer puts the message into that turn or
     --queue waits for its end.
     """
+    if wait:
+        host().require_own_process()
     text = prompt_text(message)
+    host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(await full_session_id(helm, session))
+        if (before := await task_begun_before(helm)) is not None:
+            if before.status in ("canceled", "failed", "unknown"):
+                raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
+            return tell(known, before.id)
         if when_busy is not None:
             require_reachable(known)
         sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
         while sent.queue:  # it is kept here, so here is where to stay until Codex has it
             await sent.feed.changed()
         await sent.begun.wait()
-        if wait or not sent.goes_on_alone:
+        if wait or not (host().outlives_commands or sent.goes_on_alone):
             return await follow_session(helm, sent, display)
-        shown = {"sessionId": sent.id, "status": sent.status, "taskId": sent.task_id}
+        return tell(sent, sent.task_id)
+
+    def tell(sent: Session, task_id: str | None) -> int:
+        shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
         print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
         return ExitCode.OK
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import on_session, require_reachable, session_argument
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
@@ -25,6 +26,7 @@ def command(session: str, message: str, as_json: bool) -> None:
     SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin.
     """
     text = prompt_text(message)
+    host().begin_change("once")
 
     async def steer(helm: Helmsman, session_id: str) -> None:
         steered = await helm.session(session_id)

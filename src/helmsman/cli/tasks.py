@@ -6,17 +6,18 @@ registry is shared, and an engine that outlives its process is attached to where
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
 from helmsman.base.shown_text import one_line, visible
+from helmsman.base.surroundings import from_here
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list
 from helmsman.cli.session_ids import short_id
@@ -116,7 +117,7 @@ def _list_tasks(
     """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
     from helmsman.shapes.rendering import task_as_dict
 
-    place = None if directory is None else Path(directory).expanduser().resolve()
+    place = None if directory is None else from_here(directory).resolve()
     tasks, cursor = with_helmsman(
         lambda helm: helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
     )
@@ -184,6 +185,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 
     The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
     """
+    host().begin_change("repeatable")
 
     async def cancel(helm: Helmsman) -> tuple[Task, str]:
         return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
@@ -277,6 +279,8 @@ def _apply(
     """
     from helmsman.model.inputs import directory as existing_directory
 
+    host().require_own_process()  # files are made as this person makes them
+    host().begin_change("once")
     place = existing_directory("directory", directory)
 
     async def find(helm: Helmsman) -> Task:

@@ -10,6 +10,7 @@ from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.discard import show_discarded
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import counted, pager_option, print_list
 from helmsman.cli.session_ids import short_id
@@ -87,6 +88,7 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
 
     With --force work is lost, so you are asked first; where there is no terminal to ask on, that needs --yes.
     """
+    host().begin_change("once")
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
     lost = [one for one in found if one.unsaved]
     if force and lost:

@@ -123,10 +123,10 @@ class _Followed:
 class ProgramDoors:
     """Serves the programs that connect to a hub."""
 
-    def __init__(self, shared: Shared, open_view: OpenView) -> None:
+    def __init__(self, shared: Shared, open_view: OpenView, calls: CallLog) -> None:
         self._shared = shared
         self._open_view = open_view
-        self._calls = CallLog(shared.state_dir)
+        self._calls = calls
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve a program, until it leaves."""

@@ -18,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -46,6 +46,8 @@ _TAIL_BYTES = 2000
 _PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH")
 """What a hub inherits of its first door's environment. All else comes with doors, and only for what they ask."""
 _PASSED_ON_PREFIXES = ("LC_", "XDG_")
+_SCRIPTS = (b"helmsman", b"codex-helmsman")
+_ON = ("", "1", "true", "yes", "on")
 
 
 class NoHub(Exception):
@@ -54,6 +56,16 @@ class NoHub(Exception):
 
 class HubFailed(Exception):
     """Hubs do not come up; the text says what the last one said."""
+
+
+def wanted(env: Mapping[str, str]) -> bool:
+    """Whether there can be a hub here, as far as the environment says; only the hub reads the user's file."""
+    return env.get("HELMSMAN_DETACH", "").strip().lower() in _ON and hasattr(os, "posix_spawn")
+
+
+def hexed(texts: Iterable[str]) -> str:
+    """Texts as one field of a hello."""
+    return ",".join(os.fsencode(text).hex() for text in texts)
 
 
 def state_directory(env: Mapping[str, str]) -> str:
@@ -221,17 +233,22 @@ def below_an_agent(pid: int) -> bool:
     try:
         while (pid := parent_of(pid)) > 1:
             words = read(f"/proc/{pid}/cmdline").split(b"\0")
-            names = [word.rpartition(b"/")[2] for word in words[:2]]
-            modules = [word for before, word in itertools.pairwise(words) if before == b"-m"]
-            if (
-                b"helmsman" in names
-                or b"codex-helmsman" in names
-                or any(one.startswith(b"helmsman") for one in modules)
-            ):
+            if _is_helmsman(words):
                 return True
     except (OSError, ValueError, IndexError):
         return True
     return False
+
+
+def _is_helmsman(words: list[bytes]) -> bool:
+    """Whether a process with this command line is Helmsman itself. `env helmsman …` and the like only start one."""
+    names = [word.rpartition(b"/")[2] for word in words[:2]]
+    if names[0] in _SCRIPTS:
+        return True
+    if not names[0].lower().startswith((b"python", b"pypy")) and words[0] != os.fsencode(sys.executable):
+        return False
+    modules = [word for before, word in itertools.pairwise(words) if before == b"-m"]
+    return any(name in _SCRIPTS for name in names) or any(one.startswith(b"helmsman") for one in modules)
 
 
 def parent_of(pid: int) -> int:

@@ -67,6 +67,7 @@ class Hub:
         self._keepers = keepers
         self._used_at = time.monotonic()
         self._left = anyio.Event()
+        self._connected = 0
 
     async def run(self, protocols: Mapping[str, Serve]) -> NoReturn:
         """Serve whoever connects, until idle or told to end. A protocol is known by the first word of its hello."""
@@ -90,6 +91,7 @@ class Hub:
 
     async def _serve(self, connected: socket.socket, protocols: Mapping[str, Any]) -> None:
         connection = Connection(connected)
+        self._connected += 1
         try:
             with closing(connection):
                 refused = why_not_served(connected, self._keepers())
@@ -109,6 +111,7 @@ class Hub:
             log.exception("a door failed")
         finally:
             self.doors.pop(connection, None)
+            self._connected -= 1
             self._used_at = time.monotonic()
             self._left.set()
 
@@ -130,10 +133,11 @@ class Hub:
     async def _look_after_itself(self) -> None:
         while True:
             self._left = anyio.Event()
-            if self.doors or self.work():
-                self._used_at = time.monotonic()
             idle = time.monotonic() - self._used_at
-            if idle >= self.idle:
+            if self._connected or self.work():
+                self._used_at = time.monotonic()
+                idle = 0.0
+            elif idle >= self.idle:
                 self.end(NEXT, "idle")
             if not _is_ours(self.state_dir / LOCK):
                 self.end(NEXT, "its lock was removed")

@@ -31,13 +31,13 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
 from helmsman.base.shown_text import visible
 from helmsman.base.surroundings import Whereabouts
-from helmsman.errors import HelmsmanError, RegistryUnavailable
+from helmsman.errors import HelmsmanError
+from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
 from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
-from helmsman.tasks.calls import CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from helmsman.hub.process import Hub
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +65,10 @@ class _Hello:
     def __init__(self, fields: list[str]) -> None:
         self.version, self.pipe, pid, directory, flags, environment, forms, *_ = fields
         self.pid = int(pid)
-        self.directory = Path(_text(directory))
-        self.flags = _flags([_text(flag) for flag in flags.split(",") if flag])
-        pairs = (_text(pair).partition("=") for pair in environment.split(",") if pair)
-        self.environment = {name: value for name, _, value in pairs}
-        self.forms = [_text(form) for form in forms.split(",") if form]
-
-
-def _text(value: str) -> str:
-    return os.fsdecode(bytes.fromhex(value))
-
-
-def _hex(text: str) -> bytes:
-    return os.fsencode(text).hex().encode()
+        self.directory = Path(text_in(directory))
+        self.flags = _flags(texts_in(flags))
+        self.environment = environment_in(environment)
+        self.forms = texts_in(forms)
 
 
 def _flags(words: list[str]) -> dict[str, object]:
@@ -99,31 +91,25 @@ class _NotServed(Exception):
 
 def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings:
     if refused is not None:
-        raise _NotServed(b"s\t" + _hex(refused))
+        raise _NotServed(b"s\t" + in_hex(refused))
     try:
         settings = load_settings(hello.flags, hello.environment, hello.directory)
     except HelmsmanError as error:
-        raise _NotServed(b"x\t%d\t%b" % (_USAGE, _hex(f"Error: {visible(error.message)}"))) from error
+        raise _NotServed(b"x\t%d\t%b" % (_USAGE, in_hex(f"Error: {visible(error.message)}"))) from error
     if not settings.detach:
-        raise _NotServed(b"s\t" + _hex("the settings say that nothing outlives it"))
+        raise _NotServed(b"s\t" + in_hex("the settings say that nothing outlives it"))
+    hub.idle = settings.hub_idle
     if settings.state_dir.resolve() != hub.state_dir.resolve():
-        raise _NotServed(b"g\t" + _hex(str(settings.state_dir)))
+        raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
     return settings
 
 
 class PipeDoors:
     """Serves the pipes that connect to a hub."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, calls: CallLog) -> None:
         self._shared = shared
-        self._calls = CallLog(shared.state_dir, shared.fence)
-
-    async def forget_gone(self) -> None:
-        """Forget the calls of pipes that have gone."""
-        try:
-            await self._calls.forget_gone()
-        except RegistryUnavailable as error:
-            log.warning("%s", error)
+        self._calls = calls
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve a pipe, until it leaves."""
@@ -134,7 +120,6 @@ class PipeDoors:
             connection.put(answer.args[0])
             await connection.written()
             return
-        hub.idle = settings.hub_idle
         door = PipeDoor(hello, connection, hub.epoch, self._calls)
         hub.doors[connection] = door
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())

@@ -34,7 +34,7 @@ import sys
 import time
 
 from helmsman._version import __version__
-from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, is_newer, start_successor, state_directory
+from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, hexed, is_newer, start_successor, state_directory, wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ _TRIES = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _LAST_WORDS_MS = 2000
 """How long the hub may take to say what is left after the client closed its end."""
-_ON = ("", "1", "true", "yes", "on")
 _CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec"), "--tools": ()}
 """Options with a value, and what it may be for us; anything else is for the command line to read and complain about."""
 
@@ -67,8 +66,7 @@ class _Ended(Exception):
 
 def run_pipe(flags: Sequence[str]) -> int | None:
     """Serve a client on standard input and output; the exit code, or None if the service is to run inside this process."""
-    detached = os.environ.get("HELMSMAN_DETACH", "").strip().lower() in _ON
-    if not (detached and _understood(flags) and hasattr(os, "posix_spawn") and hasattr(select, "poll")):
+    if not (wanted(os.environ) and _understood(flags) and hasattr(select, "poll")):
         return None
     try:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
@@ -156,15 +154,14 @@ class _Pipe:
             self._to_hub += b"M%d %b\n" % (seq, line)
 
     def _hello(self) -> bytes:
-        environment = (os.fsencode(f"{name}={value}") for name, value in os.environ.items())
         fields = (
             PROTOCOL,
             __version__,
             self._id,
             str(os.getpid()),
-            os.fsencode(self._directory).hex(),
-            ",".join(os.fsencode(flag).hex() for flag in self._flags),
-            ",".join(one.hex() for one in environment),
+            hexed((self._directory,)),
+            hexed(self._flags),
+            hexed(f"{name}={value}" for name, value in os.environ.items()),
             ",".join(form.hex() for form in self._forms),
         )
         return "\t".join(fields).encode() + b"\n"

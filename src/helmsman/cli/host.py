@@ -1,0 +1,103 @@
+"""The process that a command runs in: the one that was started for it, or the hub, for a thin one that shows what it says.
+
+Commands do not know which of the two it is. Whatever differs is here; the environment and the directory are those of
+whoever asks (`helmsman.base.surroundings`), and so are `sys.stdin`, `sys.stdout` and `sys.stderr`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from helmsman.errors import HelmsmanError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from helmsman.agents.protocol import SessionIndex
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import QuestionHandler
+    from helmsman.settings import Settings
+
+ResultT = TypeVar("ResultT")
+
+Change = Literal["once", "repeatable"]
+"""How a command changes something. One that is asked for again since its hub died is `repeatable` if it can find out what
+came of it, or does no harm when it is done twice; else it says that the outcome is unknown."""
+
+
+class NeedsOwnProcess(Exception):
+    """A command turns out to need the terminal, or something else that only the process has that was started for it."""
+
+
+class Host:
+    """The process that was started for the command."""
+
+    outlives_commands = False
+    """Whether what a command began goes on here when the command has ended."""
+    size: tuple[int, int] | None = None
+    """Columns and lines of the terminal, where this process cannot be asked."""
+    repeated_key: str | None = None
+    """The key of the task that this command has entered if it was begun before, by a hub that died."""
+
+    def __init__(self, refused: str = "") -> None:
+        self._refused = refused
+
+    def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Run something asynchronous to its end."""
+        import anyio
+
+        return anyio.run(body)
+
+    def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
+        """A Helmsman, to be opened."""
+        from helmsman.service import Helmsman
+
+        return Helmsman(settings, on_question=on_question)
+
+    def index(self, settings: Settings) -> SessionIndex | None:
+        """The sessions on disk, which may be looked up without a Helmsman."""
+        from helmsman.agents.registry import Agents
+
+        return Agents()[settings.default_agent].sessions(settings)
+
+    def page(self, text: str) -> None:
+        """Show a text that is longer than the screen."""
+        import click
+
+        click.echo_via_pager(text)
+
+    def require_own_process(self) -> None:
+        """What follows needs the terminal. Nothing may have been done yet.
+
+        Raises:
+            NeedsOwnProcess: This is not the process that has it; the command is run once more, there.
+        """
+
+    def begin_change(self, change: Change) -> None:
+        """Something is about to be changed.
+
+        Raises:
+            HelmsmanError: It must not be.
+        """
+        if self._refused:
+            raise HelmsmanError(f"The hub does nothing for this process: {self._refused}. Nothing was done.")
+
+
+_HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it is never changed
+
+
+def host() -> Host:
+    """Where the command runs."""
+    return _HOST.get()
+
+
+@contextmanager
+def hosted(by: Host) -> Iterator[None]:
+    """Commands in the block run there."""
+    before = _HOST.set(by)
+    try:
+        yield
+    finally:
+        _HOST.reset(before)

@@ -1,0 +1,397 @@
+"""Commands that the hub runs for thin processes (`helmsman.cli.thin`): the same commands, each on a thread of its own.
+
+What a command reads and writes goes through its connection; the environment, the directory and the terminal are those of
+the process that asked. Nothing that a command does ends the hub, and a process that is gone takes its command along.
+A command that changes something is entered before it does so, with what came of it after: asked again of another hub, it
+is done once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from helmsman._version import __version__
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
+from helmsman.base.surroundings import Whereabouts
+from helmsman.cli.app import outcome
+from helmsman.cli.completing import complete
+from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import Host, NeedsOwnProcess, host, hosted
+from helmsman.cli.thin import COMPLETION
+from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
+from helmsman.hub.hello import environment_in, in_hex, text_in
+from helmsman.service import Helmsman
+from helmsman.settings import load_settings
+from helmsman.tasks.calls import CallKey, call_key
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from typing_extensions import Buffer
+
+    from helmsman.agents.protocol import SessionIndex
+    from helmsman.cli.host import Change
+    from helmsman.hub.connection import Connection
+    from helmsman.hub.process import Hub
+    from helmsman.sessions.session import QuestionHandler
+    from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+_MOST_AT_ONCE: Final = 1000
+"""A command that waits for something holds a thread."""
+_HELD_BYTES: Final = 64 * 1024
+"""So much of what a command says is kept until it has ended: until then it can be asked again, or be run elsewhere."""
+_ONLY_CALL: Final = 1
+_NO_TERMINAL_COLUMNS: Final = 80
+
+
+class _Hello:
+    def __init__(self, fields: list[str]) -> None:
+        self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *_ = fields
+        self.pid = int(pid)
+        self.directory = Path(text_in(directory))
+        self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
+        self.environment = environment_in(environment)
+        self.on_terminal = [one == "1" for one in terminals]
+        self.size = (int(columns), int(lines)) if int(columns) and int(lines) else None
+
+    @property
+    def completing(self) -> str | None:
+        """The shell that asks what can follow."""
+        shell, _, what = self.environment.get(COMPLETION, "").rpartition("_")
+        return shell if what == "complete" else None
+
+    @property
+    def columns(self) -> int:
+        """How wide a help text may be."""
+        named = self.environment.get("COLUMNS", "")
+        if named.isdecimal() and int(named):
+            return int(named)
+        return self.size[0] if self.size is not None and self.on_terminal[1] else _NO_TERMINAL_COLUMNS
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        return {"kind": "command", "pid": self.pid, "version": self.version, "directory": str(self.directory)}
+
+    @property
+    def process(self) -> Process:
+        return running_process(self.pid) or Process(self.pid, "")
+
+
+class _NotServed(Exception):
+    """What a process is told instead of being served."""
+
+
+class _DoorGone(Exception):
+    """Nobody reads any more what the command says."""
+
+
+class _AnsweredBefore(Exception):
+    """An earlier hub has done it: how it ended, and what it said."""
+
+
+class _ToldToEnd(Exception):
+    """Something tried to end the process."""
+
+
+class CommandDoors:
+    """Runs commands for the processes that connect to a hub."""
+
+    def __init__(self, shared: Shared, calls: CallLog) -> None:
+        self._shared = shared
+        self._calls = calls
+        self._threads = anyio.CapacityLimiter(_MOST_AT_ONCE)
+        _route_streams()
+
+    async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        """Run a command, until it has ended or its process leaves."""
+        hello = _Hello(fields)
+        with Whereabouts(hello.environment, hello.directory).entered():
+            try:
+                log_level = _admit(hub, hello, refused)
+            except _NotServed as answer:
+                connection.put(answer.args[0])
+                await connection.written()
+                return
+            hub.doors[connection] = hello
+            connection.put(f"w\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
+            command = HubHost(hello, connection, self._shared, self._calls, log_level)
+            async with background_tasks() as tasks:
+                tasks.start_soon(command.listen)
+                await command.serve(self._threads)
+            await command.forget()
+
+
+def _admit(hub: Hub, hello: _Hello, refused: str | None) -> int:
+    """From which level on a command's logs are for its process."""
+    if refused is not None:
+        raise _NotServed(b"r\t" + in_hex(refused))
+    try:
+        settings = load_settings()
+    except HelmsmanError:
+        return logging.ERROR  # the command itself says what is wrong, if it needs them
+    wanted = logs_wanted(settings)
+    zones = {environment.get("TZ") for environment in (hello.environment, os.environ)}
+    if not settings.detach or len(zones) > 1 or (wanted and settings.log_level == "debug"):
+        raise _NotServed(b"s")  # a process has one time zone, and one level of logs
+    hub.idle = settings.hub_idle
+    if settings.state_dir.resolve() != hub.state_dir.resolve():
+        raise _NotServed(b"g\t" + in_hex(str(settings.state_dir)))
+    return logging.getLevelNamesMapping()[settings.log_level.upper()] if wanted else logging.ERROR
+
+
+class HubHost(Host):
+    """The hub, for one command."""
+
+    outlives_commands = True
+
+    def __init__(self, hello: _Hello, connection: Connection, shared: Shared, calls: CallLog, log_level: int) -> None:
+        super().__init__()
+        self.size = hello.size
+        self.log_level = log_level
+        self.stdin = _as_text(_Input(self._read_stdin, on_terminal=hello.on_terminal[0]))
+        self.stdout = _as_text(_Output(partial(self._say, "o"), on_terminal=hello.on_terminal[1]))
+        self.stderr = _as_text(_Output(self.say_err, on_terminal=hello.on_terminal[2]))
+        self.is_open = True
+        self._hello = hello
+        self._connection = connection
+        self._shared = shared
+        self._calls = calls
+        self._is_wanted = True
+        self._scope = anyio.CancelScope()
+        """What is being done on the loop."""
+        self._thread = 0
+        self._one_at_a_time = threading.Lock()
+        self._said: list[tuple[str, bytearray]] = []
+        self._changes = False
+        self._read, self._came = anyio.create_memory_object_stream[bytes](1)
+
+    # --- what a command asks of its host -----------------------------------------------------------------------------
+
+    def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        async def contained() -> ResultT:
+            if not self._is_wanted:
+                raise _DoorGone
+            with anyio.CancelScope() as self._scope:
+                try:
+                    return await body()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    raise _ToldToEnd from error  # not in the hub's loop, which it would end
+            raise _DoorGone
+
+        return anyio.from_thread.run(contained)
+
+    def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
+        return Helmsman(settings, env=self._hello.environment, on_question=on_question, shared=self._shared)
+
+    def index(self, settings: Settings) -> SessionIndex | None:
+        return self._shared.truth.look_into(settings).get(self._shared.agents[settings.default_agent].name)
+
+    def page(self, text: str) -> None:
+        self._say("p", text.encode("utf-8", "backslashreplace"))
+
+    def require_own_process(self) -> None:
+        raise NeedsOwnProcess
+
+    def begin_change(self, change: Change) -> None:
+        self._changes = True
+        key = f"{self._hello.id}:{_ONLY_CALL}"
+        was_begun, answer = self.run(lambda: self._calls.begin(self._hello.id, _ONLY_CALL, self._hello.process))
+        if answer is not None:
+            raise _AnsweredBefore(answer)
+        if was_begun and change == "once":
+            raise OutcomeUnknown(
+                "This was begun by a hub that ended before it could tell what came of it. Look whether it was done before "
+                "you repeat it."
+            )
+        self.repeated_key = key if was_begun else None
+        call_key.set(CallKey(key))
+
+    # --- the command -------------------------------------------------------------------------------------------------
+
+    async def serve(self, threads: anyio.CapacityLimiter) -> None:
+        """Run the command, and tell its process how it ended."""
+        try:
+            with hosted(self):
+                code = await anyio.to_thread.run_sync(self._on_thread, limiter=threads)
+        finally:
+            self.is_open = False
+        if not self._is_wanted:
+            return
+        if code is None:
+            await self.forget()
+            self._connection.put(b"s")
+        else:
+            if self._changes:
+                await self._write_down(code)
+            with suppress(anyio.BrokenResourceError):
+                await self._send()
+                self._connection.put(b"x%d" % code)
+        await self._connection.written()
+
+    async def listen(self) -> None:
+        """Take in what comes on stdin; when the process has gone, so does the command."""
+        while (line := await self._connection.line()) is not None:
+            await self._read.send(bytes.fromhex(line.decode()))
+        self._is_wanted = False
+        self._scope.cancel()
+
+    async def forget(self) -> None:
+        """Forget what was entered: nobody will ask again."""
+        if self._changes:
+            self._changes = False
+            try:
+                await self._calls.answer(self._hello.id, _ONLY_CALL, None)
+            except RegistryUnavailable as error:
+                log.warning("%s", error)
+
+    def _on_thread(self) -> int | None:
+        """Run the command; its exit code, or None if it needs a process of its own."""
+        self._thread = threading.get_ident()
+        try:
+            if self._hello.completing is not None:
+                return complete(self._hello.completing)
+            return outcome(self._hello.arguments, columns=self._hello.columns)
+        except NeedsOwnProcess:
+            return None
+        except _AnsweredBefore as known:
+            answer = json.loads(known.args[0])
+            self._said = [(kind, bytearray.fromhex(data)) for kind, data in answer["said"]]
+            return int(answer["code"])
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
+        except (_DoorGone, anyio.BrokenResourceError):
+            return ExitCode.INTERRUPTED
+        except BaseException:  # nothing that a command does ends the hub
+            if self._hello.completing is None:
+                self.say_err(traceback.format_exc().encode("utf-8", "backslashreplace"))
+            log.warning("%s failed", " ".join(self._hello.arguments[:1]), exc_info=True)
+            return ExitCode.FAILED
+
+    async def _write_down(self, code: int) -> None:
+        answer = {"code": code, "said": [(kind, data.hex()) for kind, data in self._said]}
+        try:
+            await self._calls.answer(self._hello.id, _ONLY_CALL, json.dumps(answer))
+        except RegistryUnavailable as error:
+            log.warning("%s", error)
+
+    # --- its streams -------------------------------------------------------------------------------------------------
+
+    def say_err(self, data: bytes) -> None:
+        self._say("e", data)
+
+    def _say(self, kind: str, data: bytes) -> None:
+        with self._one_at_a_time:
+            if self._said and self._said[-1][0] == kind:
+                self._said[-1][1].extend(data)
+            else:
+                self._said.append((kind, bytearray(data)))
+            held = sum(len(said) for _, said in self._said)
+        if held > _HELD_BYTES and not self._changes and threading.get_ident() == self._thread:
+            self.run(self._send)
+
+    async def _send(self) -> None:
+        with self._one_at_a_time:
+            said, self._said = self._said, []
+        for kind, data in said:
+            most = len(data) if kind == "p" else _HELD_BYTES  # there is one pager
+            for at in range(0, len(data), most):
+                part = bytes(data[at : at + most])
+                await self._connection.send(b"%b%d\n%b" % (kind.encode(), len(part), part))
+
+    def _read_stdin(self) -> bytes:
+        async def read() -> bytes:
+            self._connection.put(b"i")
+            return await self._came.receive()
+
+        return self.run(read)
+
+
+class _Output(io.RawIOBase):
+    def __init__(self, say: Callable[[bytes], None], *, on_terminal: bool) -> None:
+        self._say = say
+        self._on_terminal = on_terminal
+
+    def isatty(self) -> bool:
+        return self._on_terminal
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        said = bytes(data)
+        self._say(said)
+        return len(said)
+
+
+class _Input(io.RawIOBase):
+    """Read as a whole, or not at all."""
+
+    def __init__(self, read: Callable[[], bytes], *, on_terminal: bool) -> None:
+        self._read = read
+        self._on_terminal = on_terminal
+
+    def isatty(self) -> bool:
+        return self._on_terminal
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, _size: int = -1, /) -> bytes:
+        return self._read()
+
+
+def _as_text(stream: io.RawIOBase) -> TextIO:
+    return io.TextIOWrapper(stream, "utf-8", "backslashreplace", write_through=True)  # type: ignore[type-var]
+
+
+class _Routed:
+    """A stream of the process that is another one for each command."""
+
+    encoding = "utf-8"
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own: Any = getattr(sys, name)
+
+    def __getattr__(self, attribute: str) -> Any:
+        by = host()
+        stream = getattr(by, self._name) if isinstance(by, HubHost) and by.is_open else self._own
+        return getattr(stream, attribute)
+
+
+class _CommandLogs(logging.Handler):
+    """What is logged while a command runs is for its process, too, from the level on that it wants."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        by = host()
+        if isinstance(by, HubHost) and by.is_open and record.levelno >= by.log_level:
+            by.say_err(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
+
+
+def _route_streams() -> None:
+    sys.stdin = cast("TextIO", _Routed("stdin"))
+    sys.stdout = cast("TextIO", _Routed("stdout"))
+    sys.stderr = cast("TextIO", _Routed("stderr"))
+    logging.getLogger().addHandler(in_form(_CommandLogs(), COMMAND_LOG))

@@ -1,0 +1,289 @@
+"""A command as a thin process: the hub runs it, where everything is imported, and what it says is shown here.
+
+    hello     helmsman-command 1 ⇥ version ⇥ id ⇥ pid ⇥ directory ⇥ argument,… ⇥ NAME=VALUE,… ⇥ terminals ⇥ columns ⇥ lines
+              (texts in hex; which of the three streams are terminals is three digits)
+    welcome   w ⇥ version ⇥ epoch ⇥ pid      it is being run
+              g ⇥ directory                  the settings name another state directory: go to its hub
+              s                              run it in a process of its own: this one
+              r ⇥ reason                     refused: run it here if it changes nothing
+    to us     o<size>⏎ bytes                 for stdout
+              e<size>⏎ bytes                 for stderr
+              p<size>⏎ text                  for a pager on the terminal
+              i                              what comes on stdin is wanted
+              x<code>                        it has ended
+              s                              run it here after all; nothing was done
+              h, l                           the hub ends: ask the next
+    to hub    what came on stdin, in hex
+
+When a hub ends in between, the next is asked again under the same id, and what was done is not done a second time. When
+this process ends, the hub stops what it does for it. Imports next to nothing, for this is what a person waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from helmsman._version import __version__
+from helmsman.hub.launch import (
+    HubFailed,
+    NoHub,
+    Way,
+    connect,
+    hexed,
+    is_newer,
+    start_successor,
+    state_directory,
+    wanted,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Sequence
+
+PROTOCOL = "helmsman-command 1"
+COMPLETION = "_HELMSMAN_COMPLETE"
+"""The variable by which a shell asks what can follow."""
+
+_COMMANDS = frozenset(
+    (
+        *("say", "status", "respond", "steer", "interrupt", "rules"),
+        *("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
+        *("diff", "discard", "worktrees", "tasks", "models", "account", "usage"),
+    )
+)
+"""What a hub runs. All others need a terminal or a process of their own; `apply` makes files as the person would."""
+_TRIES = 3
+"""So many hubs may end while they work on a command. Then it is the command that ends them."""
+_SILENT = 5
+"""So many may end without a word. Then hubs know nothing of commands, or do not live."""
+_WELCOME_SECONDS = 15.0
+"""A hub that says nothing for so long is stopped, or stuck. It does nothing for a process that has left."""
+_CHUNK = 64 * 1024
+_FAILED, _INTERRUPTED = 1, 130
+_UTF8 = ("utf-8", "utf8")
+
+
+class OwnProcess(Exception):
+    """The command is to run in this process. `refused` says why the hub does nothing for it, where that is the reason."""
+
+    def __init__(self, refused: str = "") -> None:
+        super().__init__(refused)
+        self.refused = refused
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Have the hub run a command; its exit code.
+
+    Raises:
+        OwnProcess: It is to run here; nothing was done and nothing shown.
+    """
+    completing = os.environ.get(COMPLETION, "").endswith("_complete")
+    if not (completing or _COMMANDS.intersection(arguments[:1])) or not wanted(os.environ) or not _speaks_utf8():
+        raise OwnProcess
+    try:
+        command = _Command(arguments, completing=completing)
+    except FileNotFoundError:  # the directory we are in
+        raise OwnProcess from None
+    try:
+        return command.run()
+    except NoHub:
+        raise OwnProcess from None
+    except HubFailed as failed:
+        _write(2, f"helmsman: without a hub: {failed}\n".encode())
+        raise OwnProcess from None
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _FAILED  # whoever read our output has had enough (`helmsman list | head`)
+
+
+def _speaks_utf8() -> bool:
+    return all(getattr(stream, "encoding", "").lower() in _UTF8 for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+class _Hub:
+    """A connection to a hub, read in lines and pieces. Where it has ended there is None."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        connection.settimeout(_WELCOME_SECONDS)
+        self._connection = connection
+        self._read = b""
+
+    def wait_for_ever(self) -> None:
+        """It has begun, and takes as long as it takes."""
+        self._connection.settimeout(None)
+
+    def send(self, line: bytes) -> None:
+        try:
+            self._connection.sendall(line)
+        except OSError:
+            return  # it has ended, as reading will show
+
+    def line(self) -> bytes | None:
+        while b"\n" not in self._read:
+            if not self._more():
+                return None
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
+    def exactly(self, size: int) -> bytes | None:
+        """So many bytes, and the end of the line behind them."""
+        parts, missing = [self._read], size + 1 - len(self._read)
+        while missing > 0:
+            self._read = b""
+            if not self._more():
+                return None
+            parts.append(self._read)
+            missing -= len(self._read)
+        whole = b"".join(parts)
+        self._read = whole[size + 1 :]
+        return whole[:size]
+
+    def _more(self) -> bool:
+        try:
+            chunk = self._connection.recv(_CHUNK)
+        except TimeoutError:
+            self._connection.close()
+            raise OwnProcess from None
+        except OSError:
+            chunk = b""
+        self._read += chunk
+        return bool(chunk)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Command:
+    def __init__(self, arguments: Sequence[str], *, completing: bool) -> None:
+        self._completing = completing
+        self._way = Way(state_directory(os.environ))
+        self._outdated = ""
+        self._stdin: bytes | None = None
+        self._has_shown = False
+        columns, lines = _terminal_size()
+        self._hello = "\t".join(
+            (
+                PROTOCOL,
+                __version__,
+                os.urandom(16).hex(),
+                str(os.getpid()),
+                hexed((os.getcwd(),)),  # noqa: PTH109 - pathlib costs more than all of this
+                hexed(arguments),
+                hexed(f"{name}={value}" for name, value in os.environ.items()),
+                "".join("1" if os.isatty(number) else "0" for number in (0, 1, 2)),
+                str(columns),
+                str(lines),
+            )
+        ).encode()
+
+    def run(self) -> int:
+        for _ in range(_TRIES):
+            hub = self._welcomed()
+            code = self._show(hub)
+            hub.close()
+            if code is not None:
+                return code
+            if self._has_shown:
+                return self._give_up("The hub ended in the middle of its answer.")
+        return self._give_up("Three hubs ended while they worked on this, so it is not tried again.")
+
+    def _give_up(self, why: str) -> int:
+        if not self._completing:
+            more = "It may have been done: look before you repeat it. The hub's log says more (helmsman hub log)."
+            _write(2, f"Error: {why} {more}\n".encode())
+        return _FAILED
+
+    def _welcomed(self) -> _Hub:
+        """A hub that runs the command."""
+        for _ in range(_SILENT):
+            hub = _Hub(self._connection())
+            hub.send(self._hello + b"\n")
+            said = hub.line()
+            if said is None:
+                hub.close()
+                continue
+            kind, *fields = said.decode().split("\t")
+            if kind == "w":
+                hub.wait_for_ever()
+                self._way.welcomed()
+                self._replace_older(*fields)
+                return hub
+            hub.close()
+            if kind != "g":
+                raise OwnProcess(bytes.fromhex(fields[0]).decode() if kind == "r" else "")
+            self._way = Way(os.fsdecode(bytes.fromhex(fields[0])))
+        raise OwnProcess
+
+    def _connection(self) -> _socket.socket:
+        if not self._completing:
+            return self._way.connection()
+        found = connect(self._way.state)  # a key press starts no hub
+        if found is None:
+            raise OwnProcess
+        return found
+
+    def _replace_older(self, version: str, _epoch: str, pid: str, *_: str) -> None:
+        if is_newer(__version__, version) and pid != self._outdated and not self._completing:
+            self._outdated = pid  # once: if ours does not come up, the older one serves us as well
+            start_successor(self._way.state)
+
+    def _show(self, hub: _Hub) -> int | None:
+        """Show what the command says; its exit code, or None if the hub has ended before it."""
+        while (frame := hub.line()) is not None:
+            kind, rest = frame[:1], frame[1:]
+            if kind in (b"o", b"e", b"p"):
+                said = hub.exactly(int(rest))
+                if said is None:
+                    return None
+                self._has_shown = True
+                if kind == b"p":
+                    _page(said)
+                else:
+                    _write(1 if kind == b"o" else 2, said)
+            elif kind == b"i":
+                if self._stdin is None:
+                    self._stdin = _all_of_stdin()
+                hub.send(self._stdin.hex().encode() + b"\n")
+            elif kind == b"x":
+                return int(rest)
+            elif kind == b"s":
+                raise OwnProcess
+            else:
+                return None
+        return None
+
+
+def _terminal_size() -> tuple[int, int]:
+    for number in (0, 1, 2):
+        try:
+            return os.get_terminal_size(number)
+        except OSError:
+            continue
+    return 0, 0
+
+
+def _all_of_stdin() -> bytes:
+    parts = []
+    while part := os.read(0, _CHUNK):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _write(number: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(number, rest) :]
+        except BlockingIOError:  # somebody who shares it does not want to wait, so we do
+            import select
+
+            select.select([], [number], [])
+
+
+def _page(text: bytes) -> None:
+    import click
+
+    click.echo_via_pager(text.decode("utf-8", "replace"))
