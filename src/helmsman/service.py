@@ -15,7 +15,7 @@ from helmsman.hub.interface import VERBS
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from helmsman.agents.protocol import Agent
     from helmsman.capabilities import Extras
@@ -156,10 +156,12 @@ def _in_hub(name: str) -> Callable[..., Any]:
     here = getattr(Steering, name)
 
     @functools.wraps(here)
-    async def verb(self: Helmsman, *arguments: Any, **named: Any) -> Any:
+    def verb(self: Helmsman, *arguments: Any, **named: Any) -> Awaitable[Any]:
+        done_here = here(self, *arguments, **named)  # a wrong argument is an error of the call itself
         if self._hub is None:
-            return await here(self, *arguments, **named)
-        return await self._hub.call(name, arguments, named)
+            return cast("Awaitable[Any]", done_here)
+        done_here.close()
+        return self._hub.call(name, arguments, named)
 
     return verb
 
