@@ -47,7 +47,7 @@ async def _run(state: str) -> None:
     from helmsman.cli.thin import PROTOCOL as COMMAND
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
-    from helmsman.hub.launch import TAKE_OVER
+    from helmsman.hub.launch import PIPES, TAKE_OVER
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import recover
     from helmsman.mcp.pipe import PROTOCOL as PIPE
@@ -62,13 +62,15 @@ async def _run(state: str) -> None:
 
         return {record.keeper for record in read_records(state_dir)}
 
+    words = sys.argv[2:]
+    if PIPES in words or TAKE_OVER in words:
+        _load_pipes()
+    if TAKE_OVER in words:
+        _load_commands()  # all kinds of doors may be there, and are not to wait
     gc.freeze()
     gc.enable()
-    if TAKE_OVER in sys.argv[2:]:
-        _load_commands()  # clients are connected, and are not to wait for it
-        _load_pipes()
-        if not take_over(state):
-            return
+    if TAKE_OVER in words and not take_over(state):
+        return
     hub = Hub(state_dir, keepers)
     async with Shared(state_dir) as shared:
         hub.work = lambda: len(shared.roster.at_work)
