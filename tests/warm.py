@@ -186,7 +186,7 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int) -> None:
+def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int, *_words: str) -> None:
     """What `helmsman.hub.launch.spawn` does, in a fork."""
     from helmsman.hub.launch import environment
 

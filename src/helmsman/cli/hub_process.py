@@ -49,7 +49,7 @@ async def _run(state: str) -> None:
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
-    from helmsman.hub.launch import TAKE_OVER, start_command
+    from helmsman.hub.launch import PIPES, TAKE_OVER, start_command
     from helmsman.hub.process import NEXT, Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.mcp.pipe import PROTOCOL as PIPE
@@ -67,13 +67,15 @@ async def _run(state: str) -> None:
 
         return {record.keeper for record in read_records(state_dir)}
 
+    words = sys.argv[2:]
+    if PIPES in words or TAKE_OVER in words:
+        _load_pipes()
+    if TAKE_OVER in words:
+        _load_commands()  # all kinds of doors may be there, and are not to wait
     gc.freeze()
     gc.enable()
-    if TAKE_OVER in sys.argv[2:]:
-        _load_commands()  # clients are connected, and are not to wait for it
-        _load_pipes()
-        if not take_over(state):
-            return
+    if TAKE_OVER in words and not take_over(state):
+        return
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:

@@ -30,6 +30,8 @@ LOG = "hub.log"
 
 TAKE_OVER = "take-over"
 """Said to a hub that is to begin in place of one that is there."""
+PIPES = "pipes"
+"""Said to a hub that a pipe starts: what pipes need is imported before anybody is let in."""
 LOCK_FD, LISTENER_FD = 3, 4
 """Where a hub finds what it inherits."""
 
@@ -82,10 +84,11 @@ def state_directory(env: Mapping[str, str]) -> str:
 
 
 class Way:
-    """The way to the hub of one state directory."""
+    """The way to the hub of one state directory. A hub that is started on it is told these words."""
 
-    def __init__(self, state: str) -> None:
+    def __init__(self, state: str, *words: str) -> None:
         self.state = state
+        self._words = words
         self._starts = 0
         self._lost_at: float | None = -_PATIENCE_SECONDS
         """Since when there is no hub that has welcomed us; for long where none ever has."""
@@ -108,7 +111,7 @@ class Way:
             hopeless = self._starts >= _STARTS and time.monotonic() - self._lost_at > _PATIENCE_SECONDS
             if hopeless or time.monotonic() > deadline:
                 raise HubFailed(f"The hub of {self.state} does not start. The end of its log:\n{_tail(self.state)}")
-            if start(self.state):
+            if start(self.state, *self._words):
                 time.sleep(min(0.05 * self._starts, _LONGEST_PAUSE_SECONDS))
                 self._starts += 1
             else:
@@ -130,8 +133,8 @@ def connect(state: str) -> _socket.socket | None:
     return connection
 
 
-def start(state: str) -> bool:
-    """Start a hub; False where somebody else holds the lock.
+def start(state: str, *words: str) -> bool:
+    """Start a hub and tell it these words; False where somebody else holds the lock.
 
     Raises:
         NoHub: The state directory is no place for one.
@@ -156,7 +159,7 @@ def start(state: str) -> bool:
         descriptors.append(listener)
         log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         descriptors.append(log)
-        spawn(state, lock, listener, log)
+        spawn(state, lock, listener, log, *words)
     except OSError as error:
         raise NoHub(f"{state} is no place for one: {error.strerror or error}") from error
     finally:

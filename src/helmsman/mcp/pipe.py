@@ -34,7 +34,18 @@ import sys
 import time
 
 from helmsman._version import __version__
-from helmsman.hub.launch import LOG, HubFailed, NoHub, Way, hexed, is_newer, start_successor, state_directory, wanted
+from helmsman.hub.launch import (
+    LOG,
+    PIPES,
+    HubFailed,
+    NoHub,
+    Way,
+    hexed,
+    is_newer,
+    start_successor,
+    state_directory,
+    wanted,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +113,7 @@ class _Pipe:
         self._flags = flags
         self._id = os.urandom(16).hex()
         self._directory = os.getcwd()  # noqa: PTH109 - pathlib costs more than the whole pipe
-        self._way = Way(state_directory(os.environ))
+        self._way = Way(state_directory(os.environ), PIPES)
         self._hub: _socket.socket | None = None
         self._hub_number = -1
         self._count = 0
@@ -184,7 +195,7 @@ class _Pipe:
             return fields
         text = bytes.fromhex(fields[-1]).decode("utf-8", "surrogateescape")
         if kind == "g":
-            self._way = Way(text)
+            self._way = Way(text, PIPES)
             return []
         if kind == "s" and not self._introduced:
             raise _ServeInside(text)
