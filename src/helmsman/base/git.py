@@ -285,6 +285,7 @@ def _run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # filters are its children: they end with it
+            umask=surroundings.umask_in(known),
         )
     except OSError as error:
         raise WorktreeError(f"git {arguments[0]} could not be run: {error}. {advice}") from error

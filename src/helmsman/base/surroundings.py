@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+UMASK: Final = "HELMSMAN_UMASK"
+"""How a door tells the hub, among its variables, which modes its files are to have. Octal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,14 @@ def environment() -> Mapping[str, str]:
     """The environment of whoever asks."""
     known = _CURRENT.get()
     return os.environ if known is None else known.environment
+
+
+def umask_in(env: Mapping[str, str]) -> int:
+    """The umask for a process that is started for whoever has this environment; -1, as `Popen` says it, for our own."""
+    try:
+        return int(env[UMASK], 8) & 0o777
+    except (KeyError, ValueError):
+        return -1
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:

@@ -88,13 +88,14 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, key: str, taken_back: list[str]) -> bytes:
     from helmsman.httpd.hub_door import HttpHello
+    from helmsman.hub.launch import door_environment
 
     return HttpHello(
         kind=kind,
         pid=os.getpid(),
         flags=dict(flags),
         directory=os.getcwd(),  # noqa: PTH109 - text
-        environment=dict(os.environ),
+        environment=door_environment(os.environ),
         options=options,
         key=key,
         taken_back=tuple(taken_back),

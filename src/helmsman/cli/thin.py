@@ -30,6 +30,7 @@ from helmsman.hub.launch import (
     NoHub,
     Way,
     connect,
+    door_environment,
     hexed,
     is_newer,
     start_successor,
@@ -172,7 +173,7 @@ class _Command:
                 str(os.getpid()),
                 hexed((os.getcwd(),)),  # noqa: PTH109 - pathlib costs more than all of this
                 hexed(arguments),
-                hexed(f"{name}={value}" for name, value in os.environ.items()),
+                hexed(f"{name}={value}" for name, value in door_environment(os.environ).items()),
                 "".join("1" if os.isatty(number) else "0" for number in (0, 1, 2)),
                 str(columns),
                 str(lines),

@@ -29,7 +29,7 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown
 from helmsman.hub.connection import Connection
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
-from helmsman.hub.launch import HubFailed, NoHub, Way, is_newer, start_successor
+from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.sessions.copies import take_facts, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
@@ -85,7 +85,7 @@ class HubClient:
             "version": __version__,
             "pid": os.getpid(),
             "directory": str(here.directory),
-            "environment": dict(environment),
+            "environment": door_environment(environment),
             "settings": settings,
         }
         self._way = Way(str(settings.state_dir))

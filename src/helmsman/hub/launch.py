@@ -83,6 +83,13 @@ def state_directory(env: Mapping[str, str]) -> str:
     return os.path.join(os.getcwd(), named)  # noqa: PTH109, PTH118
 
 
+def door_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What a door tells the hub of its environment. What is made for it there has the modes that it would have given."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {**env, "HELMSMAN_UMASK": f"{umask:03o}"}
+
+
 class Way:
     """The way to the hub of one state directory. A hub that is started on it is told these words."""
 

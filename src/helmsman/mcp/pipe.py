@@ -40,6 +40,7 @@ from helmsman.hub.launch import (
     HubFailed,
     NoHub,
     Way,
+    door_environment,
     hexed,
     is_newer,
     start_successor,
@@ -172,7 +173,7 @@ class _Pipe:
             str(os.getpid()),
             hexed((self._directory,)),
             hexed(self._flags),
-            hexed(f"{name}={value}" for name, value in os.environ.items()),
+            hexed(f"{name}={value}" for name, value in door_environment(os.environ).items()),
             ",".join(form.hex() for form in self._forms),
         )
         return "\t".join(fields).encode() + b"\n"

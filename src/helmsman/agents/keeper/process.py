@@ -32,6 +32,7 @@ from helmsman.agents.keeper.log import Log
 from helmsman.agents.keeper.places import LOG_NAME, SPILL, forget, has_record, is_draining, try_claim, write_content
 from helmsman.agents.keeper.successor import Successor
 from helmsman.base.processes import running_process
+from helmsman.base.surroundings import umask_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,6 +183,7 @@ class Keeper:
             stdout=subprocess.DEVNULL if on_pipe is None else subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=umask_in(self._order["env"]),
             preexec_fn=end_with_parent,
         )
         assert child.stderr is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.keeper.places import is_draining, read_content, write_content
 from helmsman.base.processes import Process
+from helmsman.base.surroundings import UMASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ def digest_of(env: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-_NAMES: Final = frozenset({"HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV", "RUST_LOG"})
+_NAMES: Final = frozenset({UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV", "RUST_LOG"})
 _NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID"})
 """Ours, compared as what they mean, or another for every session of a Codex that starts us."""
 _PREFIXES: Final = ("CODEX_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")

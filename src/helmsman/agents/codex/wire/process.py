@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from helmsman.base.processes import kill, with_variable
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import environment
+from helmsman.base.surroundings import environment, umask_in
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import REMOTE_TOKEN
 
@@ -159,6 +159,7 @@ async def open_child(
                 env={**(os.environ if env is None else env), MARK: mark},
                 cwd=cwd,
                 start_new_session=True,
+                umask=umask_in(os.environ if env is None else env),
             )
         except (OSError, ValueError) as error:
             raise EngineStartFailed(

@@ -1,0 +1,57 @@
+"""Files that agents make, and changes that are applied, have the modes of whoever asked, not those of the hub."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.base.surroundings import UMASK
+from helmsman.hub.launch import door_environment
+from helmsman.testing import add, patch, run, say
+from mcp import Client
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
+
+
+@pytest.fixture(params=[0o022, 0o007], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_door_tells_its_umask(umask: int) -> None:
+    assert int(door_environment({})[UMASK], 8) == umask
+
+
+async def test_files_have_the_modes_of_the_door(place: Place, model: ScriptedModel, umask: int) -> None:
+    model.on("make", run("touch by-command.txt"), patch(add("by-patch.txt", "made\n")), say("done"))
+    async with Client(replace(place, warm=False).on_stdio("--tools", "sessions,extras")) as client:
+        agent = Caller(client)
+        for worktree in (False, True):
+            started = await agent("codex_start", prompt="make", fullAuto=True, worktree=worktree)
+            ended = await agent.until_settled(started["sessionId"])
+            assert ended["status"] == "done"
+            if worktree:
+                shown = await agent("codex_diff", sessionId=started["sessionId"])
+                await agent("codex_apply", sessionId=started["sessionId"], digest=shown["digest"])
+            for name in ("by-command.txt", "by-patch.txt"):
+                assert mode(place.directory / name) == 0o666 & ~umask, name
+                (place.directory / name).unlink()
