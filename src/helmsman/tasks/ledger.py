@@ -166,6 +166,10 @@ class Ledger:
             self._not_begun.discard(task.id)
         return taken
 
+    def is_starting(self, task_id: str) -> bool:
+        """Whether a task is on its way to an agent here, or in the queue of its session."""
+        return task_id in self._not_begun or task_id in self._placed
+
     def give_back(self, task_id: str, note: str) -> None:
         """A task that was taken waits again."""
         self._not_begun.discard(task_id)
