@@ -34,6 +34,7 @@ from helmsman.model.events import (
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
+    ASKED,
     MAX_COST,
     OPENED,
     TERMS,
@@ -219,7 +220,8 @@ class Ledger:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-            self.update(task_id, {"engine": engine, "metadata": {OPENED: opened}, "spec": None})
+            asked = {OPENED: opened, ASKED: _now().isoformat()}
+            self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
         elif self._is_hubs:
             self.update(task_id, {"spec": None})
         else:
@@ -256,9 +258,11 @@ class Ledger:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
         self._no_longer_starts(task_id)
+        asked: dict[str, str] = {} if running.taken_over else {ASKED: _now().isoformat()}
         self.update(
             task_id,
             {
+                "metadata": asked,
                 "status": "working",
                 "session_id": session.id,
                 "turn_id": session.state.turn_id,
