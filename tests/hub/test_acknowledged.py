@@ -32,7 +32,7 @@ TOOLS = ("--tools", "sessions,router", "--expose-primitives")
 def stored(place: Place) -> list[Task]:
     """All tasks, oldest first, as whoever only reads the store sees them."""
     with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry:
-        return list(reversed(registry.list()[0]))
+        return list(reversed(registry.list(limit=500)[0]))
 
 
 async def until(place: Place, *statuses: str) -> list[Task]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,15 @@ from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
-from helmsman.model.options import TurnLimits
+from helmsman.hub.recovery import Recovery
+from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
+from helmsman.steering.shared import Shared
 from helmsman.steering.terms import Terms
+from helmsman.tasks.database import Fence
+from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import Gate, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
@@ -126,9 +133,35 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
             await found.wait(until="end")
 
 
+async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(tmp_path: Path) -> None:
+    options, limits = SessionOptions(cwd=tmp_path), TurnLimits()
+    terms = Terms(3.0, (), limits, surroundings="of somebody who is away").as_dict()
+    path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
+    with closing(Registry(path, clock=lambda: long_ago)) as registry:
+        _, old = draft_task("old", options, terms=terms)
+        old_one, _ = registry.add(replace(old, spec=TurnSpec(turn=TurnInput(text="old"), options=options).as_dict()))
+    with closing(Registry(path)) as registry:
+        _, new = draft_task("new", options, terms=terms)
+        new = replace(new, spec=TurnSpec(turn=TurnInput(text="new"), options=options).as_dict())
+        new_one, _ = registry.add(replace(new, owner=None))
+        registry.update(old_one.id, owner=None)
+        async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
+            shared.tasks.start_soon(Recovery(shared).run)
+            with anyio.fail_after(SECONDS):
+                while (given_up := registry.get(old_one.id)) is None or given_up.is_running:
+                    await anyio.sleep(0.02)
+                while (waits := registry.get(new_one.id)) is None or waits.note is None:
+                    await anyio.sleep(0.02)
+    assert given_up.status == "canceled"
+    assert "no client came in 7 days" in (given_up.note or "")
+    assert (waits.status, waits.note) == ("pending", WAITING)
+
+
 def test_terms_are_read_as_they_were_written() -> None:
-    terms = Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0))
+    terms = Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0), "/home/me/.codex", "a fingerprint", 7)
     assert Terms.kept(terms.as_dict()) == terms
+    of_an_earlier_version = {"approvalTimeoutSec": 3.5, "allowedRoots": ["/work"], "silenceSec": [2.0, None]}
+    assert Terms.kept(of_an_earlier_version) == Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0))
     for nonsense in (None, {}, {"silenceSec": 3}, {**terms.as_dict(), "allowedRoots": None}):
         assert Terms.kept(nonsense) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +15,9 @@ from helmsman.base.processes import Process
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.model import ASKED
 from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import hang, run, say, usage
 from tests.engines import start_turn
 
@@ -186,6 +189,28 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
     await session.wait(until="end", timeout=SECONDS)
     assert (await helm.tasks.get(second.id)).status == "unknown"
     assert (await helm.tasks.get(session.task_ids[-1])).result == "Three."
+
+
+async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("first", say("One."))
+    model.on("second", say("Two."))
+    session = await helm.start("first", cwd=git_repo)
+    await session.wait(until="end", timeout=SECONDS)
+    second = of_dead_process(draft_task("second", session.options, session_id=session.id))
+    third = of_dead_process(draft_task("third", session.options, session_id=session.id))
+    spec = TurnSpec(turn=TurnInput(text="third"), options=session.options).as_dict()
+    asked = await add(helm, second)
+    waiting = await add(helm, replace(third, spec=spec))
+    metadata = {ASKED: datetime.now(UTC).isoformat()}
+    await helm.ledger.registry(lambda registry: registry.update(asked.id, status="working", metadata=metadata))
+    await (await helm.engine()).run_turn(session.id, session.options, TurnInput(text="second"))
+    with anyio.fail_after(SECONDS):
+        while (task := await helm.tasks.get(asked.id)).is_running:
+            await anyio.sleep(0.05)
+    assert (task.status, task.result) == ("completed", "Two.")
+    assert (await helm.tasks.get(waiting.id)).status == "pending"
 
 
 @needs_detached

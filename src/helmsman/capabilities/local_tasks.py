@@ -38,6 +38,7 @@ INACTIVITY_SECONDS: Final = 600.0
 _WATCH_SECONDS: Final = 0.5
 """How often the registry is looked at for a task that only another process can follow."""
 
+_START_SECONDS: Final = 0.05
 _NOT_RUNNING: Final = "nothing: it was not running any more"
 _NOT_BEGUN: Final = "nothing: it had not begun"
 _TAKEN_BACK: Final = "It was cancelled before it began."
@@ -245,6 +246,9 @@ class LocalTasks:
         Raises:
             TaskNotOurs: Only the process that runs it can stop it.
         """
+        while task.session_id is None and self._helm.ledger.is_starting(task.id):
+            await anyio.sleep(_START_SECONDS)  # for another door, or for one that is gone
+            task = await self.now(task)
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)

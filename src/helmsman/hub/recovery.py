@@ -111,8 +111,8 @@ class Recovery:
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images)
         while True:
-            await anyio.sleep(_LOOK_SECONDS)
             self._give_up()
+            await anyio.sleep(_LOOK_SECONDS)
 
     def _service(self, settings: Settings, surroundings: str) -> Steering:
         """A service in place of a door that is away."""

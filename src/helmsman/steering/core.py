@@ -157,7 +157,7 @@ class Steering(Turns):
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
                 task_id, known = await self._ledger.enter(replace(draft, spec=spec))
-                if known is None:
+                if known is None and max_cost_usd is not None:
                     self.hold_to_budget(task_id, max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)

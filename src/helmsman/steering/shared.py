@@ -66,7 +66,7 @@ class Shared:
         """Those that are connected."""
         self.on_room: list[Callable[[], None]] = []
         """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
-        self._needed: frozenset[str] = frozenset()
+        self._needed: frozenset[str] | None = None
         if fence is not None:
             self.roster.listeners.append(self._on_event)
         self.keys = OnceEach[Session]()
@@ -141,7 +141,7 @@ class Shared:
         """
         engines = () if none else (session.engine for session in self.roster.at_work.values())
         needed = frozenset(engine.id for engine in engines if engine is not None and engine.id is not None)
-        if needed != self._needed or none:
+        if needed != self._needed:
             self._needed = needed
             for agent in self.agents:
                 agent.need_engines(self.state_dir, needed)

@@ -261,10 +261,10 @@ class Turns(Verbs, ABC):
             if on_task is not None:
                 on_task(task_id)
             engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
-            self._ledger.begin(task_id, session, engine=engine.id)
-            await self._ledger.write_intent(task_id)
             running = await self._load(session, engine)
             _refuse_if_running(session.id, running)
+            self._ledger.begin(task_id, session, engine=engine.id)
+            await self._ledger.write_intent(task_id)
             begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
             forget_copies(self._shared.state_dir, task_id, turn)
             session.notes += begun.notes

@@ -34,6 +34,7 @@ from helmsman.model.events import (
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
+    ASKED,
     MAX_COST,
     OPENED,
     TERMS,
@@ -166,6 +167,10 @@ class Ledger:
             self._not_begun.discard(task.id)
         return taken
 
+    def is_starting(self, task_id: str) -> bool:
+        """Whether a task is on its way to an agent here, or in the queue of its session."""
+        return task_id in self._not_begun or task_id in self._placed
+
     def give_back(self, task_id: str, note: str) -> None:
         """A task that was taken waits again."""
         self._not_begun.discard(task_id)
@@ -215,7 +220,8 @@ class Ledger:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-            self.update(task_id, {"engine": engine, "metadata": {OPENED: opened}, "spec": None})
+            asked = {OPENED: opened, ASKED: _now().isoformat()}
+            self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
         elif self._is_hubs:
             self.update(task_id, {"spec": None})
         else:
@@ -252,9 +258,11 @@ class Ledger:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
         self._no_longer_starts(task_id)
+        asked: dict[str, str] = {} if running.taken_over else {ASKED: _now().isoformat()}
         self.update(
             task_id,
             {
+                "metadata": asked,
                 "status": "working",
                 "session_id": session.id,
                 "turn_id": session.state.turn_id,

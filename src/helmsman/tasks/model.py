@@ -10,7 +10,7 @@ import re
 import unicodedata
 import uuid
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -20,7 +20,6 @@ from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from helmsman.base.processes import Process
     from helmsman.model.events import Usage
@@ -166,6 +165,14 @@ class Task:
         return self.status == "pending" and self.spec is not None
 
     @property
+    def asked_at(self) -> datetime | None:
+        """When its agent was about to be asked for its turn, where that was written down."""
+        try:
+            return datetime.fromisoformat(self.metadata[ASKED])
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    @property
     def max_cost_usd(self) -> float | None:
         """What it may cost."""
         limit = self.metadata.get(MAX_COST)
@@ -184,6 +191,8 @@ TERMS: Final = "terms"
 """Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
 MAX_COST: Final = "maxCostUsd"
 """What a task may cost, for whoever follows it later."""
+ASKED: Final = "askedAt"
+"""When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
 OPENED: Final = "openedSession"
 """The session that was opened for a task, written down before its first turn is asked for."""
 

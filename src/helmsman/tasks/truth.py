@@ -28,6 +28,14 @@ _STARTED_WITHIN: Final = timedelta(minutes=5)
 """No session is started longer than this after its task was registered."""
 
 
+_ROUNDING: Final = timedelta(milliseconds=10)
+"""Codex writes down milliseconds; where it was written down when it was asked, nothing else is between the two clocks."""
+
+
+def _asked(task: Task) -> datetime:
+    return task.asked_at or task.created_at
+
+
 class TaskTruth:
     """Finds out. Everything here is read from disk, on a thread."""
 
@@ -101,15 +109,19 @@ class TaskTruth:
         """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""
         if task.session_id is None:
             return None
-        earlier = [other for other in siblings if other.created_at < task.created_at]
+        others = [other for other in siblings if other.id != task.id and not other.is_waiting]
+        begin = _asked(task)
+        earlier = [other for other in others if _asked(other) < begin]
         if task.status == "pending" and earlier:
             return None  # of a session's later tasks it is written down that they begin, before they do
         ends = [other.completed_at for other in earlier if other.completed_at is not None]
-        turn = self._turn(task.session_id, task.turn_id, max([task.created_at - CLOCK_SKEW, *ends]))
+        skew = CLOCK_SKEW if task.asked_at is None else _ROUNDING
+        turn = self._turn(task.session_id, task.turn_id, max([begin - skew, *ends]))
         if turn is None or task.turn_id is not None or turn.began_at is None:
             return turn
-        is_a_later_one = any(task.created_at < other.created_at <= turn.began_at for other in siblings)
-        return None if is_a_later_one else turn
+        named = turn.turn_id is not None and any(other.turn_id == turn.turn_id for other in others)
+        is_a_later_one = any(begin < _asked(other) <= turn.began_at for other in others)
+        return None if named or is_a_later_one else turn
 
     def _lost_sessions(self, task: Task) -> Sequence[str]:
         begin = task.created_at - CLOCK_SKEW
