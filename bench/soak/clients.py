@@ -303,6 +303,7 @@ class _Visit:
             self._books.errors[kind] += 1
             self._books.examples.setdefault(kind, str(error))
             self._work.refused += tool in ("codex_start", "codex_say")
+            self._work.starts_refused += tool == "codex_start"
             is_of_hub = error.code in _OF_DEAD_HUBS and self._books.hub_deaths > deaths
             if error.code not in self._habits.bears and not is_of_hub:
                 self._books.problems.append(

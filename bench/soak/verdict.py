@@ -169,8 +169,8 @@ def _count_deeds(books: Books, rollouts: Mapping[str, Path], marks: Path, verdic
     """How often each thing was done that was asked for once."""
     said = Counter(number for path in rollouts.values() for number in _numbers_said(path))
     for work in books.works:
-        at_most = 1 + work.refused
         for number in work.numbers:
+            at_most = 1 + (work.starts_refused if number == work.number else 0)
             if said[number] > at_most:
                 verdict.doubled.append(f"{_name(work)}: #{number} was said {said[number]} times")
             mark = marker_file(marks, number)

@@ -31,6 +31,7 @@ class Work:
     """Where it was started."""
     is_applied: bool = False
     """Whether its client was told that its changes are there."""
+    starts_refused: int = 0
     refused: int = 0
     """How often its client was told that a session or a message could not be begun."""
     told: str | None = None
