@@ -146,7 +146,7 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(tmp_pat
         new_one, _ = registry.add(replace(new, owner=None))
         registry.update(old_one.id, owner=None)
         async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
-            shared.tasks.start_soon(Recovery(shared).run)
+            shared.tasks.start_soon(Recovery(shared, Helmsman).run)
             with anyio.fail_after(SECONDS):
                 while (given_up := registry.get(old_one.id)) is None or given_up.is_running:
                     await anyio.sleep(0.02)
