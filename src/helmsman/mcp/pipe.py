@@ -124,7 +124,6 @@ class _Pipe:
         self._taken: dict[int, bytes] = {}
         """Calls that the hub works on, with their ids as the client knows them."""
         self._tries: dict[int, int] = {}
-        """How many hubs in a row have ended while they worked on a call."""
         self._from_client = bytearray()
         self._from_hub = bytearray()
         self._to_client = bytearray()
@@ -157,7 +156,6 @@ class _Pipe:
             if welcome:
                 break
             hub.close()
-            self._tries.clear()
         self._way.welcomed()
         self._hub, self._hub_number = hub, hub.fileno()
         hub.setblocking(False)
@@ -223,8 +221,6 @@ class _Pipe:
         self._hub, self._hub_number = None, -1
         self._from_hub.clear()
         self._to_hub.clear()
-        # Hubs that end also without a call do not end of it.
-        self._tries = {seq: tries for seq, tries in self._tries.items() if seq in self._taken}
         for seq, request_id in list(self._taken.items()):
             if (seq in self._waiting or seq in self._kept) and not said:  # one that says goodbye did not end of a call
                 self._tries[seq] = self._tries.get(seq, 0) + 1
