@@ -72,10 +72,13 @@ def running(path: Path) -> Iterator[None]:
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
+    from helmsman.hub import launch
+
     with started:
         _server = path
+        spawn, launch.spawn = launch.spawn, partial(_spawn_hub, str(path))
         yield
-        _server = None
+        _server, launch.spawn = None, spawn
         started.kill()
 
 
@@ -186,13 +189,13 @@ def _be(command: dict[str, Any], streams: Sequence[int]) -> None:
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int, *_words: str) -> None:
+def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int, *words: str) -> None:
     """What `helmsman.hub.launch.spawn` does, in a fork."""
     from helmsman.hub.launch import environment
 
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(server)
-        asked = {"hub": state, "env": environment(state, os.environ)}
+        asked = {"hub": state, "words": words, "env": environment(state, os.environ)}
         passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log, lock, listener]))
         connection.sendmsg([json.dumps(asked).encode()], [passed])
         connection.recv(1)  # it has been heard
@@ -212,7 +215,7 @@ def _be_hub(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    sys.argv = ["hub_process", asked["hub"]]
+    sys.argv = ["hub_process", asked["hub"], *asked["words"]]
     try:
         hub_process.main()
     finally:

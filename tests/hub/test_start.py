@@ -231,11 +231,12 @@ async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_goes_on(bare_pla
 async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_place: Place) -> None:
     async with Client(bare_place.on_stdio("--tools", "sessions")) as client:
         first = bare_place.hub
+        await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # what changes something is entered
         epoch = (ask_hub(bare_place.state_dir, "status") or {})["epoch"]
         with closing(sqlite3.connect(bare_place.state_dir / REGISTRY_NAME)) as connection, connection:
             assert connection.execute("SELECT epoch FROM hub").fetchone() == (epoch,)
             connection.execute("UPDATE hub SET epoch = ?", (epoch + 10**9,))
-        answer = await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # what changes something is entered
+        answer = await client.call_tool("codex_interrupt", {"sessionId": "nobody"})
         assert answer.structured_content["code"] == "session_not_found"
         assert bare_place.hub != first
         assert (ask_hub(bare_place.state_dir, "status") or {})["epoch"] > epoch + 10**9
