@@ -306,7 +306,7 @@ async def test_whoever_runs_helmsman_is_told_what_a_project_asked_for_in_vain(
 ) -> None:
     place.project("max_sessions = 1000")
     settings = place.load(state_dir=str(place.home / "state"))
-    async with Helmsman(settings):
+    async with Helmsman(settings, inside=True):
         pass
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == list(settings.ignored)
     checks = check_settings(settings)

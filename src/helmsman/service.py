@@ -71,6 +71,7 @@ class Helmsman(Steering):
             hub = HubClient(self, self.settings, env, self._on_question, kind="program")
             if await hub.connect():
                 self._hub = await self._exit.enter_async_context(hub)
+                self.tell_ignored()
                 return self
         return await super().__aenter__()
 

@@ -90,7 +90,7 @@ class Stage:
     @asynccontextmanager
     async def helm(self) -> AsyncIterator[Helmsman]:
         brought = [self.agent] if isinstance(self.agent, PlayedAgent) else []
-        async with Helmsman(self.settings, env=self.env, agents=brought) as helm:
+        async with Helmsman(self.settings, env=self.env, agents=brought, inside=True) as helm:
             yield helm
 
     async def begin(self, engine: Engine, prompt: str = "short") -> tuple[str, Followed]:

@@ -126,13 +126,13 @@ async def test_a_question_stops_the_clock(step: dict[str, Any], model: ScriptedM
 
     async def slowly(_session: Session, question: Question) -> Sequence[str]:
         asked.set()
-        await anyio.sleep(1)
+        await anyio.sleep(2.5)
         return ["approve"]
 
     result = await run_step(
         "touch",
         on_question=slowly,
-        inactivity_timeout=0.5,
+        inactivity_timeout=2,
         sandbox="workspace-write",
         approval_policy="on-request",
         **step,

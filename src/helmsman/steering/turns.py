@@ -132,9 +132,13 @@ class Turns(Verbs, ABC):
         if self._is_door:
             self._shared.doors.append(self)
             self.make_room()
+        self.tell_ignored()
+        return self
+
+    def tell_ignored(self) -> None:
+        """Say what a project's file asked for in vain."""
         for note in self.settings.ignored:
             log.warning("%s", note)
-        return self
 
     async def __aexit__(self, *exc: Any) -> None:
         if not self._is_alone:

@@ -20,7 +20,7 @@ import pytest
 from helmsman.agents.keeper import successor
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.backlog import Backlog
-from helmsman.agents.keeper.below import left_by
+from helmsman.agents.keeper.below import become_subreaper, left_by
 from helmsman.agents.keeper.places import (
     make_directory,
     mark_needed,
@@ -468,6 +468,14 @@ def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp
             os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
+@pytest.fixture
+def as_keeper() -> Iterator[None]:
+    """This process does what a keeper does, and is none afterwards."""
+    yield
+    become_subreaper(really=False)
+
+
+@pytest.mark.usefixtures("as_keeper")
 def test_nobody_is_started_who_is_there_or_not_needed_and_attempts_become_rare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
