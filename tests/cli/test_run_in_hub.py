@@ -37,6 +37,23 @@ async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, mode
     assert (done.exit_code, done.stdout) == (0, "At last.\n")
 
 
+async def test_a_question_that_is_left_stays_open(detached_cli: Cli, model: ScriptedModel) -> None:
+    model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
+    async with detached_cli.on_terminal("run", "--full-auto", "Publish") as program:
+        await program.shows("stop the turn")
+        program.press("\x1c")
+        await program.shows("Left unanswered.")
+        await program.shows("It goes on without you. Come back with helmsman watch")
+        assert await program.exit_code() == 0
+    (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+    assert (await detached_cli.run("status", session["sessionId"])).exit_code == 5
+    async with detached_cli.on_terminal("watch", session["sessionId"]) as program:
+        await program.shows("stop the turn")
+        program.press("y")
+        await program.shows("• Published.")
+        assert await program.exit_code() == 0
+
+
 async def test_a_closed_terminal_leaves_the_turn_running(detached_cli: Cli, model: ScriptedModel) -> None:
     gate = Gate()
     model.on("A long job", say(gate, "At last."))
@@ -72,6 +89,8 @@ async def test_its_question_is_answered_by_somebody_else(
         assert answered.exit_code == 0
         await program.shows("• Published.")
         assert await program.exit_code() == 0
+        assert program.screen.count("? Codex asks to run a command") == 1
+        assert "→ approved at the command line" in program.screen
     assert (detached_cli.directory / "made.txt").exists()
 
 

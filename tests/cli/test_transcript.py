@@ -378,7 +378,13 @@ def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | Non
 
 
 def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
-    assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "person", "terminal")) == ""
+    transcript = TranscriptPrinter(_console(), asked_here=True)
+    transcript.on_screen.add("q")
+    assert _shown(transcript, *_closed("approve", "person", "dashboard")) == "  → approved by you in the dashboard"
+    assert _shown(transcript, *_closed("deny", "person", "terminal")) == "  → denied by you at the terminal"
+    transcript.answered_here.add("q")
+    assert _shown(transcript, *_closed("approve", "person", "terminal")) == ""
+    assert _shown(transcript, *_closed("approve", "person", "dashboard")) == "  → approved by you in the dashboard"
     assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
 
 

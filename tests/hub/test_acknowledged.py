@@ -146,7 +146,7 @@ async def test_messages_that_are_queued_survive_in_their_order(place: Place, mod
         shown = await codex("codex_status", sessionId=started["sessionId"])
         assert shown["status"] == "active"
         with anyio.fail_after(SECONDS):
-            while "2 message(s) are queued" not in (shown.get("note") or ""):
+            while "2 messages are queued" not in (shown.get("note") or ""):
                 shown = await codex("codex_status", sessionId=started["sessionId"])
         gate.release()
         tasks = await until(place, "completed", "completed", "completed")

@@ -37,7 +37,7 @@ async def test_it_shows_the_hub_and_who_is_connected(bare_place: Place) -> None:
         shown = await told(bare_place)
         assert f"Hub {bare_place.hub}, version" in shown
         assert "Clients: 1" in shown
-        assert str(bare_place.directory) in shown
+        assert f"  mcp  {bare_place.directory}" in shown
         assert f"hub {bare_place.hub}" in await told(bare_place, "log")
 
 

@@ -90,6 +90,22 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
             assert await dashboard.process.wait() == ExitCode.INTERRUPTED
 
 
+@pytest.mark.parametrize("word", ["restart", "stop"])
+async def test_a_dashboard_goes_on_when_the_hub_is_restarted_or_stopped(bare_place: Place, word: str) -> None:
+    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
+        with anyio.fail_after(SECONDS):
+            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+        browser = Browser(shown["address"])
+        await browser.post("api/login", code=shown["code"])
+        before = bare_place.hub
+        ask_hub(bare_place.state_dir, word)
+        assert (await browser.get("api/overview"))["running"] == 0
+        assert bare_place.hub != before
+        dashboard.process.send_signal(signal.SIGINT)
+        with anyio.fail_after(SECONDS):
+            assert await dashboard.process.wait() == ExitCode.INTERRUPTED
+
+
 async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:
     model.on("hello", say("done"))
     async with place.over_http() as served, Client(place.on_stdio()) as client:

@@ -163,6 +163,26 @@ async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
     assert turn["startedAt"] <= turn["endedAt"]
 
 
+async def test_a_turn_that_another_process_runs_is_shown_once(
+    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Settings, codex_home: CodexHome
+) -> None:
+    gate = model.gate()
+    model.on("look around", run("echo seen"), say(gate, "Nothing here"))
+    async with Helmsman(settings, env=codex_home.env) as other:
+        session = await other.start("look around", cwd=git_repo)
+        with anyio.fail_after(SECONDS):
+            await gate.reached()
+        assert (await browser.get(f"/api/sessions/{session.id}"))["status"] == "active"
+        entries = (await browser.get(f"/api/sessions/{session.id}/transcript"))["entries"]
+        assert [entry["item"].get("text") for entry in entries if entry["item"]["type"] == "user_message"] == [
+            "look around"
+        ]
+        (turn,) = (await browser.get(f"/api/sessions/{session.id}/turns"))["turns"]
+        assert turn["status"] == "active"
+        gate.release()
+        await session.wait(timeout=SECONDS)
+
+
 async def test_turns_of_the_exec_engine_are_remembered_while_the_server_runs(
     model: ScriptedModel, git_repo: Path, codex_binary: Path, codex_home: CodexHome, tmp_path: Path, token: str
 ) -> None:

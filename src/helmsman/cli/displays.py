@@ -152,6 +152,7 @@ class HumanDisplay(Display):
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and on_terminal else None)
         self._shown: dict[str, anyio.Event] = {}
+        self._asking = anyio.Lock()
         self._turn_ended = False
 
     def __enter__(self) -> Self:
@@ -164,8 +165,13 @@ class HumanDisplay(Display):
         return await _unless_gone(self._ask_now(session, question))
 
     async def _ask_now(self, session: Session, question: Question) -> Reply:
-        with self._screen.paused():
-            return await ask_on_terminal(session, question)
+        async with self._asking:  # a question that waits for another is not on screen yet
+            with self._screen.paused():
+                self._transcript.on_screen.add(question.id)
+                answered = await ask_on_terminal(session, question)
+        if answered is not None:
+            self._transcript.answered_here.add(question.id)
+        return answered
 
     def on_event(self, session: Session, event: Event) -> None:
         if self._session is None and session.goes_on_alone and is_terminal(self._console) and session.state.is_running:

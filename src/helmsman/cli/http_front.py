@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -57,7 +58,7 @@ def serve_in_hub(
                 try:
                     sent = socket.send_fds(connection, [hello], [listener.fileno()])
                     connection.sendall(hello[sent:])
-                    for answer in _answers(connection):
+                    for answer in _answers(connection, listener):
                         if "refused" in answer:
                             return None
                         if "error" in answer:
@@ -102,10 +103,15 @@ def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, key: st
     ).encoded()
 
 
-def _answers(connection: socket.socket) -> Any:
-    """What the hub says, until it is gone."""
+def _answers(connection: socket.socket, listener: socket.socket) -> Any:
+    """What the hub says, until it is gone. After one that was stopped, the next is for whoever comes to the port."""
+    from helmsman.hub.process import LATER, NEXT
+
     with connection.makefile("rb") as lines:
         for line in lines:
-            if not line.endswith(b"\n"):
+            word = line.removesuffix(b"\n")
+            if word == LATER:
+                select.select([listener], [], [])
+            if word in (NEXT, LATER) or not line.endswith(b"\n"):
                 return
             yield json.loads(line)

@@ -27,7 +27,7 @@ _POLL_SECONDS: Final = 0.25
     "hub", "Look at the hub, stop it, read its log.", "helmsman hub", "helmsman hub log -f", "helmsman hub restart"
 )
 def command(as_json: bool) -> None:
-    """Look at the hub: the process that holds the sessions of all MCP clients, one for each user and state directory.
+    """Look at the hub: the process that holds all sessions, one for each user and state directory.
 
     It starts with the first client and ends by itself when nobody is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
     Clients do not notice when it ends: the next one goes on where it was.
@@ -61,7 +61,8 @@ def _show(*, as_json: bool) -> None:
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
     click.echo(f"Clients: {len(hub['doors'])}")
     for door in hub["doors"]:
-        click.echo(f"  {door['pid']}  {one_line(door['directory'])}")
+        name = f" ({one_line(door['client'])})" if door.get("client") else ""
+        click.echo(f"  {door['pid']}  {door['kind']}{name}  {one_line(door['directory'])}")
 
 
 @cli_command("stop", "Stop the hub.", "helmsman hub stop", group=command)
@@ -88,13 +89,14 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
     hub = ask_hub(state_dir, "status")
     if hub is not None and hub["sessionsAtWork"]:
         count = counted(hub["sessionsAtWork"], "session")
-        fate = "Turns go on in their engines, and their questions wait for the next hub; queued messages are lost."
+        fate = "Turns go on in their engines, and their questions and queued messages wait for the next hub."
         agree(f"{count} at work. {fate} Stop the hub?", agreed=agreed, as_json=as_json, otherwise=None)
     stopped: dict[str, Any] | None = ask_hub(state_dir, how) if hub is not None else None
     if as_json:
         print_json({"stopped": None if stopped is None else stopped["pid"]})
     else:
-        click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.", err=True)
+        then = " Clients that are connected start the next one." if how == "restart" else ""
+        click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.{then}", err=True)
 
 
 @cli_command("log", "Read what the hub says.", "helmsman hub log -f", group=command, has_json=False)

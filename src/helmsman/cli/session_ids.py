@@ -22,7 +22,7 @@ def short_id(session_id: str) -> str:
 
 
 async def full_session_id(helm: Helmsman, text: str) -> str:
-    """The one session whose id is, begins or ends with the text.
+    """The one session whose id is, begins or ends with the text; or whose short form begins with it.
 
     Raises:
         InvalidInput: Several do, or the text is too short to mean one.
@@ -36,9 +36,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
     cursor: str | None = None
     while True:
         page, cursor = await helm.list(limit=_PAGE, cursor=cursor, include_archived=True)
-        found += [
-            info.session_id for info in page if info.session_id.startswith(text) or info.session_id.endswith(text)
-        ]
+        found += [info.session_id for info in page if _is_meant(info.session_id, text)]
         if cursor is None:
             break
     if not found:
@@ -46,3 +44,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
     if len(found) > 1:
         raise InvalidInput(f"{text} may be any of {', '.join(found[:5])}. Give more of the id.")
     return found[0]
+
+
+def _is_meant(session_id: str, text: str) -> bool:
+    return session_id.startswith(text) or session_id.endswith(text) or short_id(session_id).startswith(text)

@@ -32,7 +32,6 @@ DIFF_LINES: Final = 40
 _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
 _RESULT_LINES: Final = 4
-
 _ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
@@ -70,6 +69,9 @@ class TranscriptPrinter:
         self._console = console
         self.directory: str | None = None
         """Where the session works; paths in there are shown relative to it."""
+        self.on_screen: set[str] = set()
+        """The questions that the person was shown, in a dialogue of their own."""
+        self.answered_here: set[str] = set()
         self._announce = announce
         self._asked_here = asked_here
         self._answered_by = answered_by
@@ -374,7 +376,8 @@ class TranscriptPrinter:
         if question is None:
             return []
         self._below = question.item_id  # what comes of it follows right here
-        if self._asked_here and ((event.by, event.door) == _ASKED_HERE or event.answer is None):
+        answered_here = event.question_id in self.answered_here and (event.by, event.door) == _ASKED_HERE
+        if self._asked_here and (answered_here or event.answer is None):
             return []
         if event.by == str(HANDLER) and self._answered_by:
             outcome = f"{event.answer} ({self._answered_by})"
@@ -382,7 +385,8 @@ class TranscriptPrinter:
             outcome = in_words(event.answer, event.by, event.door, event.reason)
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
-        shown = self._question(question) if self._asked_here and event.by != str(DEADLINE) else []  # a rule was quicker
+        quicker = self._asked_here and event.question_id not in self.on_screen and event.by != str(DEADLINE)
+        shown = self._question(question) if quicker else []  # a rule, or another door
         return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
 
 

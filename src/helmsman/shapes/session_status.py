@@ -202,7 +202,8 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
     if missed:
         notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
-        notes.append(f"{len(session.queue)} message(s) are queued.")
+        count = len(session.queue)
+        notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
         if session.queue[0].is_away():
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None

@@ -77,7 +77,9 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                 console.print("  Left unanswered.", style="yellow")
                 return None
             except anyio.get_cancelled_exc_class():
-                console.print("\n  No answer is needed any more.", style="yellow")
+                is_open = any(one.id == question.id for one in session.questions)  # whoever asked has left
+                remark = "Left unanswered." if is_open else "No answer is needed any more."
+                console.print(f"\n  {remark}", style="yellow")
                 raise
 
 

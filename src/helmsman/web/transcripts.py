@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
@@ -91,6 +91,9 @@ class Transcripts:
         if history is not None and state.is_running:
             # Codex's storage may have the running turn too; the session has what is being written as well.
             history = [turn for turn in history if not _is_running(turn, state)]
+            if session.engine is None and history and _is_begun(history[-1], state):
+                # Another process runs it: Codex's storage alone has what was done, and takes it for broken off.
+                return Transcript(tuple(_numbered([*history[:-1], replace(history[-1], status="active")])))
         past = self._remembered_of(session.id) if history is None else self._as_they_were(session.id, history)
         if state.is_running:
             past.append(Turn(state.turn_id, "active", _with_prompt(state.items_and_decisions, state.prompt)))
@@ -179,6 +182,11 @@ def _is_running(turn: Turn, state: SessionState) -> bool:
         return True
     numbered = state.turn_id is not None and state.turn_id.isdigit()  # by 0.93, and differently in its storage
     return numbered and turn.prompt == state.prompt
+
+
+def _is_begun(last: Turn, state: SessionState) -> bool:
+    """Whether the last turn in storage is the running one, of which nobody told us more than its prompt."""
+    return state.turn_id is None and last.status == "interrupted" and last.prompt == state.prompt
 
 
 def _fuller(turn: Turn, remembered: Turn | None) -> Turn:
