@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # A busy machine, or one that has yet to make hypothesis' tables of characters, is slow: that is no fault of an example.
 # `make fuzz` goes on for longer where there is time for it.
 hypothesis_settings.register_profile(
-    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25
 )
 hypothesis_settings.load_profile("unhurried")
 

@@ -11,7 +11,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from helmsman.hub.interface import VERBS
+from helmsman.hub.verbs import VERBS
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown, QuestionNotOpen
+from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
@@ -50,14 +51,6 @@ SESSION: Final = "session"
 """The stand-in for a session: its id. The copy comes beside the answer."""
 FUNCTION: Final = "function"
 """The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
-
-VERBS: Final = (
-    *("codex", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "was_answered", "fork"),
-    *("history", "list", "session"),
-)
-"""What `Helmsman` itself is asked for."""
-PARTS: Final = ("tasks", "extras")
-"""What stands on it. Whatever these can be asked for is asked for by its path, such as `extras.changes.apply`."""
 
 _READING: Final = frozenset(
     {
