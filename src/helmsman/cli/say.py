@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 @click.argument("message")
 @click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
 @click.option(
-    "--queue", "when_busy", flag_value="queue", help="While a turn is running: wait here for its end, then send it."
+    "--queue",
+    "when_busy",
+    flag_value="queue",
+    help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
