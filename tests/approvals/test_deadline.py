@@ -112,7 +112,7 @@ def test_it_never_grows_and_loses_exactly_the_time_nobody_showed_it(moves: list[
 
 def test_the_countdown_is_a_sentence() -> None:
     assert countdown(270, paused=False) == "Denied in 4 min 30 s unless answered."
-    assert countdown(59.6, paused=True) == "1 min left to answer, paused while this is on screen."
+    assert countdown(59.6, paused=True) == "1 min left to answer, paused while it is on screen."
 
 
 # --- one question in several processes -------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def audit(cli: Cli) -> list[tuple[str, str | None]]:
 async def test_a_prompt_in_the_foreground_stops_the_clock(cli: Cli, model: ScriptedModel, git_repo: Path) -> None:
     model.on("Touch", run("touch made.txt", escalate="why not"), say("Made."))
     async with cli.on_terminal("run", *WRITABLE, "Touch it", APPROVAL_TIMEOUT_MS="2000") as program:
-        await program.shows("left to answer, paused while this is on screen.")
+        await program.shows("left to answer, paused while it is on screen.")
         await program.shows("deny and stop the turn")
         with anyio.move_on_after(3):  # longer than it would have had
             await program.process.wait()

@@ -33,6 +33,7 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert (cli.directory / "made.txt").exists()
     again = await cli.run(*command, "--json")
     assert (again.exit_code, again.json[0]["error"]["code"]) == (2, "question_not_open")
+    assert "answered already: approved at the command line" in again.json[0]["error"]["message"]
     nothing = await cli.run("respond", session_id)
     assert nothing.exit_code == 0
     assert "asks nothing" in nothing.stderr

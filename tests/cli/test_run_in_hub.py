@@ -128,7 +128,8 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
     done = await detached_cli.run("run", "--full-auto", "--worktree", "--json", "Make it")
     assert done.exit_code == 0
     assert not (detached_cli.directory / "made.txt").exists()
-    applied = await detached_cli.run("apply", done.json[-1]["sessionId"], "--yes")
+    told = (await detached_cli.run("run", "--full-auto", "--worktree", "Make it")).stderr
+    applied = await detached_cli.run("apply", told.rpartition("helmsman apply ")[2].strip(), "--yes")
     assert applied.exit_code == 0, applied.stderr
     assert (detached_cli.directory / "made.txt").exists()
 

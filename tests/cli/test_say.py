@@ -74,6 +74,7 @@ async def test_a_queued_message_waits_for_the_running_turn(
         async def release() -> None:
             while "beta" not in (await cli.run("tasks", "--status", "pending")).stdout:
                 pass
+            await cli.run("status", busy)  # `say` follows by now, or waits for its own turn
             gate.release()
 
         tasks.start_soon(release)

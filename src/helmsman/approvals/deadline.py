@@ -334,7 +334,7 @@ class Deadline:
 def countdown(seconds: float, *, paused: bool) -> str:
     """The time left as a sentence for people."""
     left = in_words(seconds)
-    return f"{left} left to answer, paused while this is on screen." if paused else f"Denied in {left} unless answered."
+    return f"{left} left to answer, paused while it is on screen." if paused else f"Denied in {left} unless answered."
 
 
 def in_words(seconds: float) -> str:

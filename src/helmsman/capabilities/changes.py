@@ -270,7 +270,7 @@ class Changes:
         if tree is None:
             raise InvalidInput(
                 f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "
-                "Start a session with worktree to keep its changes apart.",
+                "Start one with the option worktree to keep its changes apart.",
                 parameter="sessionId",
             )
         return tree

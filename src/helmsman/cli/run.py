@@ -135,7 +135,10 @@ def command(
         step = partial(
             run_step, text, cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub, **arguments
         )
-        return (await follow(step, new_display(settings, as_json=as_json))).exit_code
+        outcome = await follow(step, new_display(settings, as_json=as_json))
+        if worktree and outcome.result is not None and outcome.session is not None and not as_json:
+            click.echo(f"  apply its changes with helmsman apply {short_id(outcome.session.id)}", err=True)
+        return outcome.exit_code
 
     return with_helmsman(run, settings=settings, detach=not bound)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session, WhenBusy
 
+_LOOK_SECONDS: Final = 0.5
+
 
 @cli_command(
     "say",
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 @click.argument("message")
 @click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
 @click.option(
-    "--queue", "when_busy", flag_value="queue", help="While a turn is running: wait here for its end, then send it."
+    "--queue",
+    "when_busy",
+    flag_value="queue",
+    help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
@@ -61,8 +66,8 @@ def command(
         if when_busy is not None:
             require_reachable(known)
         sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
-        while sent.queue:  # it is kept here, so here is where to stay until Codex has it
-            await sent.feed.changed()
+        if when_busy == "queue":
+            await _until_sent(helm, sent)
         await sent.begun.wait()
         if wait or not (host().outlives_commands or sent.goes_on_alone):
             return await follow_session(helm, sent, display)
@@ -74,3 +79,13 @@ def command(
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)
+
+
+async def _until_sent(helm: Helmsman, session: Session) -> None:
+    """Stay until Codex has the queued message. Where the hub keeps the queue, only the message's task tells."""
+    import anyio
+
+    task_id = session.task_id
+    while session.queue or (task_id is not None and (await helm.tasks.get(task_id)).status == "pending"):
+        with anyio.move_on_after(_LOOK_SECONDS):
+            await session.feed.changed()

@@ -23,7 +23,7 @@ from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
-from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy
+from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy, in_words
 from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line, part_texts
@@ -174,10 +174,7 @@ class Desk:
         """
         question = session.state.questions.get(question_id)
         if question is None:
-            still = ", ".join(session.state.questions) or "none"
-            raise QuestionNotOpen(
-                f"Session {session.id} has no open question {question_id} (open: {still}). Look at its status."
-            )
+            raise _not_open(session, question_id)
         choices = read_answers(question, answers)
         says_yes = any(choice.value not in REFUSALS for choice in choices)
         if (self._allowed_roots or confined) and by.who == "agent" and says_yes and leaves_the_sandbox(question):
@@ -332,6 +329,19 @@ async def ask_handler(
     except Exception:
         log.exception("the question handler failed; question %s is refused", question.id)
         await give_up()
+
+
+def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
+    """Says who was faster, where that is still known."""
+    for event in reversed(session.feed.since(0).events):
+        if isinstance(event, QuestionClosed) and event.question_id == question_id:
+            outcome = in_words(event.answer, event.by, event.door, event.reason)
+            told = f"This question was answered already: {outcome}. Nothing was sent; go on."
+            return QuestionNotOpen(told, answer=event.answer, by=event.by)
+    still = ", ".join(session.state.questions) or "none"
+    return QuestionNotOpen(
+        f"Session {session.id} has no open question {question_id} (open: {still}). Look at its status."
+    )
 
 
 def _is_cut_for_agents(question: Question) -> bool:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from helmsman.errors import QuestionNotOpen
-from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy, in_words
-from helmsman.model.events import QuestionClosed
+from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.shapes.contract import Input, NothingInput, StartInput
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import started
@@ -77,11 +75,7 @@ class Acting:
     async def answer(self, request: Request) -> dict[str, Any]:
         given = await body(request, AnswersInput)
         question_id: str = request.path_params["question_id"]
-        try:
-            session = await self._helm.respond(_session_id(request), question_id, given.answers, by=_by(request))
-            return _state(session)
-        except QuestionNotOpen as error:
-            raise _answered(await self._helm.session(_session_id(request)), question_id, error) from error
+        return _state(await self._helm.respond(_session_id(request), question_id, given.answers, by=_by(request)))
 
     async def shown(self, request: Request) -> dict[str, Any]:
         """A page says which questions a person has before them: their deadlines stand still, for the length of a lease."""
@@ -106,16 +100,6 @@ class Acting:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         task, message = await self._helm.tasks.cancel(task, reason=given.reason)
         return {"task": task_as_dict(task), "message": message}
-
-
-def _answered(session: Session, question_id: str, error: QuestionNotOpen) -> QuestionNotOpen:
-    """The error, saying who was faster where that is still known."""
-    for event in reversed(session.feed.since(0).events):
-        if isinstance(event, QuestionClosed) and event.question_id == question_id:
-            outcome = in_words(event.answer, event.by, event.door, event.reason)
-            told = f"This question was answered already: {outcome}. Nothing was sent; go on."
-            return QuestionNotOpen(told, answer=event.answer, by=event.by)
-    return error
 
 
 def _by(request: Request) -> AnsweredBy:
