@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from helmsman import Question, Session, Settings
@@ -249,6 +250,64 @@ async def test_a_program_that_goes_elsewhere_means_its_paths_from_there(
         session = await helm.start("work", cwd=".")
         await ended(session)
     assert session.directory == str(git_repo)
+
+
+@pytest.mark.parametrize("worktree", [False, True])
+async def test_a_program_with_allowed_roots_sees_answers_and_stops_nothing_outside_them(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, worktree: bool
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    heard: list[Any] = []
+    async with (
+        Helmsman(in_hub, env=codex_home.env) as wide,
+        Helmsman(replace(in_hub, allowed_roots=(inside.resolve(),)), env=codex_home.env) as narrow,
+    ):
+        narrow.listen(lambda _session, event: heard.append(event))
+        session = await wide.start(
+            "work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write", worktree=worktree
+        )
+        question = await asked(session)
+        assert session.task_id is not None
+        task = await wide.tasks.get(session.task_id)
+        attempts: dict[str, Callable[[], Awaitable[object]]] = {
+            "look": lambda: narrow.session(session.id),
+            "read": lambda: narrow.history(session.id),
+            "answer": lambda: narrow.respond(session.id, question.id, ["approve"]),
+            "interrupt": lambda: narrow.interrupt(session.id),
+            "fork": lambda: narrow.fork(session.id, "work"),
+            "task": lambda: narrow.tasks.get(task.id),
+            "results": lambda: narrow.tasks.results(task),
+            "cancel": lambda: narrow.tasks.cancel(task),
+        }
+        for what, attempt in attempts.items():
+            with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                await attempt()
+                pytest.fail(what)
+        assert await narrow.tasks.list() == ([], None)
+        assert await narrow.list() == ([], None)
+        assert (session.status, heard) == ("awaiting_approval", [])
+        await session.respond(question.id, "deny")
+        await ended(session)
+
+
+async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
+    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    session = await helm.start("work", cwd=git_repo)
+    assert helm._hub is not None
+    connection = await helm._hub._connected()
+    assert connection is not None
+    with closing(connection):
+        call = {"number": 1, "verb": "interrupt", "arguments": [session.id], "named": {}}
+        connection.put(json.dumps({"id": 1, "method": "call", "params": call}).encode())
+        connection.put(json.dumps({"method": "cancel", "params": {"number": 1}}).encode())
+    await ended(session)
+    assert session.status == "interrupted"
+    gate.release()
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_taken_back(

@@ -62,7 +62,7 @@ PARTS: Final = ("tasks", "extras")
 
 _READING: Final = frozenset(
     {
-        *("codex", "capabilities", "was_answered", "history", "list", "session", "interrupt"),
+        *("codex", "capabilities", "was_answered", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
@@ -70,7 +70,11 @@ _READING: Final = frozenset(
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
+"""What changes nothing: nobody does it for a program that has left."""
+_REPEATABLE: Final = _READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
+_SEEN_THROUGH: Final = frozenset({"interrupt"})
+"""What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
 _BEGIN_A_TASK: Final = frozenset({"start", "say", "fork", "extras.reviews.start", "tasks.local.run"})
 """What enters a task under the call's own key before it does anything: asked again, the task says what became of it."""
 
@@ -214,7 +218,7 @@ class _Program:
             raise ValueError(f"call {number} is under way")
         result: dict[str, Any] = {}
         with anyio.CancelScope() as scope:
-            self._running[number] = scope
+            self._running[number] = anyio.CancelScope() if verb in _SEEN_THROUGH else scope
             if verb in _READING:
                 self._reading[number] = scope
             try:
@@ -235,7 +239,7 @@ class _Program:
         verb = str(params["verb"])
         if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
-        if verb in _READING:
+        if verb in _REPEATABLE:
             return self._shown(await self._do(verb, params))
         door = str(self._hello["door"])
         was_begun, answer = await self._log.begin(door, number, self._process)
