@@ -26,7 +26,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown
+from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, OutcomeUnknown
 from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
@@ -294,7 +294,7 @@ class HubClient:
         """Where the program is now: a relative path begins there."""
         try:
             return str(current().directory)
-        except FileNotFoundError:  # it was removed
+        except InvalidInput:  # it was removed
             return str(self._hello["directory"])
 
     # --- sessions ----------------------------------------------------------------------------------------------------
