@@ -94,6 +94,28 @@ async def test_its_question_is_answered_by_somebody_else(
     assert (detached_cli.directory / "made.txt").exists()
 
 
+@pytest.mark.parametrize("how", ["left", "hung up", "killed"])
+async def test_who_goes_while_a_question_is_on_the_screen_has_answered_nothing(
+    detached_cli: Cli, model: ScriptedModel, how: str
+) -> None:
+    model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
+    async with detached_cli.on_terminal("run", "--full-auto", "Publish") as program:
+        await program.shows("? Codex asks to run a command")
+        if how == "left":
+            program.press("\x1c")
+            await program.shows("It goes on without you")
+        else:
+            os.kill(program.process.pid, signal.SIGHUP if how == "hung up" else signal.SIGKILL)
+        await program.exit_code()
+    (session,) = (await detached_cli.run("list", "--json")).json[0]["sessions"]
+    status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
+    assert status["status"] == "awaiting_approval"
+    question = status["pendingQuestion"]
+    assert (await detached_cli.run("respond", session["sessionId"], question["id"], "approve")).exit_code == 0
+    assert (await detached_cli.run("watch", session["sessionId"])).stdout == "Published.\n"
+    assert (detached_cli.directory / "made.txt").exists()
+
+
 async def test_detached_it_returns_at_once_and_its_question_waits(detached_cli: Cli, model: ScriptedModel) -> None:
     model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
     begun = (await detached_cli.run("run", "--detach", "--full-auto", "--json", "Publish")).json[0]

@@ -592,3 +592,22 @@ async def test_what_a_shell_offers_comes_from_the_hub_if_there_is_one(bare_place
         alone = await done(whole(), bare_place, env | asked(shell, *words) | {"HELMSMAN_DETACH": "0"})
         assert await done(thin(), bare_place, env | asked(shell, *words)) == alone, (shell, words)
         assert (alone.code, alone.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["list"], ["say", "0000", "go on"], ["run", "work"]])
+def test_a_command_in_a_directory_that_was_removed_says_so(
+    bare_place: Place, tmp_path: Path, command: list[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    shown = subprocess.run(
+        ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone), sys.executable, "-m", "helmsman", *command],
+        env=bare_place.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert shown.returncode != 0
+    assert "The directory you are in does not exist any more. Go to another one." in shown.stderr
+    assert "Traceback" not in shown.stderr

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from helmsman import Question, Session, Settings
@@ -234,6 +235,81 @@ async def test_a_relative_directory_is_the_programs_own(
     assert session.directory == str(git_repo)
 
 
+async def test_a_program_that_goes_elsewhere_means_its_paths_from_there(
+    in_hub: Settings,
+    codex_home: CodexHome,
+    model: ScriptedModel,
+    git_repo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model.on("work", say("done"))
+    monkeypatch.chdir(tmp_path)
+    async with Helmsman(in_hub, env=codex_home.env) as helm:
+        monkeypatch.chdir(git_repo)
+        session = await helm.start("work", cwd=".")
+        await ended(session)
+    assert session.directory == str(git_repo)
+
+
+@pytest.mark.parametrize("worktree", [False, True])
+async def test_a_program_with_allowed_roots_sees_answers_and_stops_nothing_outside_them(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, worktree: bool
+) -> None:
+    model.on("work", run("touch made.txt"), say("done"))
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    heard: list[Any] = []
+    async with (
+        Helmsman(in_hub, env=codex_home.env) as wide,
+        Helmsman(replace(in_hub, allowed_roots=(inside.resolve(),)), env=codex_home.env) as narrow,
+    ):
+        narrow.listen(lambda _session, event: heard.append(event))
+        session = await wide.start(
+            "work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write", worktree=worktree
+        )
+        question = await asked(session)
+        assert session.task_id is not None
+        task = await wide.tasks.get(session.task_id)
+        attempts: dict[str, Callable[[], Awaitable[object]]] = {
+            "look": lambda: narrow.session(session.id),
+            "read": lambda: narrow.history(session.id),
+            "answer": lambda: narrow.respond(session.id, question.id, ["approve"]),
+            "interrupt": lambda: narrow.interrupt(session.id),
+            "fork": lambda: narrow.fork(session.id, "work"),
+            "task": lambda: narrow.tasks.get(task.id),
+            "results": lambda: narrow.tasks.results(task),
+            "cancel": lambda: narrow.tasks.cancel(task),
+        }
+        for what, attempt in attempts.items():
+            with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                await attempt()
+                pytest.fail(what)
+        assert await narrow.tasks.list() == ([], None)
+        assert await narrow.list() == ([], None)
+        assert (session.status, heard) == ("awaiting_approval", [])
+        await session.respond(question.id, "deny")
+        await ended(session)
+
+
+async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
+    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    session = await helm.start("work", cwd=git_repo)
+    assert helm._hub is not None
+    connection = await helm._hub._connected()
+    assert connection is not None
+    with closing(connection):
+        call = {"number": 1, "verb": "interrupt", "arguments": [session.id], "named": {}}
+        connection.put(json.dumps({"id": 1, "method": "call", "params": call}).encode())
+        connection.put(json.dumps({"method": "cancel", "params": {"number": 1}}).encode())
+    await ended(session)
+    assert session.status == "interrupted"
+    gate.release()
+
+
 async def test_a_call_that_nobody_waits_for_any_more_is_taken_back(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -332,6 +408,54 @@ async def test_a_call_that_the_dead_hub_had_taken_is_done_once(
         sessions, _ = await helm.list()
     assert [info.session_id for info in sessions] == [begun[0].id]
     assert len(model.requests) == 1
+
+
+async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_session(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", say("done"))
+    session = await helm.start("work", cwd=git_repo)
+    await ended(session)
+    client = helm._hub
+    assert client is not None
+    dead = client._peer
+    client._copies.clear()  # as if the answer had not come
+    await kill_hub(in_hub.state_dir)
+    with anyio.fail_after(SECONDS):
+        while (peer := client._peer) in (None, dead):
+            await client._news.wait()
+        assert peer is not None
+        found = await client._ask(peer, 1, "start", ("work",), {"cwd": git_repo}, again=True)
+    assert (found.id, found.result) == (session.id, "done")
+    assert len(model.requests) == 1
+
+
+_NOT_UNDERSTOOD = {
+    "no number": b'{"id":1,"method":"call","params":{"verb":"list"}}',
+    "no verb": b'{"id":1,"method":"call","params":{"number":1}}',
+    "no arguments": b'{"id":1,"method":"call","params":{"number":1,"verb":"list"}}',
+    "no text": b'{"id":1,"method":"call","params":{"number":1,"verb":"\\ud800","arguments":[],"named":{}}}',
+    "a private name": b'{"id":1,"method":"call","params":{"number":1,"verb":"extras.__class__","arguments":[],"named":{}}}',
+    "a number twice": b'{"id":2,"method":"call","params":{"number":1,"verb":"list","arguments":[],"named":{}}}\n'
+    b'{"id":1,"method":"call","params":{"number":1,"verb":"list","arguments":[],"named":{}}}',
+}
+
+
+async def test_a_call_that_nobody_understands_is_nobody_elses_trouble(in_hub: Settings, codex_home: CodexHome) -> None:
+    async with Helmsman(in_hub, env=codex_home.env) as other:
+        hub = hub_pid(in_hub.state_dir)
+        for what, line in _NOT_UNDERSTOOD.items():
+            async with Helmsman(in_hub, env=codex_home.env) as helm:
+                assert helm._hub is not None
+                connection = await helm._hub._connected()
+                assert connection is not None
+                with anyio.fail_after(SECONDS), closing(connection):
+                    connection.put(line)
+                    answers = [await connection.line() for _ in line.splitlines()]
+                assert any(answer is not None and b'"error"' in answer for answer in answers), what
+            with anyio.fail_after(SECONDS):
+                assert await other.list() == ([], None)
+        assert hub_pid(in_hub.state_dir) == hub
 
 
 async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what_it_missed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -233,6 +234,7 @@ async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_
         first = bare_place.hub
         await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # what changes something is entered
         epoch = (ask_hub(bare_place.state_dir, "status") or {})["epoch"]
+        await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # from here on there is a store
         with closing(sqlite3.connect(bare_place.state_dir / REGISTRY_NAME)) as connection, connection:
             assert connection.execute("SELECT epoch FROM hub").fetchone() == (epoch,)
             connection.execute("UPDATE hub SET epoch = ?", (epoch + 10**9,))
@@ -242,3 +244,53 @@ async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_
         assert (ask_hub(bare_place.state_dir, "status") or {})["epoch"] > epoch + 10**9
     log = (bare_place.state_dir / LOG).read_text(encoding="utf-8")
     assert f"the hub ends: a later one, of epoch {epoch + 10**9}, has taken its place" in log
+
+
+_FAILING = """
+import os, socket, sys
+from pathlib import Path
+import anyio
+from helmsman.base.concurrency import background_tasks
+from helmsman.hub.process import Hub
+
+state = Path(sys.argv[1])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(str(state / "hub.sock"))
+listener.listen()
+os.dup2(os.dup(listener.fileno()), 14)
+os.dup2(os.open(state / "hub.lock", os.O_RDWR | os.O_CREAT), 3)
+os.dup2(14, 4)
+print("listens", flush=True)
+
+async def fail():
+    raise KeyError("a mistake of ours")
+
+async def main():
+    async with background_tasks() as shared:
+        async def serve(hub, connection, fields, refused):
+            hub.doors[connection] = None
+            shared.start_soon(fail)
+            await connection.line()
+        await Hub(state, lambda: ()).run({"test 1": serve})
+
+anyio.run(main)
+"""
+
+
+def test_a_hub_in_which_something_fails_that_all_need_ends_at_once_and_sends_its_doors_to_the_next(
+    tmp_path: Path,
+) -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", _FAILING, str(tmp_path)], stdout=subprocess.PIPE) as hub,
+        socket.socket(socket.AF_UNIX) as door,
+    ):
+        try:
+            assert hub.stdout is not None
+            assert hub.stdout.readline() == b"listens\n"
+            door.settimeout(SECONDS)
+            door.connect(str(tmp_path / SOCKET))
+            door.sendall(b"test 1\n")
+            assert door.recv(10) == b"h\n"
+            assert hub.wait(SECONDS) == 0
+        finally:
+            hub.kill()

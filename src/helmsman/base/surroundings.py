@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.errors import InvalidInput
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -45,9 +47,18 @@ _CURRENT: ContextVar[Whereabouts | None] = ContextVar("surroundings", default=No
 
 
 def current() -> Whereabouts:
-    """Those of the door for which something is being done."""
+    """Those of the door for which something is being done.
+
+    Raises:
+        InvalidInput: The directory that this process is in was removed.
+    """
     known = _CURRENT.get()
-    return known if known is not None else Whereabouts(os.environ, Path.cwd())
+    if known is not None:
+        return known
+    try:
+        return Whereabouts(os.environ, Path.cwd())
+    except FileNotFoundError:
+        raise InvalidInput("The directory you are in does not exist any more. Go to another one.") from None
 
 
 def environment() -> Mapping[str, str]:

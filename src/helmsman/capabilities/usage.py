@@ -13,8 +13,8 @@ import anyio.to_thread
 from helmsman.agents.registry import spending_index
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
-from helmsman.capabilities.worktree_places import places
 from helmsman.errors import InvalidInput, RegistryUnavailable
+from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.base.surroundings import current
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
@@ -115,7 +116,7 @@ def command(
     if worktree:
         arguments["worktree"] = True
     text = prompt_text(prompt)
-    place = (Path.cwd() if directory is None else Path(directory).expanduser()).resolve()
+    place = (current().directory if directory is None else Path(directory).expanduser()).resolve()
     settings = settings_of_command({"engine": engine}, None if directory is None else Path(directory))
 
     async def run(helm: Helmsman) -> int:

@@ -26,8 +26,9 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown
+from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, OutcomeUnknown
 from helmsman.hub.connection import Connection
+from helmsman.hub.hello import in_hex
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.sessions.copies import take_facts, take_over
@@ -273,6 +274,7 @@ class HubClient:
             "number": number,
             "verb": verb,
             "again": again,
+            "directory": in_hex(self._directory()).decode(),
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),
         }
@@ -287,6 +289,13 @@ class HubClient:
         if "error" in result:
             raise decoded(result["error"])
         return decoded(result["value"], lambda meant: self._copies[meant["id"]].session)
+
+    def _directory(self) -> str:
+        """Where the program is now: a relative path begins there."""
+        try:
+            return str(current().directory)
+        except InvalidInput:  # it was removed
+            return str(self._hello["directory"])
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """What the hub does for programs: the verbs of `Helmsman` and all that stands on it, called by their names.
 
 JSON-RPC, a line a message. The first line is the program's hello: its settings, environment and directory. `call` names a
-verb and brings its arguments as values (`helmsman.base.values`); `cancel` takes one back. A session in an answer comes with
-a copy of itself, and from then on its events follow. A program that does not read is waited for by nobody: what it missed
-it is sent as a copy, once it reads again.
+verb and brings its arguments as values (`helmsman.base.values`), and the directory, in hex, that the program is in by now;
+`cancel` takes one back. A session in an answer comes with a copy of itself, and from then on its events follow. A program
+that does not read is waited for by nobody: what it missed it is sent as a copy, once it reads again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown, QuestionNotOpen
+from helmsman.hub.hello import text_in
 from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
@@ -54,7 +55,7 @@ FUNCTION: Final = "function"
 
 _READING: Final = frozenset(
     {
-        *("codex", "capabilities", "was_answered", "history", "list", "session", "interrupt"),
+        *("codex", "capabilities", "was_answered", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
@@ -62,7 +63,11 @@ _READING: Final = frozenset(
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
+"""What changes nothing: nobody does it for a program that has left."""
+_REPEATABLE: Final = _READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
+_SEEN_THROUGH: Final = frozenset({"interrupt"})
+"""What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
 _BEGIN_A_TASK: Final = frozenset({"start", "say", "fork", "extras.reviews.start", "tasks.local.run"})
 """What enters a task under the call's own key before it does anything: asked again, the task says what became of it."""
 
@@ -189,15 +194,28 @@ class _Program:
         return True
 
     async def _answer(self, request: IncomingRequest) -> None:
-        number = int(request.params["number"])
+        """Do what a call asks for, and answer it. Nothing that is in a call, or comes of one, is everybody's trouble."""
+        try:
+            result = await self._result(request.params)
+            for session_id in result.get("sessions", ()):
+                if (session := self._helm.sessions.get(session_id)) is not None:
+                    self._say("copy", {"session": session_id, "copy": self._copy(session)})
+            self._peer.respond(request.id, result)
+        except Exception as error:
+            log.exception("a call could not be answered")
+            self._peer.respond(request.id, {"error": encoded(HelmsmanError(f"Helmsman itself failed: {error!a}."))})
+
+    async def _result(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        number, verb = int(params["number"]), str(params["verb"])
+        if number in self._running:
+            raise ValueError(f"call {number} is under way")
         result: dict[str, Any] = {}
-        verb = str(request.params["verb"])
         with anyio.CancelScope() as scope:
-            self._running[number] = scope
+            self._running[number] = anyio.CancelScope() if verb in _SEEN_THROUGH else scope
             if verb in _READING:
                 self._reading[number] = scope
             try:
-                result = await self._call(number, request.params)
+                result = await self._call(number, params)
             except (HelmsmanError, TypeError, ValueError) as error:
                 if not isinstance(error, HelmsmanError):
                     log.info("a call of %s failed", verb, exc_info=True)
@@ -208,21 +226,20 @@ class _Program:
             finally:
                 del self._running[number]
                 self._reading.pop(number, None)
-        for session_id in result.get("sessions", ()):
-            if (session := self._helm.sessions.get(session_id)) is not None:
-                self._say("copy", {"session": session_id, "copy": self._copy(session)})
-        self._peer.respond(request.id, result)
+        return result
 
     async def _call(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
         verb = str(params["verb"])
         if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
-        if verb in _READING:
+        if verb in _REPEATABLE:
             return self._shown(await self._do(verb, params))
         door = str(self._hello["door"])
         was_begun, answer = await self._log.begin(door, number, self._process)
         if answer is not None:
             stored: dict[str, Any] = json.loads(answer)
+            for session_id in stored["sessions"]:
+                await self._helm.session(session_id)  # of which this hub may not have heard yet
             return stored
         key = f"{door}:{number}"
         if was_begun and verb not in (*_BEGIN_A_TASK, "respond"):
@@ -246,12 +263,14 @@ class _Program:
         for name in verb.split("."):
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
-        try:
-            return await target(*arguments, **named)
-        except QuestionNotOpen:
-            if not again or not await self._helm.was_answered(*arguments, **named):
-                raise
-            return await self._helm.session(arguments[0])
+        directory = text_in(params["directory"]) if "directory" in params else self._hello["directory"]
+        with Whereabouts(self._hello["environment"], Path(directory)).entered():
+            try:
+                return await target(*arguments, **named)
+            except QuestionNotOpen:
+                if not again or not await self._helm.was_answered(*arguments, **named):
+                    raise
+                return await self._helm.session(arguments[0])
 
     def _shown(self, value: Any) -> dict[str, Any]:
         sessions: list[str] = []

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
+    from anyio.abc import TaskGroup
+
     from helmsman.base.processes import Process
 
 log = logging.getLogger(__name__)
@@ -77,17 +79,23 @@ class Hub:
         async with background_tasks() as tasks:
             tasks.start_soon(self._look_after_itself)
             tasks.start_soon(self._end_by_signal)
-            while True:
-                try:
-                    connected, _ = listener.accept()
-                except BlockingIOError:
-                    await anyio.wait_readable(listener)
-                    continue
-                except OSError as error:  # out of descriptors: whoever waits is let in when one is free
-                    log.warning("nobody can be let in: %s", error)
-                    await anyio.sleep(1)
-                    continue
-                tasks.start_soon(self._serve, connected, protocols)
+            try:
+                await self._let_in(listener, protocols, tasks)
+            finally:  # what all doors need has failed, as the log says; they would wait for it for ever
+                self.end(NEXT, "it has failed")
+
+    async def _let_in(self, listener: socket.socket, protocols: Mapping[str, Serve], tasks: TaskGroup) -> NoReturn:
+        while True:
+            try:
+                connected, _ = listener.accept()
+            except BlockingIOError:
+                await anyio.wait_readable(listener)
+                continue
+            except OSError as error:  # out of descriptors: whoever waits is let in when one is free
+                log.warning("nobody can be let in: %s", error)
+                await anyio.sleep(1)
+                continue
+            tasks.start_soon(self._serve, connected, protocols)
 
     async def _serve(self, connected: socket.socket, protocols: Mapping[str, Any]) -> None:
         connection = Connection(connected)

@@ -29,7 +29,7 @@ from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
 from helmsman.steering.terms import Terms
-from helmsman.steering.turns import Room
+from helmsman.steering.turns import Room, known_error
 from helmsman.tasks.model import OPENED, TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
@@ -106,7 +106,10 @@ class Recovery:
         self._shared.need_engines()
         for task in left:
             if task.is_waiting:
-                await self._take_up(task)
+                try:
+                    await self._take_up(task)
+                except Exception:
+                    log.exception("task %s is not taken up", task.id)
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images)
@@ -143,6 +146,8 @@ class Recovery:
                     self._shared.tasks.start_soon(self._find_end, task, helm)
         except HelmsmanError as error:
             log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
+        except Exception:  # or hub after hub would fail with it
+            log.exception("session %s of task %s is not followed", task.session_id, task.id)
 
     async def _find_end(self, task: Task, helm: Steering) -> None:
         """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
@@ -244,6 +249,9 @@ class Recovery:
         except HelmsmanError as error:
             log.warning("task %s waits: %s", task_id, error)
             self._wait_again(waiting, error.message)
+        except Exception as error:
+            log.exception("task %s could not be begun", task_id)
+            self._ledger.fail(task_id, known_error(error))
 
     def _wait_again(self, waiting: _Waiting, note: str) -> None:
         task = waiting.task

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio
@@ -27,6 +28,7 @@ from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Turns, busy
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
+from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -418,22 +420,36 @@ class Steering(Turns):
         include_archived: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions of an agent (the default one) on disk, newest first, and the cursor of the next page."""
+        """Sessions of an agent (the default one) on disk, newest first, and the cursor of the next page.
+
+        With allowed roots, only those inside: a page may have fewer than `limit` then.
+        """
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
         index = self._indexes.get(self.agents[agent or self.settings.default_agent].name)
         if index is None:
             return [], None
-        page, following = await anyio.to_thread.run_sync(
-            lambda: index.list(
-                directory=str(directory) if directory is not None else None,
-                query=query,
-                limit=limit,
-                cursor=cursor,
-                include_archived=include_archived,
+        place = await anyio.to_thread.run_sync(places, self.settings.state_dir) if self.allowed_roots else None
+        shown: list[SessionInfo] = []
+        while not shown:
+            page, cursor = await anyio.to_thread.run_sync(
+                partial(
+                    index.list,
+                    directory=str(directory) if directory is not None else None,
+                    query=query,
+                    limit=limit,
+                    cursor=cursor,
+                    include_archived=include_archived,
+                )
             )
-        )
-        return list(page), following
+            shown += (
+                page
+                if place is None
+                else [info for info in page if self._memory.is_place_inside(place(info.directory))]
+            )
+            if cursor is None:
+                break
+        return shown, cursor
 
     # --- where capabilities take part --------------------------------------------------------------------------------
 

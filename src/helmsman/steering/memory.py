@@ -113,12 +113,15 @@ class Memory:
         Raises:
             InvalidInput: It works outside the allowed roots.
         """
-        if (place := session.options.cwd or session.directory) is not None:
+        if (place := _asked_for(session)) is not None:
             refuse_outside(place, self._allowed_roots, "session_id")
 
     def is_inside(self, session: Session) -> bool:
         """Whether this door may look at a session."""
-        place = session.options.cwd or session.directory
+        return self.is_place_inside(_asked_for(session))
+
+    def is_place_inside(self, place: str | Path | None) -> bool:
+        """Whether this door may look at what is done in a directory, if that is known."""
         return not self._allowed_roots or place is None or is_inside(place, self._allowed_roots)
 
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
@@ -155,6 +158,13 @@ class Memory:
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
         writes = None if options.writes == "anything" else options.writes
         return replace(options, writable_roots=inside, writes=writes, config={}, trust_repository=False)
+
+
+def _asked_for(session: Session) -> str | Path | None:
+    """The directory that the work was asked for. All worktrees lie together, whichever repositories they are of."""
+    if (tree := session.worktree) is not None and tree.directory.is_relative_to(tree.path):
+        return tree.repository / tree.directory.relative_to(tree.path)
+    return session.options.cwd or session.directory
 
 
 def _was_a_turn(task: Task) -> bool:

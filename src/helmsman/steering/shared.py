@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import anyio
 
@@ -25,7 +26,7 @@ from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Verbs
     from helmsman.settings import Settings
     from helmsman.tasks.database import Fence
+
+log = logging.getLogger(__name__)
 
 _LINGER_SECONDS: Final = 60.0
 
@@ -78,7 +81,7 @@ class Shared:
 
     async def __aenter__(self) -> Self:
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
-        self._tasks = await self._exit.enter_async_context(background_tasks())
+        self._tasks = cast("TaskGroup", _Telling(await self._exit.enter_async_context(background_tasks())))
         self._tasks.start_soon(self.ledger.run)
         self._tasks.start_soon(self._let_go)
         return self
@@ -167,6 +170,29 @@ class Shared:
                         session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
                         session.engine = None
                 holder.close()
+
+
+class _Telling:
+    """A task group whose tasks say why they fail when they do: a hub does not wait for the group to say it at its end."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self.cancel_scope = tasks.cancel_scope
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        self._tasks.start_soon(self._run, function, arguments)
+
+    async def start(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        return await self._tasks.start(self._run, function, arguments)
+
+    async def _run(
+        self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], **task_status: Any
+    ) -> None:
+        try:
+            await function(*arguments, **task_status)
+        except Exception:
+            log.exception("something in the background has failed")
+            raise
 
 
 def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:

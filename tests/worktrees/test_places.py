@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import worktrees
-from helmsman.capabilities.worktree_places import PAST_WORKTREES, places, remember_place
+from helmsman.worktrees.places import PAST_WORKTREES, places, remember_place
 
 if TYPE_CHECKING:
     from pathlib import Path

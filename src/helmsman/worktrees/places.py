@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.worktrees.records import Worktree
 
 PAST_WORKTREES: Final = "past-worktrees.jsonl"
 
