@@ -7,6 +7,7 @@ format. It is the same class whether it holds the service itself, as in a hub, o
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from helmsman.steering.shared import Shared
     from helmsman.steering.turns import Room
     from helmsman.tasks.model import Task
+
+
+log = logging.getLogger(__name__)
 
 
 class Helmsman(Steering):
@@ -71,7 +75,8 @@ class Helmsman(Steering):
             hub = HubClient(self, self.settings, env, self._on_question, kind="program")
             if await hub.connect():
                 self._hub = await self._exit.enter_async_context(hub)
-                self.tell_ignored()
+                for note in self.settings.ignored:
+                    log.warning("%s", note)
                 return self
         return await super().__aenter__()
 

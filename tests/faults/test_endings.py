@@ -119,9 +119,12 @@ async def all_is_true(scene: Scene) -> None:
         for known in found:
             task = known
             with anyio.fail_after(SECONDS):
-                while task.is_running and task.session_id is None:  # it may just have been starting
+                while task.is_running and task.session_id is None and not task.is_waiting:  # it may be starting
                     await anyio.sleep(0.2)
                     task = await helm.tasks.get(task.id)
+            if task.is_waiting:
+                assert scene.settings.detach, "what was acknowledged waits for the next hub"
+                continue
             if scene.settings.detach and task.is_running:
                 session = await helm.session(task.session_id or "")
                 assert session.state.is_running

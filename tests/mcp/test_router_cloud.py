@@ -261,11 +261,15 @@ async def test_nothing_is_applied_outside_the_allowed_roots(
     task_id, task = await submitted(codex, cloud)
     task.complete(DIFF)
     (git_repo / "sub").mkdir()
-    for allowed, place in ((tmp_path / "home", git_repo), (git_repo / "sub", git_repo / "sub")):
+    for allowed, place, parameter in (
+        (git_repo, tmp_path, "apply_to"),
+        (tmp_path / "home", git_repo, "task_id"),
+        (git_repo / "sub", git_repo / "sub", "task_id"),  # the task was asked for from outside, too
+    ):
         narrow = replace(settings, allowed_roots=(allowed.resolve(),))
         async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
             refused = await Caller(client).error("_codex_cloud_results", task_id=task_id, apply_to=str(place))
-        assert (refused["code"], refused["parameter"]) == ("invalid_input", "apply_to")
+        assert (refused["code"], refused["parameter"]) == ("invalid_input", parameter)
         assert "outside the allowed roots" in refused["message"]
     assert git(git_repo, "status", "--porcelain") == ""
 

@@ -26,7 +26,7 @@ from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.truth import TaskTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -179,17 +179,15 @@ class _Telling:
         self._tasks = tasks
         self.cancel_scope = tasks.cancel_scope
 
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
         self._tasks.start_soon(self._run, function, arguments)
 
-    async def start(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        return await self._tasks.start(self._run, function, arguments)
+    async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        return await self._tasks.start(function, *arguments)  # whoever waits for it is told
 
-    async def _run(
-        self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], **task_status: Any
-    ) -> None:
+    async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
         try:
-            await function(*arguments, **task_status)
+            await function(*arguments)
         except Exception:
             log.exception("something in the background has failed")
             raise

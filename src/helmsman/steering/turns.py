@@ -132,13 +132,9 @@ class Turns(Verbs, ABC):
         if self._is_door:
             self._shared.doors.append(self)
             self.make_room()
-        self.tell_ignored()
-        return self
-
-    def tell_ignored(self) -> None:
-        """Say what a project's file asked for in vain."""
         for note in self.settings.ignored:
             log.warning("%s", note)
+        return self
 
     async def __aexit__(self, *exc: Any) -> None:
         if not self._is_alone:
@@ -227,7 +223,7 @@ class Turns(Verbs, ABC):
                 await anyio.to_thread.run_sync(worktrees.discard, session.worktree)
             raise
         if turn is not None:
-            self._ledger.begin(task_id, session, engine=engine.id)
+            self._ledger.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
         self._known.add(session)
         self._attach(session, engine)
         if turn is not None:

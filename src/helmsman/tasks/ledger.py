@@ -248,17 +248,19 @@ class Ledger:
         engine: str | None,
         taken_over: Usage | None = None,
         recorded: RecordedTurn | None = None,
+        asked_at: datetime | None = None,
     ) -> None:
         """The task is the running turn of this session from now on.
 
         One that is `taken_over` had used this before, as far as others told; what its agent has `recorded` is newer.
+        `asked_at` is when the agent was asked, where that has been before.
         """
         running = _Running(task_id, session, before=taken_over or Usage(), taken_over=taken_over is not None)
         if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
         self._no_longer_starts(task_id)
-        asked: dict[str, str] = {} if running.taken_over else {ASKED: _now().isoformat()}
+        asked: dict[str, str] = {} if running.taken_over else {ASKED: (asked_at or _now()).isoformat()}
         self.update(
             task_id,
             {

@@ -436,17 +436,17 @@ def test_a_page_reads_the_heads_it_needs_and_no_head_twice(home: Home) -> None:
     assert len(home.opened) == len(set(home.opened)) == 10
 
 
-def test_ten_thousand_sessions_are_listed_and_only_what_is_new_is_read_again(home: Home) -> None:
-    for number in range(10_000):
+def test_thousands_of_sessions_are_listed_and_only_what_is_new_is_read_again(home: Home) -> None:
+    for number in range(3_000):
         content = rollout(f"prompt {number}") if number < 1000 else rollout("x")
         home.file(content, age=number, place=f"sessions/2026/{number % 12:02}/{number % 28:02}")
     home.index.list(limit=50)
     assert len(home.opened) == 51
     assert len(home.ids(query="prompt", limit=2000)) == 1000
-    assert len(home.opened) == 10_000
+    assert len(home.opened) == 3_000
     newest = home.session("brand new", age=-1)
     assert home.ids(query="brand")[0] == newest
-    assert len(home.opened) == 10_001
+    assert len(home.opened) == 3_001
 
 
 def test_a_session_that_goes_on_is_not_read_again_but_moves_to_the_front(home: Home) -> None:
