@@ -73,10 +73,17 @@ pytest_plugins = ["helmsman.testing.plugin", "pytester"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_longest_first)
     if shutil.which("git") is None:
         for item in items:
             if item.get_closest_marker("needs_git"):
                 item.add_marker(pytest.mark.skip(reason="There is no git here."))
+
+
+def _longest_first(item: pytest.Item) -> float:
+    """Those that may take long say so. Begun first, they are not what all wait for in the end."""
+    mark = item.get_closest_marker("timeout")
+    return -max(mark.args[0], 120) if mark is not None and mark.args else -120
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ async def test_what_one_program_began_another_finds_with_all_that_happened(
     in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()
-    model.on("work", say("first "), say(gate, "and last"))
+    model.on("work", say("first ", gate, "and last"))
     model.on("more", say("next"))
     async with Helmsman(in_hub, env=codex_home.env) as first:
         session = await first.start("work", cwd=git_repo)

@@ -121,7 +121,7 @@ async def test_an_answer_through_another_door_wins_and_closes_the_form(
         waiting = await codex.until_settled(session_id)
         await codex("codex_respond", sessionId=session_id, id=waiting["pendingQuestion"]["id"], answers=["deny"])
         assert (await codex.until_settled(session_id))["status"] == "done"
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await person.closed.wait()
     assert not (folder / "made.txt").exists()
 

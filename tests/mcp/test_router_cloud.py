@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,7 +21,6 @@ from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from helmsman.settings import Settings
     from helmsman.testing import CloudTask
@@ -261,12 +261,13 @@ async def test_nothing_is_applied_outside_the_allowed_roots(
     task_id, task = await submitted(codex, cloud)
     task.complete(DIFF)
     (git_repo / "sub").mkdir()
+    asked_from = Path.cwd()
     for allowed, place, parameter in (
-        (git_repo, tmp_path, "apply_to"),
-        (tmp_path / "home", git_repo, "task_id"),
-        (git_repo / "sub", git_repo / "sub", "task_id"),  # the task was asked for from outside, too
+        ((tmp_path / "home", asked_from), git_repo, "apply_to"),
+        ((git_repo / "sub", asked_from), git_repo / "sub", "apply_to"),
+        ((git_repo,), git_repo, "task_id"),  # nor is it looked at
     ):
-        narrow = replace(settings, allowed_roots=(allowed.resolve(),))
+        narrow = replace(settings, allowed_roots=tuple(root.resolve() for root in allowed))
         async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
             refused = await Caller(client).error("_codex_cloud_results", task_id=task_id, apply_to=str(place))
         assert (refused["code"], refused["parameter"]) == ("invalid_input", parameter)
