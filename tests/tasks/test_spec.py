@@ -101,6 +101,7 @@ def test_images_are_copied_and_outlive_their_originals(registry: Registry, spec:
     (copy,) = again.turn.images
     assert (copy.read_bytes(), copy.suffix) == (b"an image", ".png")
     assert images_kept(tmp_path / "state") == ["T-local-1"]
+    assert images_kept(tmp_path / "state", older_than=600) == []
     forget_copies(tmp_path / "state", "T-local-1", again.turn)
     assert copy.exists(), "whoever runs it may not have read it yet"
     forget_copies(tmp_path / "state", "T-local-1", spec.turn)

@@ -49,6 +49,7 @@ _AT_ONCE: Final = 4
 """How many sessions are attached to at the same time: none is to wait for all others, nor a client for them."""
 _LOOK_SECONDS: Final = 3600.0
 """How often it is looked whether something has waited for too long."""
+_YOUNG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _END_POLL: Final = 0.5
 _NOBODY: Final = "nobody"
@@ -112,7 +113,7 @@ class Recovery:
                     log.exception("task %s is not taken up", task.id)
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
-        await anyio.to_thread.run_sync(self._forget_images)
+        await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
         while True:
             self._give_up()
             await anyio.sleep(_LOOK_SECONDS)
@@ -273,9 +274,10 @@ class Recovery:
                 session.queue[:] = [one for one in session.queue if one.task_id != task_id]
             self._ledger.cancel(task_id, changes["note"] or "")
 
-    def _forget_images(self) -> None:
-        kept = set(images_kept(self._shared.state_dir))
-        forget_images(self._shared.state_dir, kept - {*self._starts, *self._messages})
+    def _forget_images(self, running: set[str]) -> None:
+        """Remove copies that nobody needs. What was asked of us meanwhile has made its own just now."""
+        old = images_kept(self._shared.state_dir, older_than=_YOUNG_SECONDS)
+        forget_images(self._shared.state_dir, {*old} - running)
 
 
 def _is_followed(task: Task) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,9 @@ def forget_images(state_dir: Path, of_tasks: Collection[str]) -> None:
         shutil.rmtree(state_dir / IMAGES / task_id, ignore_errors=True)
 
 
-def images_kept(state_dir: Path) -> list[str]:
-    """The tasks of which there are copies. Blocks."""
+def images_kept(state_dir: Path, *, older_than: float = 0.0) -> list[str]:
+    """The tasks of which there are copies, made so many seconds ago. Blocks."""
+    before = time.time() - older_than
     with suppress(OSError):
-        return [directory.name for directory in (state_dir / IMAGES).iterdir()]
+        return [entry.name for entry in (state_dir / IMAGES).iterdir() if entry.stat().st_mtime <= before]
     return []
