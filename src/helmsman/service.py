@@ -72,7 +72,7 @@ class Helmsman(Steering):
             from helmsman.hub.client import HubClient
 
             env = self._surroundings.environment if self._env is None else self._env
-            hub = HubClient(self, self.settings, env, self._on_question, kind="program")
+            hub = HubClient(self, self.settings, env, self._on_question)
             if await hub.connect():
                 self._hub = await self._exit.enter_async_context(hub)
                 for note in self.settings.ignored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import sys
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -14,9 +15,10 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, run_step
-from helmsman.errors import InvalidInput, QuestionNotOpen, SessionNotFound, StepFailed
+from helmsman.errors import InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
+from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import Gate, add, patch, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
@@ -425,7 +427,7 @@ async def test_an_answer_that_a_dead_hub_wrote_down_and_did_not_give_brings_its_
         while (peer := client._peer) in (None, dead):
             await client._news.wait()
         assert peer is not None
-        found = await client._ask(peer, 1, "start", ("work",), {"cwd": git_repo}, again=True)
+        found = await client._ask(peer, 1, "start", ("work",), {"cwd": git_repo})
     assert (found.id, found.result) == (session.id, "done")
     assert len(model.requests) == 1
 
@@ -475,3 +477,50 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         await ended(session)
     assert (session.result, session.usage) == (followed.result, followed.usage)
     assert len(session.result or "") > 4_000_000
+
+
+async def forget_answer(client: HubClient, state_dir: Path) -> int:
+    """As if the hub had died before it wrote down what came of the last call: the number of that."""
+    number = next(client._numbers) - 1
+    with closing(sqlite3.connect(state_dir / REGISTRY_NAME)) as registry, registry:
+        assert registry.execute("UPDATE calls SET answer = NULL WHERE seq = ?", (number,)).rowcount == 1
+    return number
+
+
+async def test_a_message_that_an_earlier_hub_has_sent_is_not_sent_again(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say("done"))
+    model.on("more", say(gate, "more is done"))
+    model.on("instead", say("never"))
+    session = await helm.start("work", cwd=git_repo)
+    await ended(session)
+    await session.say("more")
+    client = helm._hub
+    assert client is not None
+    number = await forget_answer(client, in_hub.state_dir)
+    assert await client._ask(await client._reached(), number, "say", (session.id, "more"), {}) is session
+    await gate.reached()
+    await session.say("instead", when_busy="steer")
+    number = await forget_answer(client, in_hub.state_dir)
+    with pytest.raises(OutcomeUnknown):
+        await client._ask(await client._reached(), number, "say", (session.id, "instead"), {"when_busy": "steer"})
+    gate.release()
+    await ended(session)
+    assert session.turn_count == 2
+    assert [request.last_user_text for request in model.requests].count("more") == 1
+
+
+async def test_a_fork_that_an_earlier_hub_may_have_made_is_not_made_again(
+    helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("work", say("done"))
+    session = await helm.start("work", cwd=git_repo)
+    await ended(session)
+    await helm.fork(session.id)
+    client = helm._hub
+    assert client is not None
+    number = await forget_answer(client, in_hub.state_dir)
+    with pytest.raises(OutcomeUnknown):
+        await client._ask(await client._reached(), number, "fork", (session.id,), {})

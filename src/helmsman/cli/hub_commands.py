@@ -226,7 +226,7 @@ class HubHost(Host):
                 "you repeat it."
             )
         self.repeated_key = key if was_begun else None
-        call_key.set(CallKey(key))
+        call_key.set(CallKey(key, is_repeated=was_begun))
 
     # --- the command -------------------------------------------------------------------------------------------------
 

@@ -73,8 +73,6 @@ class HubClient:
         settings: Settings,
         environment: Mapping[str, str],
         on_question: QuestionHandler | None,
-        *,
-        kind: str,
     ) -> None:
         self._verbs = verbs
         self._settings = settings
@@ -82,7 +80,7 @@ class HubClient:
         here = current()
         self._hello = {
             "door": secrets.token_hex(8),
-            "kind": kind,
+            "kind": "program",
             "version": __version__,
             "pid": os.getpid(),
             "directory": str(here.directory),
@@ -199,7 +197,7 @@ class HubClient:
         """Let a new hub know what this program follows; then let others ask it."""
         for session_id in list(self._copies):
             try:
-                await self._ask(peer, next(self._numbers), "session", (session_id,), {}, again=False)
+                await self._ask(peer, next(self._numbers), "session", (session_id,), {})
             except _HubGone:
                 return  # this one too; the next is told
             except HelmsmanError as error:
@@ -229,7 +227,7 @@ class HubClient:
                         f"{hubs} hubs ended while they worked on {verb}. It may have been done: look before you try again."
                     )
                 try:
-                    value = await self._ask(await self._reached(), number, verb, arguments, named, again=hubs > 0)
+                    value = await self._ask(await self._reached(), number, verb, arguments, named)
                 except _HubGone:
                     continue
                 if handler is not None:
@@ -250,16 +248,7 @@ class HubClient:
             await self._news.wait()
         return self._peer
 
-    async def _ask(
-        self,
-        peer: Peer,
-        number: int,
-        verb: str,
-        arguments: Sequence[Any],
-        named: Mapping[str, Any],
-        *,
-        again: bool,
-    ) -> Any:
+    async def _ask(self, peer: Peer, number: int, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         def stand_in(part: Any) -> Any:
             if isinstance(part, Session):
                 return {"$": SESSION, "id": part.id}
@@ -273,7 +262,6 @@ class HubClient:
         request = {
             "number": number,
             "verb": verb,
-            "again": again,
             "directory": in_hex(self._directory()).decode(),
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),

@@ -68,7 +68,7 @@ _REPEATABLE: Final = _READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
 _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
-_BEGIN_A_TASK: Final = frozenset({"start", "say", "fork", "extras.reviews.start", "tasks.local.run"})
+_BEGIN_A_TASK: Final = frozenset({"start", "say", "tasks.local.run", "tasks.local.follow_up"})
 """What enters a task under the call's own key before it does anything: asked again, the task says what became of it."""
 
 
@@ -247,7 +247,8 @@ class _Program:
                 f"{verb} was begun by a hub that ended before it could tell what came of it. Look whether it was done "
                 "before you call it again."
             )
-        current = call_key.set(CallKey(key))
+        known = await self._helm.ledger.registry(lambda registry: registry.with_key(key)) if was_begun else None
+        current = call_key.set(CallKey(key, known, is_repeated=was_begun))
         try:
             result = self._shown(await self._do(verb, params, again=was_begun))
         except Exception:

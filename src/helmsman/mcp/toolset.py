@@ -220,7 +220,7 @@ class Toolbox:
                     )
                 )
             call = replace(call, done_before=known, is_repeated=True)
-        current_key = call_key.set(CallKey(numbered.key, call.done_before))
+        current_key = call_key.set(CallKey(numbered.key, call.done_before, is_repeated=was_begun))
         try:
             outcome = await tool.called(call)
         except MCPError:

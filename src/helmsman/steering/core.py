@@ -19,13 +19,14 @@ from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import agent_in_use, usable
 from helmsman.approvals.deadline import closing_of
 from helmsman.base.concurrency import run_to_completion
-from helmsman.errors import HelmsmanError, InvalidInput, TaskNotOurs, TooManySessions
+from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Turns, busy
+from helmsman.tasks.calls import call_key
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
 from helmsman.worktrees.places import places
@@ -241,8 +242,10 @@ class Steering(Turns):
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
         )
         session = await self.session(session_id)
-        session.limits = limits or session.limits
         session.on_question = on_question or session.on_question
+        if (called := call_key.get()) is not None and called.done_before is not None:
+            return session  # an earlier hub, of which the same was asked, has sent it or queued it
+        session.limits = limits or session.limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -279,6 +282,11 @@ class Steering(Turns):
                     "A message into a running turn takes no options. Leave them out, or queue the message."
                 )
             case "steer":
+                if (called := call_key.get()) is not None and called.is_repeated:
+                    raise OutcomeUnknown(
+                        f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell "
+                        "whether it did. Look at the session before you send it again."
+                    )
                 await self.steer(session.id, turn.text)
             case "error":
                 raise busy(session.id)

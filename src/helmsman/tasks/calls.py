@@ -32,12 +32,13 @@ _KEPT_BEHIND: Final = 100
 class CallKey:
     """The idempotency key of the first task that a call enters; what else it enters has none.
 
-    `done_before` is the task that an earlier hub entered for the same call.
+    `done_before` is the task that an earlier hub entered for the same call; `is_repeated` says that one had begun the call.
     """
 
-    def __init__(self, key: str, done_before: Task | None = None) -> None:
+    def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
         self._key: str | None = key
         self.done_before = done_before
+        self.is_repeated = is_repeated
 
     def take(self) -> str | None:
         key, self._key = self._key, None
