@@ -45,6 +45,17 @@ def test_of_a_running_turn_its_beginning_and_each_item_as_it_is_now_are_kept() -
     assert line.left == set()
 
 
+def test_an_item_that_ends_after_the_next_has_begun_keeps_its_place_before_it() -> None:
+    line = Line()
+    begun = line.says("turn/started", {"turn": {"id": "U"}})
+    first = line.says("item/started", {"item": {"id": "a"}})
+    second = line.says("item/started", {"item": {"id": "b"}})
+    line.says("item/completed", {"item": {"id": "a"}})
+    as_it_is_now = line.says("item/completed", {"item": {"id": "a", "text": "x"}})
+    usage = line.says("thread/tokenUsage/updated")
+    assert line.left == {begun, first, second, as_it_is_now, usage}
+
+
 def test_a_question_is_kept_until_it_is_answered_moot_or_its_turn_ends() -> None:
     line = Line()
     asked = [line.says("item/commandExecution/requestApproval", id=number) for number in range(3)]

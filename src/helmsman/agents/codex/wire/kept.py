@@ -82,6 +82,8 @@ class Keeping:
         about = f"item {item.get('id')}" if isinstance(item, dict) else method if method in _REPLACED else None
         if about is None:
             return
+        if about in turn and about not in _REPLACED and about != _newest_item(turn):
+            about += " since"  # the line of its beginning stays: it says where among the items this one belongs
         if (earlier := turn.pop(about, None)) is not None:
             self.drop.append(earlier[0])
         turn[about] = (said.number, len(said.line))
@@ -102,6 +104,10 @@ class Keeping:
         """The line in which this was asked."""
         question = self._questions.pop(request_id, None)
         return None if question is None else question[0]
+
+
+def _newest_item(turn: OrderedDict[str, tuple[int, int]]) -> str:
+    return next(about for about in reversed(turn) if about not in _REPLACED)
 
 
 class KeptTransport:
