@@ -62,12 +62,14 @@ def running(path: Path) -> Iterator[None]:
     """A server for as long as the iteration lasts. What is asked of it at once waits until it has imported everything."""
     import subprocess
 
+    from helmsman.testing.binaries import installed_codex
+
     global _server
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(64)
         started = subprocess.Popen(
-            [sys.executable, "-P", __file__, _SERVE, str(listener.fileno())],
+            [sys.executable, "-P", __file__, _SERVE, str(listener.fileno()), str(installed_codex() or "")],
             stdin=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
             start_new_session=True,
@@ -82,9 +84,9 @@ def running(path: Path) -> Iterator[None]:
         started.kill()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, codex: str) -> None:
     """Take commands until this process is ended."""
-    _import_everything()
+    _import_everything(codex)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork that waits for a command has ended
     while True:
         connection, _ = listener.accept()
@@ -94,16 +96,22 @@ def _serve(listener: socket.socket) -> None:
                 _run_and_tell(connection)
 
 
-def _import_everything() -> None:
+def _import_everything(codex: str) -> None:
     import gc
     import importlib
     import pkgutil
+    from pathlib import Path
+
+    import anyio
 
     import helmsman
+    from helmsman.agents.codex.binary import find_codex
 
     for module in pkgutil.walk_packages(helmsman.__path__, "helmsman."):
         if not module.name.startswith(("helmsman.testing", "helmsman.__main__")):
             importlib.import_module(module.name)
+    if codex:  # it is asked what it can do once, and not by every fork
+        anyio.run(partial(find_codex, explicit=Path(codex)))
     if _is_measured():
         import coverage
 
@@ -304,6 +312,6 @@ def _door(server: str, arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == _SERVE:
-        _serve(socket.socket(fileno=int(sys.argv[2])))
+        _serve(socket.socket(fileno=int(sys.argv[2])), sys.argv[3])
     else:
         _door(sys.argv[1], sys.argv[2:])

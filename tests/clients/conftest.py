@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def serving(codex_home: CodexHome, codex_binary: Path, git_repo: Path, model: ScriptedModel) -> Serving:
+def serving(codex_home: CodexHome, codex_binary: Path, folder: Path, model: ScriptedModel) -> Serving:
     model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
     model.on("go on", say("As you say"))
     model.on("hang", hang())
-    return Serving.on(codex_home, codex_binary, git_repo)
+    return Serving.on(codex_home, codex_binary, folder)
 
 
 @pytest.fixture
-def node_clients(tmp_path: Path, codex_home: CodexHome) -> NodeClients:
+def node_clients(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, codex_home: CodexHome) -> NodeClients:
     """The JavaScript clients, in a home of their own."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
     node = node_binary()
     assert node is not None
-    folder = tmp_path / "client"
-    folder.mkdir()
-    return NodeClients(node, codex_home.env, folder)
+    place = tmp_path / "client"
+    place.mkdir()
+    compiled = {"NODE_COMPILE_CACHE": str(tmp_path_factory.getbasetemp() / "compiled")}  # once, not in every process
+    return NodeClients(node, codex_home.env | compiled, place)

@@ -84,20 +84,20 @@ class Victim:
 
 @pytest.fixture
 def victim(
-    codex_home: CodexHome, codex_binary: Path, git_repo: Path, model: ScriptedModel, detached_engines: Path
+    codex_home: CodexHome, codex_binary: Path, folder: Path, model: ScriptedModel, detached_engines: Path
 ) -> Victim:
     gate = model.gate()
     model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
     model.on("go on", say(gate, "As you say"))
     model.on("hang", say(model.gate(), "never"))
     state = {"HELMSMAN_DETACH": "1", "HELMSMAN_STATE_DIR": str(detached_engines)}
-    return Victim(Serving.on(codex_home, codex_binary, git_repo, **state), gate)
+    return Victim(Serving.on(codex_home, codex_binary, folder, **state), gate)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_the_python_client_does_not_notice(victim: Victim, git_repo: Path, mode: Any) -> None:
+async def test_the_python_client_does_not_notice(victim: Victim, folder: Path, mode: Any) -> None:
     async with Client(victim.serving.on_stdio(), mode=mode) as client:
-        check(await victim.during(lambda: tell(Caller(client), git_repo)), git_repo)
+        check(await victim.during(lambda: tell(Caller(client), folder)), folder)
 
 
 @pytest.mark.parametrize(

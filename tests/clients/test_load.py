@@ -27,24 +27,24 @@ CLIENTS = 20
 SECONDS = 100
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_twenty_clients_poll_fifty_running_sessions_and_none_is_held_up(
-    mode: Any, model: ScriptedModel, codex_home: CodexHome, codex_binary: Path, git_repo: Path
+    model: ScriptedModel, codex_home: CodexHome, codex_binary: Path, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
     flags = {"codex_path": str(codex_binary), "max_sessions": SESSIONS}
-    settings = load_settings(flags, codex_home.env, git_repo)
+    settings = load_settings(flags, codex_home.env, folder)
     statuses: list[str] = []
     results: list[str] = []
     session_ids: list[str] = []
 
     async with Helmsman(settings, env=codex_home.env) as helm, AsyncExitStack() as connections:
         server = build_server(helm)
-        clients = [Caller(await connections.enter_async_context(Client(server, mode=mode))) for _ in range(CLIENTS)]
+        modes: list[Any] = ["legacy", "2026-07-28"] * (CLIENTS // 2)
+        clients = [Caller(await connections.enter_async_context(Client(server, mode=mode))) for mode in modes]
 
         async def start(number: int) -> None:
-            started = await clients[number % CLIENTS]("codex_start", prompt="work", workingDirectory=str(git_repo))
+            started = await clients[number % CLIENTS]("codex_start", prompt="work", workingDirectory=str(folder))
             session_ids.append(started["sessionId"])
 
         async def wait(codex: Caller, session_id: str) -> None:
@@ -67,7 +67,7 @@ async def test_twenty_clients_poll_fifty_running_sessions_and_none_is_held_up(
                         polling.start_soon(poll, codex)
                 assert statuses == ["active"] * (SESSIONS * CLIENTS)
                 assert results == []
-                refused = await clients[0].error("codex_start", prompt="work", workingDirectory=str(git_repo))
+                refused = await clients[0].error("codex_start", prompt="work", workingDirectory=str(folder))
                 assert refused["code"] == "too_many_sessions"
                 gate.release()
         assert results == ["almost done"] * CLIENTS

@@ -22,14 +22,14 @@ ERAS: list[tuple[Any, str]] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07
 
 
 @pytest.mark.parametrize(("mode", "protocol"), ERAS)
-async def test_the_whole_story_over_pipes(serving: Serving, git_repo: Path, mode: Any, protocol: str) -> None:
+async def test_the_whole_story_over_pipes(serving: Serving, folder: Path, mode: Any, protocol: str) -> None:
     async with Client(serving.on_stdio(), mode=mode) as client:
-        check(await tell(Caller(client), git_repo), git_repo)
+        check(await tell(Caller(client), folder), folder)
         assert client.protocol_version == protocol
 
 
 @pytest.mark.parametrize(("mode", "protocol"), ERAS)
-async def test_the_whole_story_over_http(serving: Serving, git_repo: Path, mode: Any, protocol: str) -> None:
+async def test_the_whole_story_over_http(serving: Serving, folder: Path, mode: Any, protocol: str) -> None:
     async with serving.over_http() as server, Client(server.transport(), mode=mode) as client:
-        check(await tell(Caller(client), git_repo), git_repo)
+        check(await tell(Caller(client), folder), folder)
         assert client.protocol_version == protocol

@@ -94,11 +94,9 @@ class Server(Caller):
 
 
 @pytest.fixture
-def servers(
-    codex_home: CodexHome, codex_binary: Path, git_repo: Path, tmp_path: Path, detached_engines: Path
-) -> Servers:
+def servers(codex_home: CodexHome, codex_binary: Path, folder: Path, tmp_path: Path, detached_engines: Path) -> Servers:
     env = {"HELMSMAN_DETACH": "1", "HELMSMAN_STATE_DIR": str(detached_engines)}
-    return Servers(Serving.on(codex_home, codex_binary, git_repo, **env), codex_home, tmp_path)
+    return Servers(Serving.on(codex_home, codex_binary, folder, **env), codex_home, tmp_path)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -121,7 +119,7 @@ def without_clock(question: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_run_check_choose_wait_results_and_cancel_in_plain_words(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     gate, never = model.gate(), model.gate()
     model.on("parser", run("echo looking"), say("The parser ", gate, "is fixed."))
@@ -133,10 +131,10 @@ async def test_run_check_choose_wait_results_and_cancel_in_plain_words(
         gate.release()
 
     async with servers.one() as codex:
-        first = (await codex("codex", request="fix the parser", **at(git_repo)))["task"]
+        first = (await codex("codex", request="fix the parser", **at(folder)))["task"]
         checked = await codex("codex", request="check my task")
         assert (checked["action"], checked["task"]["id"]) == ("check", first["id"])
-        second = (await codex("codex", request="fix the lexer", **at(git_repo)))["task"]
+        second = (await codex("codex", request="fix the lexer", **at(folder)))["task"]
         asked = await codex("codex", request="how is my task going?")
         assert asked["nextAction"] == "choose"
         assert [choice["id"] for choice in asked["choices"]] == [second["id"], first["id"]]
@@ -159,12 +157,12 @@ async def test_run_check_choose_wait_results_and_cancel_in_plain_words(
 
 @pytest.mark.parametrize("how", ["killed", "left"])
 async def test_a_task_that_finished_while_no_server_ran_is_read_by_the_next(
-    servers: Servers, model: ScriptedModel, git_repo: Path, how: str
+    servers: Servers, model: ScriptedModel, folder: Path, how: str
 ) -> None:
     gate = model.gate()
     model.on("work", run("echo working"), say("It is ", gate, "done."))
     async with servers.one() as codex:
-        session_id, task_id = await codex.started("work", git_repo)
+        session_id, task_id = await codex.started("work", folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
         if how == "killed":
@@ -185,12 +183,12 @@ async def test_a_task_that_finished_while_no_server_ran_is_read_by_the_next(
 
 @pytest.mark.parametrize("how", ["killed", "left"])
 async def test_a_question_stays_open_and_the_next_server_has_it_answered(
-    servers: Servers, model: ScriptedModel, git_repo: Path, how: str
+    servers: Servers, model: ScriptedModel, folder: Path, how: str
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("It is made."))
     async with servers.one() as codex:
         session_id, task_id = await codex.started(
-            "touch", git_repo, sandbox="workspace-write", approvalPolicy="on-request"
+            "touch", folder, sandbox="workspace-write", approvalPolicy="on-request"
         )
         asked = without_clock((await codex.until_settled(session_id))["pendingQuestion"])
         if how == "killed":
@@ -208,16 +206,16 @@ async def test_a_question_stays_open_and_the_next_server_has_it_answered(
         assert (done["status"], done["result"]) == ("done", "It is made.")
         read = await codex("codex", request=f"show me the results of {task_id}")
         assert (read["task"]["status"], read["resultSummary"]["text"]) == ("completed", "It is made.")
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 async def test_cancelling_what_a_dead_server_began_stops_its_command(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
-    file = git_repo / "followed.txt"
+    file = folder / "followed.txt"
     model.on("follow", run(f"touch {file}; tail -f {file}"), say("never said"))
     async with servers.one() as codex:
-        session_id, task_id = await codex.started("follow", git_repo, sandbox="workspace-write")
+        session_id, task_id = await codex.started("follow", folder, sandbox="workspace-write")
         await until(lambda: is_followed(file))
         codex.kill()
     assert is_followed(file)
@@ -239,13 +237,13 @@ def is_followed(file: Path) -> bool:
 
 
 async def test_a_session_keeps_its_options_in_the_next_turn_that_another_server_runs(
-    servers: Servers, model: ScriptedModel, codex_home: CodexHome, git_repo: Path
+    servers: Servers, model: ScriptedModel, codex_home: CodexHome, folder: Path
 ) -> None:
     codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
     model.on("first", say("One."))
     model.on("second", run("touch refused.txt", escalate="please"), say("Two."))
     async with servers.one() as codex:
-        session_id, _ = await codex.started("first", git_repo, sandbox="read-only", approvalPolicy="on-request")
+        session_id, _ = await codex.started("first", folder, sandbox="read-only", approvalPolicy="on-request")
         await codex.until_settled(session_id)
         codex.kill()
     async with servers.one() as codex:
@@ -256,7 +254,7 @@ async def test_a_session_keeps_its_options_in_the_next_turn_that_another_server_
         assert (await codex.until_settled(session_id))["result"] == "Two."
     first, second = applied(codex_home, session_id)
     assert first == second == ("read-only", "on-request")
-    assert not (git_repo / "refused.txt").exists()
+    assert not (folder / "refused.txt").exists()
 
 
 def applied(home: CodexHome, session_id: str) -> list[tuple[str, str]]:
@@ -294,12 +292,12 @@ async def handed_out(codex: Server, session_id: str) -> str:
 
 
 async def test_a_task_of_the_protocol_goes_on_to_its_end_under_the_next_server(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("It is ", gate, "done."))
     async with servers.one(**FORMS) as codex:
-        session_id, task_id = await codex.started("work", git_repo)
+        session_id, task_id = await codex.started("work", folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
         assert await handed_out(codex, session_id) == task_id
@@ -316,11 +314,11 @@ async def test_a_task_of_the_protocol_goes_on_to_its_end_under_the_next_server(
 
 
 async def test_a_task_of_the_protocol_is_cancelled_under_the_next_server(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with servers.one(**FORMS) as codex:
-        session_id, task_id = await codex.started("hang", git_repo)
+        session_id, task_id = await codex.started("hang", folder)
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
         assert await handed_out(codex, session_id) == task_id
@@ -335,13 +333,13 @@ async def test_a_task_of_the_protocol_is_cancelled_under_the_next_server(
 
 
 async def test_two_servers_called_at_once_with_the_same_key_start_one_session(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("once", say("Only once."))
     sessions: list[str] = []
 
     async def start(codex: Server) -> None:
-        session_id, _ = await codex.started("once", git_repo, idempotencyKey="the-key")
+        session_id, _ = await codex.started("once", folder, idempotencyKey="the-key")
         assert (await codex.until_settled(session_id))["result"] == "Only once."
         sessions.append(session_id)
 
@@ -355,13 +353,13 @@ async def test_two_servers_called_at_once_with_the_same_key_start_one_session(
 
 
 async def test_a_server_sees_what_another_made_of_a_session_it_knows(
-    servers: Servers, model: ScriptedModel, git_repo: Path
+    servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("first", say("One."))
     model.on("second", say("Two", gate, "."))
     async with servers.one() as one, servers.one() as other:
-        session_id, _ = await one.started("first", git_repo)
+        session_id, _ = await one.started("first", folder)
         await one.until_settled(session_id)
         assert (await other("codex_status", sessionId=session_id))["result"] == "One."
         await one("codex_say", sessionId=session_id, message="second")

@@ -10,6 +10,7 @@ then it stays until it is killed.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -18,9 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio._backends._asyncio
 
+import helmsman.agents.codex.access.shell_profile
 import helmsman.agents.codex.detached.engines
 import helmsman.agents.codex.engine.app_server_engine
+import helmsman.hub.client
+import helmsman.hub.launch
+import helmsman.sessions.copies
 from helmsman import Helmsman, load_settings
 
 
@@ -60,6 +66,7 @@ class Job:
 
 
 def main() -> None:
+    gc.freeze()  # what is here already no fork has to look through, and to copy
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever was killed is gone at once
     for line in iter(sys.stdin.readline, ""):
         job = Job(json.loads(line))

@@ -29,8 +29,8 @@ SECONDS = 30
 
 
 @pytest.fixture
-def asks(git_repo: Path) -> dict[str, Any]:
-    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+def asks(folder: Path) -> dict[str, Any]:
+    return {"cwd": folder, "sandbox": "workspace-write", "approval_policy": "on-request"}
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def audit(settings: Settings) -> list[dict[str, Any]]:
 
 
 async def test_what_the_deadline_denied_leaves_its_trace(
-    settings: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+    settings: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", **asks))
@@ -88,7 +88,7 @@ async def test_what_the_deadline_denied_leaves_its_trace(
         assert "denied: nobody answered in" in transcript(session, await helm.history(session.id))
     (entry,) = audit(settings)
     assert (entry["decision"], entry["by"]) == ("deny", "deadline")
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
 
 
 async def test_a_later_process_sees_what_the_deadline_denied(
@@ -122,7 +122,7 @@ async def test_a_question_on_screen_is_not_denied_and_one_that_is_not_any_more_i
 
 
 async def test_a_question_that_another_process_shows_is_not_denied_here(
-    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     """A server runs the session, a dashboard in a process of its own shows the question."""
     one, other = (
@@ -146,7 +146,7 @@ async def test_a_question_that_another_process_shows_is_not_denied_here(
         await finished(session)
     assert [(event.answer, event.by, event.door) for event in closings(session)] == [("approve", "person", "dashboard")]
     assert [entry["by"] for entry in audit(shared)] == ["person"]
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_down(
@@ -168,7 +168,7 @@ async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_dow
 
 
 async def test_who_comes_back_to_a_question_that_was_left_is_asked(
-    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], git_repo: Path
+    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     async with Helmsman(shared, env=codex_home.env, inside=True) as helm:
         session = await helm.start("touch", **asks)
@@ -180,4 +180,4 @@ async def test_who_comes_back_to_a_question_that_was_left_is_asked(
         await session.respond(question_id, "approve")
         await finished(session)
     assert [entry["by"] for entry in audit(shared)] == ["program"]
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()

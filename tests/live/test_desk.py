@@ -32,8 +32,8 @@ SECONDS = 30
 
 
 @pytest.fixture
-def asks(git_repo: Path) -> dict[str, Any]:
-    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+def asks(folder: Path) -> dict[str, Any]:
+    return {"cwd": folder, "sandbox": "workspace-write", "approval_policy": "on-request"}
 
 
 def with_rules(codex_binary: Path, codex_home: CodexHome, tmp_path: Path, text: str) -> Settings:
@@ -59,7 +59,7 @@ async def test_a_rule_allows_before_anyone_is_asked(
     codex_home: CodexHome,
     model: ScriptedModel,
     tmp_path: Path,
-    git_repo: Path,
+    folder: Path,
     asks: dict[str, Any],
 ) -> None:
     settings = with_rules(
@@ -73,7 +73,7 @@ async def test_a_rule_allows_before_anyone_is_asked(
         session = await helm.start("go", **asks)
         assert await session.wait(until="attention", timeout=SECONDS)
         assert session.status == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert [answer for answer, _ in closings(session)] == ["approve"]
     (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     entry = json.loads(line)
@@ -87,21 +87,21 @@ async def test_a_rule_denies_and_a_trick_does_not_pass(
     codex_home: CodexHome,
     model: ScriptedModel,
     tmp_path: Path,
-    git_repo: Path,
+    folder: Path,
     asks: dict[str, Any],
 ) -> None:
     rules = '[[rules]]\neffect = "allow"\ncommand = ["git", "status"]\n[[rules]]\neffect = "deny"\ncommand = ["rm"]\n'
     settings = with_rules(codex_binary, codex_home, tmp_path, rules)
-    (git_repo / "precious").write_text("x", encoding="utf-8")
+    (folder / "precious").write_text("x", encoding="utf-8")
     model.on("go", run("git status; rm precious", escalate="please"), say("could not"))
     async with Helmsman(settings, env=codex_home.env) as helm:
         session = await finished(await helm.start("go", **asks))
-    assert (git_repo / "precious").exists()
+    assert (folder / "precious").exists()
     assert [answer for answer, _ in closings(session)] == ["deny"]
 
 
 async def test_approving_for_the_session_holds_for_the_session_only(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("go", run("touch one.txt", escalate="please"), say("done"))
     model.on("again", run("touch one.txt", escalate="please"), say("done"))
@@ -119,7 +119,7 @@ async def test_approving_for_the_session_holds_for_the_session_only(
 
 @on_its_own_engine
 async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("go", run("touch one.txt", escalate="please"), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
@@ -134,7 +134,7 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
         shown = question.details["alwaysRule"]
         assert shown == (
             '[[rules]]\neffect = "allow"\ntext = "/bin/bash -lc \'touch one.txt\'"\n'
-            f'directory = "{git_repo}"\nbelow = false\noutside = true\n\n'
+            f'directory = "{folder}"\nbelow = false\noutside = true\n\n'
         )
         await session.respond(question.id, "approve_always")
         await finished(session)
@@ -178,7 +178,7 @@ async def test_the_deadline_does_not_deny_what_is_being_approved(
     codex_home: CodexHome,
     model: ScriptedModel,
     tmp_path: Path,
-    git_repo: Path,
+    folder: Path,
     asks: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -209,7 +209,7 @@ async def test_the_deadline_does_not_deny_what_is_being_approved(
             await session.respond(question.id, "approve: for once")
         await finished(session)
     assert refused
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert closings(session) == [("approve", "program")]
     (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["decision"] == "approve"
@@ -217,20 +217,20 @@ async def test_the_deadline_does_not_deny_what_is_being_approved(
 
 @on_its_own_engine
 async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
-    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path, git_repo: Path
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path, folder: Path
 ) -> None:
     settings = with_rules(codex_binary, codex_home, tmp_path, "allow_workspace_patches = true\n")
     model.on("go", patch(add("new.txt", "hi\n")), say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await helm.start("go", cwd=git_repo, sandbox="workspace-write", approval_policy="untrusted")
+        session = await helm.start("go", cwd=folder, sandbox="workspace-write", approval_policy="untrusted")
         assert await session.wait(timeout=SECONDS)
         assert session.status == "done"
-    assert (git_repo / "new.txt").exists()
+    assert (folder / "new.txt").exists()
 
 
 @on_its_own_engine
 async def test_an_answer_that_does_not_fit_is_asked_for_again(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
     given = iter(["maybe", "perhaps", "approve"])
@@ -240,7 +240,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(
 
     async with Helmsman(settings, env=codex_home.env, on_question=handler) as helm:
         await finished(await helm.start("go", **asks))
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 @on_its_own_engine
@@ -287,7 +287,7 @@ async def test_a_request_for_permissions_is_a_question(
 
 
 async def test_several_questions_are_all_kept_and_answered_in_any_order(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("one", run("touch one.txt", escalate="please"), say("done"))
     model.on("two", run("touch two.txt", escalate="please"), say("done"))
@@ -299,8 +299,8 @@ async def test_several_questions_are_all_kept_and_answered_in_any_order(
     await first.respond(first.questions[0].id, "deny")
     for session in sessions:
         assert (await finished(session)).status == "done"
-    assert (git_repo / "two.txt").exists()
-    assert not (git_repo / "one.txt").exists()
+    assert (folder / "two.txt").exists()
+    assert not (folder / "one.txt").exists()
 
 
 @on_its_own_engine
@@ -331,7 +331,7 @@ async def test_an_answer_is_given_to_codex_even_if_whoever_gave_it_is_cancelled(
 
 
 async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], git_repo: Path
+    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     gate = model.gate()
     model.on("parent", spawn_agent("child work"), say("parent done"))
@@ -342,12 +342,12 @@ async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
         await model.wait_for_request(
             lambda request: "child work" in request.last_user_text and bool(request.tool_outputs)
         )
-    assert not (git_repo / "child.txt").exists()
+    assert not (folder / "child.txt").exists()
     assert session.status == "done"
 
 
 async def test_an_always_that_comes_too_late_makes_no_rule(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
     session = await helm.start("go", **asks)
@@ -368,5 +368,5 @@ async def test_an_always_that_comes_too_late_makes_no_rule(
     await finished(session)
     assert given == ["deny"]
     assert [told for told, _ in closings(session)] == ["deny"]
-    assert helm.rules.listed(git_repo) == []
-    assert not (git_repo / "made.txt").exists()
+    assert helm.rules.listed(folder) == []
+    assert not (folder / "made.txt").exists()

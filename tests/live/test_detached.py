@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 
+where_it_changed = pytest.mark.matrix(changed_in=["0.105.0", "0.163.0"])
+"""On the oldest and the newest Codex, and where it began to tell whether a session is active, and to guard its socket."""
+
 USER = Path(__file__).with_name("engine_user.py")
 
 
@@ -176,9 +179,9 @@ async def test_a_killed_process_leaves_its_turn_and_its_question_to_the_next(
         assert follower.state.status == "awaiting_approval"
         assert follower.opened.turn_id == question.turn_id
         # Codex may say of a command that it has ended after it has asked about the next one.
-        await follower.until(lambda: commands_of(follower)[0].status == "completed")
-        done, asked_about = commands_of(follower)
-        assert ("echo first" in done.command, "touch made.txt" in asked_about.command) == (True, True)
+        await follower.until(lambda: any(command.status == "completed" for command in commands_of(follower)))
+        done = commands_of(follower)[0]
+        assert ("echo first" in done.command, done.status) == (True, "completed")
         assert done.output in ("first\n", "")  # of a quick command Codex itself misses the output now and then
         await engine.answer(question, (Choice("approve"),))
         assert (await follower.end()).outcome == "completed"
@@ -186,7 +189,7 @@ async def test_a_killed_process_leaves_its_turn_and_its_question_to_the_next(
     assert (place.repo / "made.txt").exists()
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_the_next_process_sees_what_a_patch_would_change(place: Place, model: ScriptedModel) -> None:
     model.on("write", patch(add("new.txt", "hello\n")), say("written"))
     place.options = replace(place.options, writes="nothing")
@@ -244,7 +247,7 @@ async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: 
         assert opened.turn_id is None
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_two_who_share_a_session_see_one_question_and_the_first_answer_wins(
     place: Place, model: ScriptedModel
 ) -> None:
@@ -266,7 +269,7 @@ async def test_two_who_share_a_session_see_one_question_and_the_first_answer_win
     assert (place.repo / "made.txt").exists()
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_a_session_left_idle_takes_the_next_message_of_another_process(
     place: Place, model: ScriptedModel
 ) -> None:
@@ -337,7 +340,7 @@ async def on_pipe(place: Place) -> Place:
     return place
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Place, model: ScriptedModel) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
     async with on_pipe.open() as engine:
@@ -358,7 +361,7 @@ async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Pla
     assert (on_pipe.repo / "made.txt").exists()
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(on_pipe: Place, model: ScriptedModel) -> None:
     model.on("hello", say("Here I am."))
     async with on_pipe.open() as engine:
@@ -375,7 +378,7 @@ async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(on_pipe: Pl
         await begin(engine, on_pipe, "hello")  # and the next owner's requests are not mixed up with that one's
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pipe: Place) -> None:
     async with on_pipe.open() as one:
         async with on_pipe.open() as other:
@@ -388,7 +391,7 @@ async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pip
             assert again.id == other.id
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
     on_pipe: Place, model: ScriptedModel
 ) -> None:
@@ -414,7 +417,7 @@ async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
             assert (await again.end()).outcome == "completed"
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_a_running_turn_can_be_stopped_by_the_next_owner(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
     async with place.open() as engine:
@@ -427,7 +430,7 @@ async def test_a_running_turn_can_be_stopped_by_the_next_owner(place: Place, mod
         assert await engine.running_sessions() == ()
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_what_a_killed_keeper_left_is_ended_by_the_next_who_looks(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
     async with place.open() as engine:
@@ -499,10 +502,10 @@ async def test_an_engine_in_use_does_not_end(place: Place, model: ScriptedModel)
         assert engine.lost is None
 
 
-@pytest.mark.matrix
+@where_it_changed
 async def test_stopping_ends_all_that_runs_in_it(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
-    for _ in range(3):  # Codex may or may not have started the command when it is told to end
+    for _ in range(2):  # Codex may or may not have started the command when it is told to end
         await stop_a_command(place)
 
 

@@ -81,7 +81,7 @@ async def started(helm: Helmsman, prompt: str, repo: Path, **options: Any) -> An
 async def test_a_turn_runs_there_and_its_question_waits_for_the_next(
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     listening: Callable[..., str],
     caplog: pytest.LogCaptureFixture,
@@ -92,10 +92,10 @@ async def test_a_turn_runs_there_and_its_question_waits_for_the_next(
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     settings = remote(codex_home, tmp_path, listening(token=token is not None), token)
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await started(helm, "hello", git_repo)
+        session = await started(helm, "hello", folder)
         assert await session.wait(timeout=20)
         assert session.result == "hi"
-        left = await helm.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        left = await helm.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
         assert await left.wait(timeout=20)
         (question,) = left.questions
     async with Helmsman(settings, env=codex_home.env) as helm:
@@ -105,7 +105,7 @@ async def test_a_turn_runs_there_and_its_question_waits_for_the_next(
         await found.respond(question.id, "approve")
         assert await found.wait(until="end", timeout=20)
         assert found.result == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert TOKEN not in caplog.text
     assert TOKEN not in repr(settings)
 
@@ -129,27 +129,27 @@ async def test_the_doctor_speaks_of_the_codex_that_is_used(
 
 
 async def test_a_wrong_token_is_refused_and_not_shown(
-    codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, listening: Callable[..., str]
+    codex_home: CodexHome, model: ScriptedModel, folder: Path, tmp_path: Path, listening: Callable[..., str]
 ) -> None:
     url = listening(token=True)
     model.on("hello", say("hi"))
     async with Helmsman(remote(codex_home, tmp_path, url, TOKEN), env=codex_home.env) as helm:
-        assert await (await started(helm, "hello", git_repo)).wait(timeout=20)
+        assert await (await started(helm, "hello", folder)).wait(timeout=20)
     for wrong in ("another-secret-0123456789", None):
         async with Helmsman(remote(codex_home, tmp_path, url, wrong), env=codex_home.env) as helm:
             with pytest.raises(HelmsmanError, match="Check the token") as caught:
-                await helm.start("hello", cwd=git_repo)
+                await helm.start("hello", cwd=folder)
             assert str(wrong) not in str(caught.value)
 
 
 async def test_commands_that_could_reach_an_engine_without_a_token_are_refused_the_network(
-    codex_home: CodexHome, git_repo: Path, tmp_path: Path, listening: Callable[..., str]
+    codex_home: CodexHome, folder: Path, tmp_path: Path, listening: Callable[..., str]
 ) -> None:
     settings = remote(codex_home, tmp_path, listening(token=False))
     network = {"sandbox_workspace_write.network_access": True}
     async with Helmsman(settings, env=codex_home.env) as helm:
         with pytest.raises(InvalidInput, match="token"):
-            await started(helm, "hello", git_repo, sandbox="workspace-write", config=network)
+            await started(helm, "hello", folder, sandbox="workspace-write", config=network)
 
 
 @pytest.mark.parametrize(("remote", "guarded"), [("with token", True), ("open", False)])
@@ -159,7 +159,7 @@ async def test_what_guards_a_remote_engine_is_its_token(remote: Any, guarded: bo
 
 
 async def test_a_codex_that_is_too_old_is_refused_with_words(
-    codex_home: CodexHome, git_repo: Path, tmp_path: Path
+    codex_home: CodexHome, folder: Path, tmp_path: Path
 ) -> None:
     async def old(connection: ServerConnection) -> None:
         async for message in connection:
@@ -172,7 +172,7 @@ async def test_a_codex_that_is_too_old_is_refused_with_words(
         settings = remote(codex_home, tmp_path, f"ws://127.0.0.1:{port}")
         async with Helmsman(settings, env=codex_home.env) as helm:
             with pytest.raises(Unsupported, match=r"0\.115\.0.*0\.130\.0 and newer can"):
-                await helm.start("hello", cwd=git_repo)
+                await helm.start("hello", cwd=folder)
 
 
 @pytest.mark.parametrize(

@@ -64,32 +64,32 @@ async def after_two_starts(helm: Helmsman, engine: AppServerEngine, cwd: Path, *
 
 
 async def test_the_third_start_of_a_kind_finds_its_thread_open(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path
+    helm: Helmsman, engine: AppServerEngine, folder: Path
 ) -> None:
-    await finished(helm, git_repo)
+    await finished(helm, folder)
     assert await unused(helm, engine) == set()
-    await finished(helm, git_repo)
+    await finished(helm, folder)
     spare = await opened_in_advance(helm, engine)
-    third = await finished(helm, git_repo)
+    third = await finished(helm, folder)
     assert (third.id, third.result) == (spare, "done")
     assert await opened_in_advance(helm, engine) != spare
 
 
 async def test_a_start_that_comes_while_the_thread_is_being_opened_waits_for_it(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path
+    helm: Helmsman, engine: AppServerEngine, folder: Path
 ) -> None:
     for _ in range(5):
-        await finished(helm, git_repo)
+        await finished(helm, folder)
     await opened_in_advance(helm, engine)
     assert len(await engine.api.loaded_threads()) == 6
 
 
-async def test_two_starts_at_once_do_not_share_it(helm: Helmsman, engine: AppServerEngine, git_repo: Path) -> None:
-    spare = await after_two_starts(helm, engine, git_repo)
+async def test_two_starts_at_once_do_not_share_it(helm: Helmsman, engine: AppServerEngine, folder: Path) -> None:
+    spare = await after_two_starts(helm, engine, folder)
     sessions: list[Session] = []
 
     async def start() -> None:
-        sessions.append(await finished(helm, git_repo))
+        sessions.append(await finished(helm, folder))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
@@ -110,22 +110,22 @@ async def test_two_starts_at_once_do_not_share_it(helm: Helmsman, engine: AppSer
     ids=lambda options: next(iter(options)),
 )
 async def test_a_start_with_other_options_opens_a_thread_of_its_own(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, options: dict[str, Any]
+    helm: Helmsman, engine: AppServerEngine, folder: Path, options: dict[str, Any]
 ) -> None:
-    spare = await after_two_starts(helm, engine, git_repo)
-    assert (await finished(helm, git_repo, **options)).id != spare
-    assert (await finished(helm, git_repo)).id == spare
+    spare = await after_two_starts(helm, engine, folder)
+    assert (await finished(helm, folder, **options)).id != spare
+    assert (await finished(helm, folder)).id == spare
 
 
 @pytest.mark.parametrize("sandbox", ["read-only", "workspace-write"])
 async def test_the_sandbox_is_that_of_the_start_that_uses_it(
-    helm: Helmsman, engine: AppServerEngine, model: ScriptedModel, git_repo: Path, sandbox: SandboxMode
+    helm: Helmsman, engine: AppServerEngine, model: ScriptedModel, folder: Path, sandbox: SandboxMode
 ) -> None:
     model.on("write", run("echo hi > made.txt"), say("tried"))
-    spare = await after_two_starts(helm, engine, git_repo, sandbox="workspace-write", approval_policy="never")
-    session = await finished(helm, git_repo, "write", sandbox=sandbox, approval_policy="never")
+    spare = await after_two_starts(helm, engine, folder, sandbox="workspace-write", approval_policy="never")
+    session = await finished(helm, folder, "write", sandbox=sandbox, approval_policy="never")
     assert session.id == spare
-    assert (git_repo / "made.txt").exists() == (sandbox == "workspace-write")
+    assert (folder / "made.txt").exists() == (sandbox == "workspace-write")
 
 
 def instructions(repository: Path, _home: CodexHome) -> None:
@@ -145,25 +145,25 @@ async def test_what_has_changed_since_holds_for_the_next_session(
     helm: Helmsman,
     engine: AppServerEngine,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     codex_home: CodexHome,
     change: Callable[[Path, CodexHome], None],
 ) -> None:
-    spare = await after_two_starts(helm, engine, git_repo)
-    change(git_repo, codex_home)
-    session = await finished(helm, git_repo)
+    spare = await after_two_starts(helm, engine, folder)
+    change(folder, codex_home)
+    session = await finished(helm, folder)
     assert session.id != spare
     assert "CHANGED" in str(model.requests[-1].body)
 
 
 async def test_a_new_rule_of_codex_holds_for_the_next_session(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome
+    helm: Helmsman, engine: AppServerEngine, folder: Path, codex_home: CodexHome
 ) -> None:
-    spare = await after_two_starts(helm, engine, git_repo)
+    spare = await after_two_starts(helm, engine, folder)
     rules = codex_home.path / "rules"
     rules.mkdir(exist_ok=True)
     (rules / "default.rules").write_text('prefix_rule(pattern=["ls"], decision="allow")\n', encoding="utf-8")
-    assert (await finished(helm, git_repo)).id != spare
+    assert (await finished(helm, folder)).id != spare
 
 
 async def test_git_and_skills_are_those_of_the_first_message(
@@ -183,9 +183,9 @@ async def test_git_and_skills_are_those_of_the_first_message(
 
 
 async def test_it_is_listed_nowhere_and_has_no_file(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome
+    helm: Helmsman, engine: AppServerEngine, folder: Path, codex_home: CodexHome
 ) -> None:
-    spare = await after_two_starts(helm, engine, git_repo)
+    spare = await after_two_starts(helm, engine, folder)
     sessions, _next_page = await helm.list()
     assert spare not in {session.session_id for session in sessions}
     assert list(codex_home.path.rglob(f"rollout-*{spare}*")) == []
@@ -193,7 +193,7 @@ async def test_it_is_listed_nowhere_and_has_no_file(
 
 
 async def test_one_that_nobody_wants_is_let_go_of(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helmsman, engine: AppServerEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go: list[str] = []
     asked = anyio.Event()
@@ -207,31 +207,31 @@ async def test_one_that_nobody_wants_is_let_go_of(
     monkeypatch.setattr(engine.api, "unsubscribe", noticed)
     monkeypatch.setattr(spare_thread, "SPARE_SECONDS", 0)
     for _ in range(2):
-        await finished(helm, git_repo)
+        await finished(helm, folder)
     with anyio.fail_after(SECONDS):
         await asked.wait()
-    await finished(helm, git_repo)
+    await finished(helm, folder)
     assert set(let_go).isdisjoint(helm.sessions)
 
 
 async def test_none_is_opened_while_something_runs(
-    helm: Helmsman, engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work long", hang())
-    long = await helm.start("work long", cwd=git_repo)
+    long = await helm.start("work long", cwd=folder)
     for _ in range(2):
-        await finished(helm, git_repo)
+        await finished(helm, folder)
     assert await unused(helm, engine) == set()
     await long.interrupt()
     await opened_in_advance(helm, engine)
 
 
 async def test_no_mcp_server_is_started_for_nobody(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome, mcp_server_config: dict[str, Any]
+    helm: Helmsman, engine: AppServerEngine, folder: Path, codex_home: CodexHome, mcp_server_config: dict[str, Any]
 ) -> None:
     codex_home.configure(mcp_servers=mcp_server_config)
     for _ in range(3):
-        await finished(helm, git_repo)
+        await finished(helm, folder)
     assert await unused(helm, engine) == set()
 
 
@@ -244,33 +244,33 @@ async def test_no_mcp_server_is_started_for_nobody(
     ids=["trusted", "a table"],
 )
 async def test_none_is_opened_for_options_that_bring_in_more_than_they_say(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, options: dict[str, Any]
+    helm: Helmsman, engine: AppServerEngine, folder: Path, options: dict[str, Any]
 ) -> None:
     for _ in range(3):
-        await finished(helm, git_repo, **options)
+        await finished(helm, folder, **options)
     assert await unused(helm, engine) == set()
 
 
 @pytest.mark.parametrize("place", ["options", "configuration"])
 async def test_none_is_opened_where_a_further_file_is_named(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome, tmp_path: Path, place: str
+    helm: Helmsman, engine: AppServerEngine, folder: Path, codex_home: CodexHome, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "brief.md").write_text("Be brief.", encoding="utf-8")
     named = {"model_instructions_file": str(tmp_path / "brief.md")}
     if place == "configuration":
         codex_home.configure(**named)
     for _ in range(3):
-        await finished(helm, git_repo, config=named if place == "options" else None)
+        await finished(helm, folder, config=named if place == "options" else None)
     assert await unused(helm, engine) == set()
 
 
 @pytest.mark.parametrize("place", ["home", "repository"])
 async def test_none_is_opened_where_hooks_would_run(
-    helm: Helmsman, engine: AppServerEngine, git_repo: Path, codex_home: CodexHome, place: str
+    helm: Helmsman, engine: AppServerEngine, folder: Path, codex_home: CodexHome, place: str
 ) -> None:
-    folder = codex_home.path if place == "home" else git_repo / ".codex"
-    folder.mkdir(exist_ok=True)
-    (folder / "hooks.json").write_text("{}", encoding="utf-8")
+    place_of_hooks = codex_home.path if place == "home" else folder / ".codex"
+    place_of_hooks.mkdir(exist_ok=True)
+    (place_of_hooks / "hooks.json").write_text("{}", encoding="utf-8")
     for _ in range(3):
-        await finished(helm, git_repo)
+        await finished(helm, folder)
     assert await unused(helm, engine) == set()

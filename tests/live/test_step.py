@@ -37,9 +37,9 @@ SCHEMA = {
 
 
 @pytest.fixture
-def step(settings: Settings, codex_home: CodexHome, git_repo: Path) -> dict[str, Any]:
+def step(settings: Settings, codex_home: CodexHome, folder: Path) -> dict[str, Any]:
     """The arguments every step of these tests has."""
-    return {"settings": settings, "env": codex_home.env, "cwd": git_repo}
+    return {"settings": settings, "env": codex_home.env, "cwd": folder}
 
 
 async def test_a_step_gives_the_final_message(step: dict[str, Any], model: ScriptedModel) -> None:
@@ -120,7 +120,7 @@ async def test_codexs_own_retries_are_no_sign_of_life(
         await run_step("flaky", first_event_timeout=1, attempts=1, **step)
 
 
-async def test_a_question_stops_the_clock(step: dict[str, Any], model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_question_stops_the_clock(step: dict[str, Any], model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
     asked = anyio.Event()
 
@@ -139,21 +139,21 @@ async def test_a_question_stops_the_clock(step: dict[str, Any], model: ScriptedM
     )
     assert asked.is_set()
     assert result.attempts == 1
-    assert (git_repo / "x").exists()
+    assert (folder / "x").exists()
 
 
 async def test_without_a_handler_questions_are_refused_at_once(
-    step: dict[str, Any], model: ScriptedModel, git_repo: Path
+    step: dict[str, Any], model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("could not"))
     with anyio.fail_after(30):
         result = await run_step("touch", approval_policy="on-request", **step)
     assert result.text == "could not"
-    assert not (git_repo / "x").exists()
+    assert not (folder / "x").exists()
 
 
 async def test_a_step_that_somebody_stops_is_interrupted(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
@@ -164,18 +164,18 @@ async def test_a_step_that_somebody_stops_is_interrupted(
 
         tasks.start_soon(stop)
         with pytest.raises(StepInterrupted):
-            await run_step("hang", helm=helm, cwd=git_repo)
+            await run_step("hang", helm=helm, cwd=folder)
 
 
 async def test_a_cancelled_step_leaves_no_turn_running(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Helmsman(settings, env=codex_home.env) as helm:
         async with anyio.create_task_group() as tasks:
 
             async def step() -> None:
-                await run_step("hang", helm=helm, cwd=git_repo)
+                await run_step("hang", helm=helm, cwd=folder)
 
             tasks.start_soon(step)
             await model.wait_for_request()
@@ -185,7 +185,7 @@ async def test_a_cancelled_step_leaves_no_turn_running(
 
 
 async def test_a_step_survives_the_death_of_the_engine(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("I begin", gate))
@@ -198,7 +198,7 @@ async def test_a_step_survives_the_death_of_the_engine(
             os.kill(engine._peer._transport.child.pid, signal.SIGKILL)
 
         tasks.start_soon(kill)
-        result = await run_step("work", helm=helm, cwd=git_repo)
+        result = await run_step("work", helm=helm, cwd=folder)
     assert (result.text, result.attempts) == ("and end", 2)
 
 

@@ -72,8 +72,8 @@ async def engine_at(
                 await anyio.sleep(0.02)
 
 
-async def one_turn(engine: AppServerEngine, git_repo: Path) -> str:
-    opened = await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="hello"))
+async def one_turn(engine: AppServerEngine, folder: Path) -> str:
+    opened = await start_turn(engine, SessionOptions(cwd=folder), TurnInput(text="hello"))
     ended = anyio.Event()
 
     def watch(event: Event) -> None:
@@ -90,7 +90,7 @@ async def test_a_turn_over_a_unix_socket(
     codex_binary: Path,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     listening: Callable[..., None],
 ) -> None:
@@ -98,7 +98,7 @@ async def test_a_turn_over_a_unix_socket(
     listening("--listen", f"unix://{path}")
     model.on("hello", say("hi"))
     async with engine_at(codex_binary, codex_home, lambda _tasks: open_unix(path)) as engine:
-        await one_turn(engine, git_repo)
+        await one_turn(engine, folder)
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="This system does not say whose a socket is.")
@@ -123,14 +123,14 @@ async def test_a_question_survives_the_client_that_was_asked(
     codex_binary: Path,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     listening: Callable[..., None],
 ) -> None:
     path = tmp_path / "e.sock"
     listening("--listen", f"unix://{path}")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    options = SessionOptions(cwd=git_repo, writes="workspace", asks="when_needed")
+    options = SessionOptions(cwd=folder, writes="workspace", asks="when_needed")
     seen: list[Event] = []
     changed = anyio.Event()
 
@@ -163,14 +163,14 @@ async def test_a_question_survives_the_client_that_was_asked(
         ended = await until(TurnEnded)
     assert isinstance(ended, TurnEnded)
     assert ended.outcome == "completed"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 async def test_a_turn_over_a_remote_websocket_with_a_token(
     codex_binary: Path,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     listening: Callable[..., None],
 ) -> None:
@@ -181,7 +181,7 @@ async def test_a_turn_over_a_remote_websocket_with_a_token(
     model.on("hello", say("hi"))
     right = token.read_text(encoding="utf-8")
     async with engine_at(codex_binary, codex_home, lambda _tasks: open_remote(url, token=right)) as engine:
-        await one_turn(engine, git_repo)
+        await one_turn(engine, folder)
     for wrong in ("wrong", None):
         with pytest.raises(EngineLost, match="Check the token"):
             async with open_remote(url, token=wrong):
@@ -189,7 +189,7 @@ async def test_a_turn_over_a_remote_websocket_with_a_token(
 
 
 async def test_the_end_of_the_engine_is_noticed_on_a_socket_too(
-    codex_binary: Path, codex_home: CodexHome, git_repo: Path, tmp_path: Path
+    codex_binary: Path, codex_home: CodexHome, folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "e.sock"
     binary = await find_codex(explicit=codex_binary, env=codex_home.env, state_dir=None)

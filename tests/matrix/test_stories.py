@@ -41,8 +41,8 @@ async def finished(session: Session) -> Session:
 
 
 @pytest.fixture
-def writes(git_repo: Path) -> dict[str, Any]:
-    return {"cwd": git_repo, "sandbox": "workspace-write", "approval_policy": "on-request"}
+def writes(folder: Path) -> dict[str, Any]:
+    return {"cwd": folder, "sandbox": "workspace-write", "approval_policy": "on-request"}
 
 
 async def exit_codes(session: Session) -> list[int | None]:
@@ -58,14 +58,15 @@ async def test_start(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,
-    writes: dict[str, Any],
     git_repo: Path,
     verdict: object,
 ) -> None:
     model.on("go", run("echo made > made.txt"), say("Hel", "lo"))
     before = codex_home.config_path.read_bytes()
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("go", **writes))
+        session = await finished(
+            await helm.start("go", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        )
         assert await exit_codes(session) == [0]
     assert (session.status, session.result) == ("done", "Hello")
     assert session.usage.input_tokens > 0
@@ -75,13 +76,13 @@ async def test_start(
 
 @on_its_own_engine
 async def test_resume_after_the_process_died(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("first", say("one"))
     model.on("hang", hang())
     model.on("again", say("back"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("first", cwd=git_repo))
+        session = await finished(await helm.start("first", cwd=folder))
         await session.say("hang")
         await model.wait_for_request(2)
         engine: Any = await helm.engine()
@@ -96,13 +97,13 @@ async def test_resume_after_the_process_died(
 async def test_steer(
     helm: Helmsman,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     codex_version: tuple[int, int, int],
     verdict: Any,
 ) -> None:
     gate = model.gate()
     model.on("work", [say("hm", gate), run("true")], say("done"))
-    session = await helm.start("work", cwd=git_repo, approval_policy="never")
+    session = await helm.start("work", cwd=folder, approval_policy="never")
     await gate.reached()
     if Feature.STEER.is_in(Version(*codex_version)):
         await session.steer("hurry")
@@ -120,18 +121,18 @@ async def test_interrupt(
     helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
-    git_repo: Path,
+    folder: Path,
     verdict: object,
 ) -> None:
     model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
     model.on("again", say("fine"))
     session = await helm.start("sleep", **writes)
     with anyio.fail_after(SECONDS):
-        while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
+        while not (folder / "pid").exists() or not (folder / "pid").read_text(encoding="utf-8").strip():
             await anyio.sleep(0.02)
     await session.interrupt()
     assert session.status == "interrupted"
-    pid = (git_repo / "pid").read_text(encoding="utf-8").strip()
+    pid = (folder / "pid").read_text(encoding="utf-8").strip()
     with anyio.fail_after(5):
         while is_sleeping(pid):
             await anyio.sleep(0.02)
@@ -152,7 +153,7 @@ async def test_command_approval(
     helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
-    git_repo: Path,
+    folder: Path,
     choice: str,
     verdict: object,
 ) -> None:
@@ -165,14 +166,14 @@ async def test_command_approval(
     await session.respond(question.id, choice)
     await finished(session)
     assert session.status == ("interrupted" if choice == "abort" else "done")
-    assert (git_repo / "made.txt").exists() == (choice == "approve")
+    assert (folder / "made.txt").exists() == (choice == "approve")
 
 
 async def test_refusal_with_a_reason(
     helm: Helmsman,
     model: ScriptedModel,
     writes: dict[str, Any],
-    git_repo: Path,
+    folder: Path,
     codex_version: tuple[int, int, int],
     verdict: Any,
 ) -> None:
@@ -181,7 +182,7 @@ async def test_refusal_with_a_reason(
     assert await session.wait(timeout=SECONDS)
     await session.respond(session.questions[0].id, "deny: that is production")
     assert (await finished(session)).result == "I see"
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
     told = any("that is production" in text for text in model.requests[-1].user_texts)
     assert told is Feature.STEER.is_in(Version(*codex_version))
     if not told:
@@ -189,32 +190,32 @@ async def test_refusal_with_a_reason(
 
 
 async def test_patch_approval_with_its_diff(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: Helmsman, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
-    session = await helm.start("patch", cwd=git_repo, sandbox="read-only", approval_policy="on-request")
+    session = await helm.start("patch", cwd=folder, sandbox="read-only", approval_policy="on-request")
     assert await session.wait(timeout=SECONDS)
     (question,) = session.questions
     assert question.type == "patch_approval"
     assert "+hello\n+world\n" in question.details["diff"]
     await session.respond(question.id, "approve")
     assert (await finished(session)).status == "done"
-    assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
+    assert (folder / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
 
 
 @on_its_own_engine
 async def test_output_schema(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("add", say('{"answer": 42}'))
-    result = await run_step("add", output_schema=SCHEMA, settings=settings, env=codex_home.env, cwd=git_repo)
+    result = await run_step("add", output_schema=SCHEMA, settings=settings, env=codex_home.env, cwd=folder)
     assert result.output == {"answer": 42}
     assert model.requests[-1].output_schema == SCHEMA
 
 
-async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: Any) -> None:
+async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: Any) -> None:
     model.on("hello", say("hi"))
-    session = await finished(await helm.start("hello", cwd=git_repo, approval_policy="on-failure"))
+    session = await finished(await helm.start("hello", cwd=folder, approval_policy="on-failure"))
     if session.notes:
         assert session.state.approval_policy == "on-request"
         verdict.refusal = session.notes[0]
@@ -224,40 +225,40 @@ async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, 
 
 @on_its_own_engine
 async def test_exec_turn(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("go", run("echo made > made.txt"), say("done"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
-        session = await finished(await helm.start("go", cwd=git_repo, sandbox="workspace-write"))
+        session = await finished(await helm.start("go", cwd=folder, sandbox="workspace-write"))
     assert (session.status, session.result) == ("done", "done")
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 @on_its_own_engine
 async def test_exec_resume(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("one", say("first"))
     model.on("two", run("echo made > made.txt"), say("second"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
-        session = await finished(await helm.start("one", cwd=git_repo, sandbox="workspace-write"))
+        session = await finished(await helm.start("one", cwd=folder, sandbox="workspace-write"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "two", sandbox="workspace-write"))
     assert again.result == "second"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert "one" in model.requests[-1].user_texts
 
 
 @on_its_own_engine
 async def test_listing(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.otherwise(say("ok"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        ours = await finished(await helm.start("made by the app-server", cwd=git_repo))
+        ours = await finished(await helm.start("made by the app-server", cwd=folder))
         async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as other:
-            execs = await finished(await other.start("made by exec", cwd=git_repo))
-        found, _ = await helm.list(directory=git_repo)
+            execs = await finished(await other.start("made by exec", cwd=folder))
+        found, _ = await helm.list(directory=folder)
     assert {(info.session_id, info.first_prompt) for info in found} == {
         (ours.id, "made by the app-server"),
         (execs.id, "made by exec"),
@@ -266,13 +267,13 @@ async def test_listing(
 
 @on_its_own_engine
 async def test_policy_is_not_wider_after_resume_and_fork(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.otherwise(say("ok"))
     another = replace(settings, state_dir=settings.state_dir / "another")  # one of whose callers we know nothing
     async with Helmsman(another, env=codex_home.env) as helm:
         wide = {"sandbox": "danger-full-access", "approval_policy": "never"}
-        session = await finished(await helm.start("go", cwd=git_repo, **wide))  # type: ignore[arg-type]
+        session = await finished(await helm.start("go", cwd=folder, **wide))  # type: ignore[arg-type]
     async with Helmsman(settings, env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "again"))
         assert (again.state.sandbox, again.state.approval_policy) == ("read-only", "on-request")
@@ -281,7 +282,7 @@ async def test_policy_is_not_wider_after_resume_and_fork(
         assert (fork.sandbox, fork.approval_policy) == ("read-only", "on-request")
 
 
-async def test_unknown_session(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: Any) -> None:
+async def test_unknown_session(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: Any) -> None:
     with pytest.raises(HelmsmanError) as caught:
         await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
     assert caught.value.code == "session_not_found"

@@ -113,6 +113,6 @@ async def raw_app_server(program: Path, env: Mapping[str, str] | None, cwd: Path
 
 
 @pytest.fixture
-def app_server(codex_binary: Path, codex_home: CodexHome, git_repo: Path) -> OpenAppServer:
+def app_server(codex_binary: Path, codex_home: CodexHome, folder: Path) -> OpenAppServer:
     """Opens a real app-server: `async with app_server() as server:`."""
-    return lambda: raw_app_server(codex_binary, codex_home.env, git_repo)
+    return lambda: raw_app_server(codex_binary, codex_home.env, folder)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     RunCloud = Callable[..., Coroutine[Any, Any, subprocess.CompletedProcess[str]]]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix(changed_in=["0.152.0"])]
 
 DIFF = """\
 diff --git a/README.md b/README.md

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from helmsman.testing import FakeAppServer
@@ -81,7 +82,8 @@ def test_a_problem_in_the_script_fails_the_test(pytester: pytest.Pytester) -> No
 def test_a_matrix_test_runs_on_every_version(
     pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for version in ("0.93.0", "0.145.0"):
+    fetched = ("0.93.0", "0.115.0", "0.130.0", "99.0.0")  # the wheel's is somewhere between
+    for version in fetched:
         FakeAppServer(tmp_path / version / "vendor" / "some-platform" / "bin", version=version)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setenv(BINARY_VARIABLE, str(tmp_path / "0.93.0" / "vendor" / "some-platform" / "bin" / "codex"))
@@ -94,6 +96,12 @@ def test_a_matrix_test_runs_on_every_version(
         @pytest.mark.matrix
         def test_every(codex_version): pass
 
+        @pytest.mark.matrix(changed_in=["0.110.0"])
+        def test_around(codex_version): pass
+
+        @pytest.mark.matrix(changed_in=[])
+        def test_ends(codex_version): pass
+
         def test_one(codex_version):
             assert codex_version == (0, 93, 0)
         """,
@@ -101,7 +109,12 @@ def test_a_matrix_test_runs_on_every_version(
         "--strict-markers",
     )
 
-    result.stdout.fnmatch_lines(["*test_every?0.93.0?*PASSED*", "*test_every?0.145.0?*PASSED*", "*test_one PASSED*"])
+    ran = set(re.findall(r"::test_(\w+)\[([\d.]+)\] PASSED", result.stdout.str()))
+    expected = {"every": fetched, "around": ("0.93.0", "0.115.0", "99.0.0"), "ends": ("0.93.0", "99.0.0")}
+    for name, versions in expected.items():
+        assert {version for test, version in ran if test == name} & {*fetched} == {*versions}
+    assert len([version for test, version in ran if test == "ends"]) == 2
+    result.stdout.fnmatch_lines(["*test_one PASSED*"])
 
 
 def test_without_a_codex_tests_are_skipped(pytester: pytest.Pytester) -> None:

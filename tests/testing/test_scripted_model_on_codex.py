@@ -78,12 +78,13 @@ def files_in(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()}
 
 
-async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, model: ScriptedModel) -> None:
-    (repo / "gone.txt").write_text("bye\n", encoding="utf-8")
-    (repo / "old.txt").write_text("kept\n", encoding="utf-8")
+async def check_that_everything_happened(app_server: OpenAppServer, folder: Path, model: ScriptedModel) -> None:
+    (folder / "README.md").write_text("# A repository\n", encoding="utf-8")
+    (folder / "gone.txt").write_text("bye\n", encoding="utf-8")
+    (folder / "old.txt").write_text("kept\n", encoding="utf-8")
     with anyio.fail_after(60):
         async with app_server() as server:
-            await server.start_thread(cwd=str(repo), **WORKSPACE)
+            await server.start_thread(cwd=str(folder), **WORKSPACE)
             turn = await server.run("Go")
 
     assert turn["status"] == "completed", (turn, model.problems)
@@ -94,7 +95,7 @@ async def check_that_everything_happened(app_server: OpenAppServer, repo: Path, 
     assert second == "outside\n"
     (approval,) = server.params("item/commandExecution/requestApproval")
     assert approval["reason"] == "May I?"
-    assert files_in(repo) == {"new.txt": "hi\n", "README.md": "# Changed\n", "moved.txt": "kept\n"}
+    assert files_in(folder) == {"new.txt": "hi\n", "README.md": "# Changed\n", "moved.txt": "kept\n"}
     assert [change["status"] for change in server.items("fileChange")] == ["completed"]
     assert [item["summary"] for item in server.items("reasoning")] == [["hm"]]
     assert [item["query"] for item in server.items("webSearch")] == ["cats"]
@@ -113,13 +114,13 @@ async def test_one_script_runs_on_every_version(
     app_server: OpenAppServer,
     codex_home: CodexHome,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     mcp_server_config: dict[str, Any],
 ) -> None:
     codex_home.configure(mcp_servers=mcp_server_config)
     tell_of_everything(model)
 
-    await check_that_everything_happened(app_server, git_repo, model)
+    await check_that_everything_happened(app_server, folder, model)
 
 
 @pytest.mark.matrix
@@ -128,7 +129,7 @@ async def test_the_same_script_runs_in_code_mode(
     codex_home: CodexHome,
     codex_version: Version,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     mcp_server_config: dict[str, Any],
 ) -> None:
     name = code_mode_model(codex_version)
@@ -137,20 +138,20 @@ async def test_the_same_script_runs_in_code_mode(
     codex_home.configure(model=name, mcp_servers=mcp_server_config)
     tell_of_everything(model)
 
-    await check_that_everything_happened(app_server, git_repo, model)
+    await check_that_everything_happened(app_server, folder, model)
     assert any(output["type"] == "custom_tool_call" and output["name"] == "exec" for output in model.requests[-1].input)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=[])
 async def test_text_arrives_while_the_test_holds_the_stream(
-    app_server: OpenAppServer, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("Go", [say("Hel", gate, "lo"), rate_limit(40, window_minutes=300)])
 
     with anyio.fail_after(30):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
+            await server.start_thread(cwd=str(folder))
             await server.start_turn("Go")
             assert (await server.wait_for("item/agentMessage/delta"))["delta"] == "Hel"
             await gate.reached()
@@ -160,13 +161,13 @@ async def test_text_arrives_while_the_test_holds_the_stream(
     assert server.params("account/rateLimits/updated")[-1]["rateLimits"]["primary"]["usedPercent"] == 40
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.115.0", "0.130.0"])
 async def test_mcp_tools_write_and_ask(
     app_server: OpenAppServer,
     codex_home: CodexHome,
     codex_version: Version,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     mcp_server_config: dict[str, Any],
 ) -> None:
@@ -183,7 +184,7 @@ async def test_mcp_tools_write_and_ask(
     with anyio.fail_after(60):
         async with app_server() as server:
             server.answer = answer
-            await server.start_thread(cwd=str(git_repo), **WORKSPACE)
+            await server.start_thread(cwd=str(folder), **WORKSPACE)
             turn = await server.run("Go")
 
     assert turn["status"] == "completed", (turn, model.problems)
@@ -199,7 +200,7 @@ async def test_a_sub_agent_follows_the_script_for_its_task(
     codex_home: CodexHome,
     codex_version: Version,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     code_mode: bool,
 ) -> None:
     if code_mode:
@@ -214,7 +215,7 @@ async def test_a_sub_agent_follows_the_script_for_its_task(
 
     with anyio.fail_after(60):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo), **WORKSPACE)
+            await server.start_thread(cwd=str(folder), **WORKSPACE)
             turn = await server.run("Go")
 
     assert turn["status"] == "completed", (turn, model.problems)
@@ -224,15 +225,15 @@ async def test_a_sub_agent_follows_the_script_for_its_task(
     assert server.items("agentMessage")[-1]["text"] == "done"
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.155.0"])
 async def test_a_plan_is_made_where_codex_offers_plans(
-    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("Go", plan(("one", "completed"), ("two", "in_progress"), "three"), say("done"))
 
     with anyio.fail_after(30):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
+            await server.start_thread(cwd=str(folder))
             turn = await server.run("Go")
 
     if codex_version < (0, 155, 0):
@@ -244,9 +245,9 @@ async def test_a_plan_is_made_where_codex_offers_plans(
         model.problems.clear()
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.115.0", "0.130.0", "0.145.0"])
 async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_its_client(
-    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, folder: Path
 ) -> None:
     lookup: Json = {"name": "lookup", "description": "Look up.", "inputSchema": {"type": "object", "properties": {}}}
     if codex_version >= (0, 145, 0):
@@ -254,7 +255,7 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
     codex_home.configure(features={"default_mode_request_user_input": True, "request_permissions_tool": True})
     asks = [
         ask_user(question("Which one?", "A", "B"), question("How?", "fast", "well", id="q2", header="Way")),
-        request_permissions("for the test", network=True, write=[str(git_repo)]),
+        request_permissions("for the test", network=True, write=[str(folder)]),
     ]
     model.on("Go", *(asks if codex_version >= (0, 115, 0) else []), call("lookup", {"key": "k"}), say("done"))
 
@@ -271,7 +272,7 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
     with anyio.fail_after(30):
         async with app_server() as server:
             server.answer = answer
-            await server.start_thread(cwd=str(git_repo), dynamicTools=[lookup], **WORKSPACE)
+            await server.start_thread(cwd=str(folder), dynamicTools=[lookup], **WORKSPACE)
             turn = await server.run("Go")
 
     assert turn["status"] == "completed", (turn, model.problems)
@@ -283,38 +284,44 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
         assert "entries" in str(server.params("item/permissions/requestApproval")[0]) or codex_version < (0, 130, 0)
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize(
-    "fault",
-    [fail(503), cut(), say("Hel", cut()), [say("Hello"), cut()], response_failed("server_error")],
-    ids=["503", "cut", "cut in a message", "cut after a message", "failed"],
-)
+FAULTS: dict[str, Any] = {
+    "503": fail(503),
+    "cut": cut(),
+    "cut in a message": say("Hel", cut()),
+    "cut after a message": [say("Hello"), cut()],
+    "failed": response_failed("server_error"),
+}
+
+
+@pytest.mark.matrix(changed_in=["0.163.0"])
 async def test_a_fault_is_tried_again_and_gets_the_next_step(
-    app_server: OpenAppServer, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, fault: Any
+    app_server: OpenAppServer, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     codex_home.configure(model_providers=RETRIES)
-    model.on("Go", fault, say("Hello"))
+    for name, fault in FAULTS.items():
+        model.on(f"Go: {name}", fault, say("Hello"))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
-            turn = await server.run("Go")
+            for number, name in enumerate(FAULTS, 1):
+                await server.start_thread(cwd=str(folder))
+                turn = await server.run(f"Go: {name}")
 
-    assert turn["status"] == "completed", turn
-    assert server.items("agentMessage")[-1]["text"] == "Hello"
-    assert len(model.requests) == 2
+                assert turn["status"] == "completed", (name, turn)
+                assert server.items("agentMessage")[-1]["text"] == "Hello", name
+                assert len(model.requests) == 2 * number, name
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.163.0"])
 async def test_too_many_requests_are_tried_again_by_newer_versions(
-    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, codex_home: CodexHome, codex_version: Version, model: ScriptedModel, folder: Path
 ) -> None:
     codex_home.configure(model_providers=RETRIES)
     model.on("Go", fail(429, retry_after=0), say("Hello"))
 
     with anyio.fail_after(30):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
+            await server.start_thread(cwd=str(folder))
             turn = await server.run("Go")
 
     tried_again = codex_version >= (0, 163, 0)
@@ -322,39 +329,38 @@ async def test_too_many_requests_are_tried_again_by_newer_versions(
     assert len(model.requests) == (2 if tried_again else 1)
 
 
-@pytest.mark.parametrize(
-    ("fault", "info"),
-    [
-        (fail(429, error_type="usage_limit_reached", resets_at=1999999999), "usageLimitExceeded"),
-        (fail(400, message="nonsense"), "other"),
-        (response_failed("context_length_exceeded"), "contextWindowExceeded"),
-        (incomplete(), "other"),
-        (cut(), "other"),
-    ],
-)
 async def test_a_fault_ends_the_turn_when_nothing_is_tried_again(
-    app_server: OpenAppServer, model: ScriptedModel, git_repo: Path, fault: Any, info: str
+    app_server: OpenAppServer, model: ScriptedModel, folder: Path
 ) -> None:
-    model.on("Go", fault)
+    faults = {
+        "usage limit": (fail(429, error_type="usage_limit_reached", resets_at=1999999999), "usageLimitExceeded"),
+        "nonsense": (fail(400, message="nonsense"), "other"),
+        "too long": (response_failed("context_length_exceeded"), "contextWindowExceeded"),
+        "incomplete": (incomplete(), "other"),
+        "cut": (cut(), "other"),
+    }
+    for name, (fault, _) in faults.items():
+        model.on(f"Go: {name}", fault)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
-            turn = await server.run("Go")
+            for name, (_, info) in faults.items():
+                await server.start_thread(cwd=str(folder))
+                turn = await server.run(f"Go: {name}")
 
-    assert (turn["status"], turn["error"]["codexErrorInfo"]) == ("failed", info)
+                assert (turn["status"], turn["error"]["codexErrorInfo"]) == ("failed", info), name
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=[])
 async def test_a_hanging_model_can_be_interrupted_and_the_thread_goes_on(
-    app_server: OpenAppServer, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("Go", hang())
     model.otherwise(say("ok"))
 
     with anyio.fail_after(30):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
+            await server.start_thread(cwd=str(folder))
             turn_id = await server.start_turn("Go")
             await model.wait_for_request()
             await server.send(
@@ -366,9 +372,9 @@ async def test_a_hanging_model_can_be_interrupted_and_the_thread_goes_on(
     assert server.items("agentMessage")[-1]["text"] == "ok"
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.115.0"])
 async def test_a_steered_message_switches_the_script(
-    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, git_repo: Path
+    app_server: OpenAppServer, codex_version: Version, model: ScriptedModel, folder: Path
 ) -> None:
     if codex_version < (0, 115, 0):
         pytest.skip("This Codex cannot be steered.")
@@ -378,7 +384,7 @@ async def test_a_steered_message_switches_the_script(
 
     with anyio.fail_after(30):
         async with app_server() as server:
-            await server.start_thread(cwd=str(git_repo))
+            await server.start_thread(cwd=str(folder))
             turn_id = await server.start_turn("Go")
             await gate.reached()
             text = {"type": "text", "text": "Rather not"}
@@ -389,21 +395,21 @@ async def test_a_steered_message_switches_the_script(
     assert server.items("agentMessage")[-1]["text"] == "stopped"
 
 
-async def test_many_threads_share_one_script(app_server: OpenAppServer, model: ScriptedModel, git_repo: Path) -> None:
+async def test_many_threads_share_one_script(app_server: OpenAppServer, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("Go", run("echo $$"), [gate, say("done")])
 
     with anyio.fail_after(60):
         async with app_server() as server:
-            for _ in range(20):
-                await server.start_thread(cwd=str(git_repo), **WORKSPACE)
+            for _ in range(8):
+                await server.start_thread(cwd=str(folder), **WORKSPACE)
                 await server.start_turn("Go")
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read_until_completed, server, 20)
-                await gate.reached(20)
+                tasks.start_soon(read_until_completed, server, 8)
+                await gate.reached(8)
                 gate.release()
     assert {turn["turn"]["status"] for turn in server.params("turn/completed")} == {"completed"}
-    assert len(server.items("commandExecution")) == 20
+    assert len(server.items("commandExecution")) == 8
 
 
 async def read_until_completed(server: RawAppServer, turns: int) -> None:

@@ -173,7 +173,9 @@ def _custom(name: str, text: str, call_id: str, namespace: str | None = None) ->
 
 
 def _javascript(name: str, arguments: Json | str, call_id: str, namespace: str | None) -> Json:
+    # After ten seconds, not much on a busy machine, Codex would go on to the next step while the tool is at work.
     program = (
+        '// @exec: {"yield_time_ms": 60000}\n'
         f"const result = await tools.{name}({json.dumps(arguments)});\n"
         'const content = result?.content?.map((piece) => piece.text).join("");\n'
         'text(typeof result === "string" ? result : result?.output ?? content ?? JSON.stringify(result));\n'

@@ -3,7 +3,8 @@
 Load them in a conftest: `pytest_plugins = ["helmsman.testing.plugin"]`.
 
 A test marked `matrix` that uses `codex_binary` (or anything built on it) runs once on each Codex there is
-(`helmsman.testing.codex_versions`); other tests run on one.
+(`helmsman.testing.codex_versions`); other tests run on one. A test that knows in which versions something changed for it
+names them, `matrix(changed_in=["0.163.0"])`: it runs on the oldest, on the newest, and on either side of each change.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import pytest
 from helmsman.agents.codex.detached.engines import need_engine, stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.testing import leaks
-from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex
+from helmsman.testing.binaries import Version, codex_version, codex_versions, installed_codex, parse_version
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
 from helmsman.testing.hubs import end_hub, hub_pid
 from helmsman.testing.model import ScriptedModel
 from helmsman.testing.repository import make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,10 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "codex_binary" in metafunc.fixturenames and metafunc.definition.get_closest_marker("matrix"):
+    mark = metafunc.definition.get_closest_marker("matrix")
+    if "codex_binary" in metafunc.fixturenames and mark is not None:
         versions = codex_versions()
+        if "changed_in" in mark.kwargs:
+            versions = _around(mark.kwargs["changed_in"], versions)
         # All tests of a module on one version, then on the next: whatever they share there is made once.
         metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys(), scope="module")
+
+
+def _around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path]:
+    """The oldest, the newest, and those on either side of each change."""
+    names = list(versions)
+    chosen = {*names[:1], *names[-1:]}
+    for change in map(parse_version, changes):
+        chosen |= {*[name for name in names if parse_version(name) < change][-1:]}
+        chosen |= {*[name for name in names if parse_version(name) >= change][:1]}
+    return {name: versions[name] for name in names if name in chosen}
 
 
 @pytest.fixture(scope="session")

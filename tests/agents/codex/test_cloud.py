@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
 
-pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix(changed_in=["0.152.0"])]
 
 DIFF = """\
 diff --git a/README.md b/README.md

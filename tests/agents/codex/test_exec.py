@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="signals are a POSIX thing")]
 
+oldest_and_newest = pytest.mark.matrix(changed_in=[])
+"""For what every Codex shows in the stories (`tests/matrix`) already: a turn, and its resumption."""
+
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "string"}},
@@ -143,7 +146,7 @@ async def read_when_written(path: Path) -> str:
 # --- turns -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.matrix
+@oldest_and_newest
 async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
     # Of a command that is too quick, Codex (0.115, 0.130) now and then misses the output.
     model.on("go", run("echo made > made.txt; sleep 0.3; cat made.txt; sleep 0.3"), say("done"))
@@ -166,7 +169,7 @@ async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: S
     assert follower.messages() == ["done"]
 
 
-@pytest.mark.matrix
+@oldest_and_newest
 async def test_a_session_is_resumed_and_its_usage_adds_up(
     codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -258,7 +261,7 @@ async def test_an_unknown_session_is_not_found_and_nothing_is_run(
 # --- what goes in ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.132.0"])
 async def test_an_output_schema_is_kept_on_start_and_on_resume(
     engine: ExecEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +280,7 @@ async def test_an_output_schema_is_kept_on_start_and_on_resume(
     assert list(scratch.iterdir()) == [], "the file with the schema is gone"
 
 
-@pytest.mark.matrix
+@oldest_and_newest
 async def test_images_are_sent(engine: ExecEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:
     images = (tmp_path / "one.png", tmp_path / "two, with a comma.png")
     for image in images:
@@ -362,7 +365,7 @@ async def test_outside_a_repository_codex_works_only_if_told_to(
 # --- trust -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.120.0", "0.130.0"])
 @pytest.mark.parametrize("sandbox", ["read-only", "workspace-write", "danger-full-access"])
 async def test_a_repository_is_not_trusted_by_working_in_it(
     engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, sandbox: Any
@@ -377,7 +380,7 @@ async def test_a_repository_is_not_trusted_by_working_in_it(
     assert not loaded.exists()
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.120.0", "0.130.0"])
 async def test_a_repository_is_trusted_on_request_and_not_for_good(
     engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
@@ -427,7 +430,7 @@ def repository_with_configuration(git_repo: Path, tmp_path: Path) -> Path:
 # --- how it ends -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.matrix
+@oldest_and_newest
 async def test_an_interrupt_stops_the_turn_and_its_command(
     engine: ExecEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -448,7 +451,7 @@ async def test_interrupting_an_idle_session_is_no_error(engine: ExecEngine) -> N
     await engine.interrupt(NO_SUCH_SESSION)
 
 
-@pytest.mark.matrix
+@oldest_and_newest
 async def test_a_failed_turn_says_why(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", fail(429, error_type="usage_limit_reached", resets_at=1894706501))
     _, follower = await begin(engine, "go", cwd=git_repo)
