@@ -60,6 +60,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
         "reachable": session.is_reachable,
+        "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
 

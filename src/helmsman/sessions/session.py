@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import QuestionClosed, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Session:
         """Why the turn is being stopped, where that is a failure and not somebody's wish."""
         self.deadlines: dict[str, Deadline] = {}
         """How long the open questions may still be answered, by their ids. The desk keeps them."""
+        self.asked_at: dict[str, datetime] = {}
+        """When the open questions were first asked, of this hub or one before it."""
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
@@ -219,8 +221,6 @@ class Session:
         """Take in an event: the one way in which a session changes."""
         if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
             event = replace(event, outcome="failed", failure=self.end_as)
-        if isinstance(event, QuestionClosed) and event.answer is None:
-            event = self._as_closed_elsewhere(event)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = replace(event, session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
@@ -250,14 +250,6 @@ class Session:
         for listener in tuple(listeners):  # one may have had enough
             listener(self, event)
         event.forget_raw()
-
-    def _as_closed_elsewhere(self, event: QuestionClosed) -> QuestionClosed:
-        """Codex says no more than that it wants no answer; if another process gave one, that has written who it was."""
-        deadline = self.deadlines.get(event.question_id)
-        told = deadline.closing() if deadline is not None else None
-        if told is None:
-            return event
-        return replace(event, answer=told.answer, by=told.by, door=told.door, reason=told.reason)
 
     @property
     def is_reachable(self) -> bool:

@@ -17,7 +17,6 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import agent_in_use, usable
-from helmsman.approvals.deadline import closing_of
 from helmsman.base.concurrency import run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
@@ -382,10 +381,11 @@ class Steering(Turns):
 
     async def was_answered(self, session_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
         """Whether a question that is not open any more was given just this answer, by just this one."""
-        told = await anyio.to_thread.run_sync(closing_of, self.settings.state_dir, session_id, question_id)
-        if told is None or (told.by, told.door) != (str(by), by.through):
+        session = await self.session(session_id)
+        given, *who = await self._ledger.answer_given(session.id, question_id) or (None,)
+        if who != [str(by), by.through]:
             return False
-        return told.answer in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
+        return given in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
 
     @takes_start_options
     async def fork(

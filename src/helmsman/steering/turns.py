@@ -123,6 +123,7 @@ class Turns(Verbs, ABC):
             timeout=self.settings.approval_timeout,
             handler=on_question,
             allowed_roots=self.allowed_roots,
+            write_answer=self._ledger.write_answer,
         )
 
     async def __aenter__(self) -> Self:
@@ -453,6 +454,7 @@ class Turns(Verbs, ABC):
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
+        session.asked_at = task.questions_asked_at
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:
             session.limits = terms.limits

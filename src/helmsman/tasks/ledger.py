@@ -34,9 +34,11 @@ from helmsman.model.events import (
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
+    ANSWERED,
     ASKED,
     MAX_COST,
     OPENED,
+    QUESTIONS,
     TERMS,
     TIMED_OUT,
     Task,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
+    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
@@ -343,10 +346,29 @@ class Ledger:
         }
         if not running.taken_over:
             changes["usage"] = running.used
+        is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
+        if is_urgent:
+            asked = {key: time.isoformat() for key, time in session.asked_at.items() if key in session.state.questions}
+            changes["metadata"] = {QUESTIONS: asked}
         if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
             changes["note"] = session.state.timed_out_note
-            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
-        self.update(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
+            changes["metadata"] = {**changes["metadata"], TIMED_OUT: list(session.state.timed_out)}
+        self.update(running.id, changes, urgent=is_urgent)
+
+    async def write_answer(self, session_id: str, question_id: str, answer: str, by: AnsweredBy) -> None:
+        """Write down which answer a hub is about to give: if it dies, the next one can tell whether it did."""
+        running = self._running.get(session_id)
+        if self._is_hubs and running is not None:
+            self.update(running.id, {"metadata": {ANSWERED: [question_id, answer, str(by), by.through]}})
+            await self.write()
+
+    async def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
+        """The answer that was about to be given to a question of a session, by whom and through which door; None: nobody
+        was about to give one.
+        """
+        tasks = await self.registry(lambda registry: registry.tasks_of_session(session_id))
+        kept = (task.metadata.get(ANSWERED) for task in tasks)
+        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Have these changes written: at once or, where they are not urgent, with the next ones."""
