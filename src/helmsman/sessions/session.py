@@ -139,8 +139,10 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
-        self.reachable_in_hub: bool | None = None
-        """Of a copy of a session that a hub has: whether that reaches the turn. None of a session that is ours."""
+        self.is_copy = False
+        """Of a session that the hub has."""
+        self.elsewhere: str | None = None
+        """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
 
@@ -252,14 +254,9 @@ class Session:
         event.forget_raw()
 
     @property
-    def is_reachable(self) -> bool:
-        """Whether an engine that is reached from here has it; else another process may be running a turn of it."""
-        return self.engine is not None if self.reachable_in_hub is None else self.reachable_in_hub
-
-    @property
     def goes_on_alone(self) -> bool:
         """Whether its turn goes on when this process ends."""
-        return self.reachable_in_hub is not None or (self.engine is not None and self.engine.id is not None)
+        return self.is_copy or (self.engine is not None and self.engine.id is not None)
 
     def loaded_in(self) -> Engine:
         """The engine that has this session loaded.
@@ -277,12 +274,21 @@ class Session:
         Raises:
             SessionIdle: No turn is running.
             TaskNotOurs: Only another process can reach the turn.
+            EngineLost: Its engine is gone.
         """
         if not self.state.is_running:
             raise SessionIdle(f"No turn is running in session {self.id}. Send it as a new message instead.")
-        if self.engine is None or self.engine.lost is not None:
-            raise TaskNotOurs(f"Session {self.id} is run by another process. Steer it there, or wait for its end.")
-        return self.engine
+        self.require_here()
+        return self.loaded_in()
+
+    def require_here(self) -> None:
+        """Make sure that a turn that runs can be reached from here.
+
+        Raises:
+            TaskNotOurs: Only another process can.
+        """
+        if self.state.is_running and self.elsewhere is not None:
+            raise TaskNotOurs(self.elsewhere)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""

@@ -110,7 +110,7 @@ class Task:
         progress: `text`, `done`, `total`, `unit`, `etaSeconds`, as far as known.
         input_required: It waits for an answer to a question.
         expires_at: When the result may be dropped; what is running is kept in any case.
-        owner: The process that follows it.
+        owner: The process with a service inside that runs it; None where the hub does.
         engine: The detached engine that can finish it without its owner.
         error: `code`, `message`, `retryable`.
         usage: The tokens of this task alone.
