@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
     from helmsman.steering.turns import Room
-    from helmsman.tasks.model import Task
 
 
 log = logging.getLogger(__name__)
@@ -125,9 +124,6 @@ class Helmsman(Steering):
     async def goes_on_alone(self) -> bool:
         """Whether what is started goes on when this process ends."""
         return self._hub is not None or (await self.engine()).id is not None
-
-    async def task_now(self, task: Task) -> Task:
-        return await self.tasks.local.now(task)
 
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         return await self.extras.account.check_remaining(percent, agent)

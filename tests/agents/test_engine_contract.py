@@ -14,6 +14,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Capability
 from helmsman.errors import (
     EngineLost,
@@ -134,7 +135,7 @@ def stage(
     home.use_model(model.base_url, codex_version(older[-1]))
     home.keep_quiet(codex_version(older[-1]))
     settings = load_settings({"codex_path": str(older[-1]), "detach": True}, home.env, tmp_path)
-    yield Stage(CodexAgent(), settings, home.env, git_repo, model)
+    yield Stage(CodexAgent(Owner(1)), settings, home.env, git_repo, model)
     for record in read_records(settings.state_dir):
         stop_engine(record)
 

@@ -1,32 +1,18 @@
-"""The clock of a question: it stands still while somebody shows it, is shared among processes, and always ends."""
+"""The clock of a question: it stands still while somebody shows it, and always ends."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
-from typing import TYPE_CHECKING
+import time
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.approvals.deadline import LEASE_SECONDS, LONGEST_SECONDS, Closing, Deadline, TimeLeft, countdown
-from helmsman.model.questions import Prompt, Question
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from helmsman.approvals.deadline import LEASE_SECONDS, LONGEST_SECONDS, Deadline, TimeLeft, countdown
 
 pytestmark = pytest.mark.anyio
-
-QUESTION = Question(
-    id="q_1",
-    type="command_approval",
-    session_id="s",
-    turn_id="t",
-    prompts=(Prompt(text="Run it?", options=("approve",)),),
-)
 
 
 class Clock:
@@ -42,11 +28,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def state_dir(tmp_path: Path) -> Path:
-    return tmp_path / "state"
 
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
@@ -115,54 +96,32 @@ def test_the_countdown_is_a_sentence() -> None:
     assert countdown(59.6, paused=True) == "1 min left to answer, paused while it is on screen."
 
 
-# --- one question in several processes -------------------------------------------------------------------------------
+# --- one question ----------------------------------------------------------------------------------------------------
 
 
-async def test_who_opens_it_later_finds_the_clock_as_it_is(state_dir: Path, clock: Clock) -> None:
-    first = Deadline(state_dir, QUESTION, 300, clock)
-    await first.open()
-    clock.now += 100
-    second = Deadline(state_dir, QUESTION, 9999, clock)
-    await second.open()
-    assert second.as_dict() == {"secondsLeft": 200, "paused": False}
-
-
-async def test_who_comes_back_to_a_question_that_everybody_left_has_the_whole_time(
-    state_dir: Path, clock: Clock
-) -> None:
-    await Deadline(state_dir, QUESTION, 300, clock).open()
-    (file,) = (state_dir / "questions").glob("*.json")
-    os.utime(file, (0, file.stat().st_mtime - 3600))
-    clock.now += 3600
-    back = Deadline(state_dir, QUESTION, 300, clock)
-    await back.open()
-    assert back.as_dict() == {"secondsLeft": 300, "paused": False}
-    os.utime(file, (0, file.stat().st_mtime - 3600))
-    clock.now += LONGEST_SECONDS
-    late = Deadline(state_dir, QUESTION, 300, clock)
-    await late.open()
-    assert late.as_dict()["secondsLeft"] == 0
-
-
-async def test_what_one_process_shows_stands_still_in_the_others(state_dir: Path) -> None:
-    first, second = Deadline(state_dir, QUESTION, 0.2), Deadline(state_dir, QUESTION, 0.2)
-    await first.open()
-    await second.open()
-    async with second.shown():
-        with anyio.fail_after(5):
-            while not first.is_paused:
-                first._read_again()
-                await anyio.sleep(0.01)
+async def test_its_time_is_not_up_while_it_is_shown_and_whoever_watches_is_told() -> None:
+    deadline, told = Deadline(TimeLeft.new(0.2, time.monotonic())), list[bool]()
+    deadline.watchers["a program"] = lambda: told.append(deadline.is_paused)
+    async with deadline.shown():
+        await _until_paused(deadline, True)
         with anyio.move_on_after(0.5) as waiting:
-            await first.passed()
+            await deadline.passed()
         assert waiting.cancelled_caught
     with anyio.fail_after(5):
-        await first.passed()
+        await deadline.passed()
+    assert (told[0], told[-1]) == (True, False)
 
 
-async def test_it_counts_as_shown_only_while_it_is_visible(state_dir: Path) -> None:
-    deadline = Deadline(state_dir, QUESTION, 60)
-    await deadline.open()
+async def test_a_copy_passes_on_what_it_shows() -> None:
+    original = Deadline(TimeLeft.new(60, time.monotonic()))
+    copy = Deadline(original.time_left, pass_on=original.lease)
+    async with copy.shown():
+        await _until_paused(original, True)
+    assert not original.is_paused
+
+
+async def test_it_counts_as_shown_only_while_it_is_visible() -> None:
+    deadline = Deadline(TimeLeft.new(60, time.monotonic()))
     visible = [True]
     async with deadline.shown(lambda: visible[0]):
         await _until_paused(deadline, True)
@@ -179,93 +138,13 @@ async def _until_paused(deadline: Deadline, wanted: bool) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_who_answered_is_told_to_the_others_and_the_first_one_counts(state_dir: Path) -> None:
-    first, second = Deadline(state_dir, QUESTION, 60), Deadline(state_dir, QUESTION, 60)
-    await first.open()
-    await second.open()
-    assert second.closing() is None
-    assert await first.close(Closing("approve", "person", "dashboard", None))
-    assert not await second.close(Closing("deny", "deadline", None, "nobody answered in 1 min"))
-    assert second.closing() == Closing("approve", "person", "dashboard", None)
+def test_the_next_hub_gives_it_the_whole_time_within_24_hours() -> None:
+    assert TimeLeft.new(300, 7000, 3600).seconds(7000) == 300
+    assert TimeLeft.new(300, 7000, LONGEST_SECONDS - 10).seconds(7000) == 10
 
 
-async def test_an_answer_that_did_not_fit_closes_nothing(state_dir: Path) -> None:
-    first, second = Deadline(state_dir, QUESTION, 60), Deadline(state_dir, QUESTION, 60)
-    await first.open()
-    await second.open()
-    await first.close(Closing("revise", "person", None, None))
-    await first.reopen()
-    assert second.closing() is None
-    assert await second.close(Closing("deny", "person", None, None))
-
-
-async def test_an_answer_on_disk_has_no_secrets_and_is_for_the_user_alone(state_dir: Path) -> None:
-    deadline = Deadline(state_dir, QUESTION, 60)
-    await deadline.open()
-    await deadline.close(Closing("deny", "person", None, "OPENAI_API_KEY=sk-proj-abcdefghijklmnop0123456789"))
-    (file,) = (state_dir / "questions").glob("*.json")
-    assert "abcdefghijklmnop" not in file.read_text(encoding="utf-8")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-
-
-async def test_records_that_nobody_needs_are_removed(state_dir: Path) -> None:
-    deadline = Deadline(state_dir, QUESTION, 60)
-    await deadline.open()
-    await deadline.forget()
-    assert not list((state_dir / "questions").glob("*.json"))
-    await deadline.open()
-    await deadline.close(Closing("deny", "person", None, None))
-    (file,) = (state_dir / "questions").glob("*.json")
-    os.utime(file, (0, 0))
-    other = Question(id="q_2", type="user_input", session_id="s", turn_id="t", prompts=())
-    await Deadline(state_dir, other, 60).open()
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("written", ["", "[]", "{}", '{"left": "x"}', '{"left": 1, "at": 1, "end": 1, "leases": 7}'])
-async def test_nonsense_on_disk_is_not_believed(state_dir: Path, written: str) -> None:
-    deadline = Deadline(state_dir, QUESTION, 60)
-    await deadline.open()
-    (file,) = (state_dir / "questions").glob("*.json")
-    file.write_text(written, encoding="utf-8")
-    fresh = Deadline(state_dir, QUESTION, 60)
-    await fresh.open()
-    assert fresh.as_dict() == {"secondsLeft": 60, "paused": False}
-    assert fresh.closing() is None
-
-
-async def test_a_clock_of_before_the_last_boot_is_not_believed(state_dir: Path, clock: Clock) -> None:
-    await Deadline(state_dir, QUESTION, 60, clock).open()
-    clock.now = 5
-    fresh = Deadline(state_dir, QUESTION, 60, clock)
-    await fresh.open()
-    assert fresh.as_dict() == {"secondsLeft": 60, "paused": False}
-
-
-async def test_without_a_state_directory_each_process_keeps_time_for_itself(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    deadline = Deadline(tmp_path / "file" / "state", QUESTION, 0.1)
-    await deadline.open()
-    async with deadline.shown():
-        await _until_paused(deadline, True)
-    with anyio.fail_after(5):
-        await deadline.passed()
-    assert await deadline.close(Closing("deny", "deadline", None, None))
-    assert deadline.closing() is None
-
-
-async def test_it_says_the_time_of_who_opened_it_first(state_dir: Path, clock: Clock) -> None:
-    first, second = (Deadline(state_dir, QUESTION, timeout, clock) for timeout in (30, 300))
-    await first.open()
-    await second.open()
-    clock.now += 31
-    assert second.seconds == 0
-    assert second.why_over() == "nobody answered in 30 s"
-
-
-async def test_it_says_which_time_was_up(state_dir: Path, clock: Clock) -> None:
-    deadline = Deadline(state_dir, QUESTION, 300, clock)
+def test_it_says_which_time_was_up(clock: Clock) -> None:
+    deadline = Deadline(TimeLeft.new(300, clock()), clock=clock)
     assert deadline.why_over() == "nobody answered in 5 min"
     clock.now += LONGEST_SECONDS
     assert deadline.why_over() == "nobody answered in 24 h"

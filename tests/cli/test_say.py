@@ -107,10 +107,10 @@ async def test_nothing_is_put_into_a_turn_that_another_process_runs(
     ):
         done = await cli.run(*arguments)
         assert done.exit_code == 1
-        assert "run by another process" in done.stderr
+        assert "runs this turn, and only it can" in done.stderr
     assert (await cli.run("respond", session_id, "q_1", "approve", "--json")).json[0]["error"][
         "code"
     ] == "task_not_ours"
     stopped = await cli.run("interrupt", session_id)
     assert stopped.exit_code == 1
-    assert "Stop it there" in stopped.stderr
+    assert "Do that there" in stopped.stderr

@@ -278,14 +278,14 @@ async def test_a_task_that_asks_is_told_so_and_goes_on_asking(
     assert (git_repo / "made.txt").exists()
 
 
-async def test_a_task_left_alone_is_stopped(cli: Cli, left_alone: str) -> None:
-    done = await cli.run("tasks", "cancel", left_alone, "--reason", "takes too long")
+async def test_a_task_left_alone_is_stopped(detached_cli: Cli, left_alone: str) -> None:
+    done = await detached_cli.run("tasks", "cancel", left_alone, "--reason", "takes too long")
     assert done.exit_code == 0
     assert "Stopped Codex's turn" in done.stderr
     assert f"{left_alone} is canceled" in done.stderr
-    (task,) = (await cli.run("tasks", "show", left_alone, "--json")).json
+    (task,) = (await detached_cli.run("tasks", "show", left_alone, "--json")).json
     assert (task["status"], task["note"]) == ("canceled", "It was cancelled: takes too long")
-    (again,) = (await cli.run("tasks", "cancel", left_alone, "--json")).json
+    (again,) = (await detached_cli.run("tasks", "cancel", left_alone, "--json")).json
     assert again["message"] == "Stopped nothing: it was not running any more."
 
 

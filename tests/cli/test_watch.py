@@ -125,12 +125,12 @@ async def test_a_turn_of_another_process_is_waited_for_and_cannot_be_stopped(
 ) -> None:
     session_id, gate = bound_elsewhere
     async with cli.on_terminal("watch", session_id) as program:
-        await program.shows("only it can follow and stop it")
+        await program.shows("runs this turn")
         program.press("\x03")
-        await program.shows("is run by another process")
+        await program.shows("runs this turn")
         assert await program.exit_code() == 130
     async with cli.on_terminal("watch", session_id) as program:
-        await program.shows("only it can follow and stop it")
+        await program.shows("runs this turn")
         gate.release()
         await program.shows("Bound and done.")
         await program.shows("✓ Done\n")
@@ -145,7 +145,7 @@ async def test_a_turn_whose_process_is_killed_is_over(cli: Cli, model: ScriptedM
             await gate.reached()
         (listed,) = (await cli.run("list", "--json")).json
         async with cli.on_terminal("watch", listed["sessions"][0]["sessionId"]) as program:
-            await program.shows("only it can follow and stop it")
+            await program.shows("runs this turn")
             process.kill()
             await process.wait()
             await program.shows("■ Interrupted")

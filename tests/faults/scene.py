@@ -12,8 +12,10 @@ import pytest
 from helmsman import Helmsman
 from helmsman.testing import say
 from helmsman.testing.leaks import MARKER_VARIABLE, marked_processes
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from helmsman.sessions.session import Session
@@ -42,8 +44,11 @@ class Scene:
     model: ScriptedModel
     repo: Path
 
-    def helmsman(self) -> Helmsman:
-        return Helmsman(self.settings, env=self.codex_home.env, inside=True)
+    def helmsman(self) -> AbstractAsyncContextManager[Helmsman]:
+        """With a service in this process: as in a hub, where engines outlive it, else as in any other process."""
+        if self.settings.detach:
+            return hub_service(self.settings, self.codex_home.env)
+        return Helmsman(self.settings, env=self.codex_home.env)
 
     async def next_session_works(self, helm: Helmsman, *, after: Session | None = None) -> None:
         """A new session runs to its end, and so does the next turn of the one that had trouble."""

@@ -102,15 +102,13 @@ async def test_work_goes_on_without_a_place_for_state(broken: ServingOn, model: 
     assert "Traceback" not in log
 
 
-async def test_a_detached_engine_without_a_place_for_its_socket_is_refused_with_what_to_do(
-    broken: ServingOn,
-) -> None:
+async def test_without_a_place_for_a_hub_the_engine_is_the_servers_own(broken: ServingOn, model: ScriptedModel) -> None:
+    model.on("work", say("done"))
     async with broken.started(env={"HELMSMAN_DETACH": "1"}) as server:
         pipe = Pipe(server)
         await pipe.initialize()
-        refused = await pipe.call("codex_start", prompt="work")
-        assert refused["code"] == "engine_start_failed"
-        assert "HELMSMAN_DETACH=0" in refused["message"]
+        session_id = (await pipe.call("codex_start", prompt="work"))["sessionId"]
+        assert (await pipe.call("codex_wait", sessionId=session_id))["result"] == "done"
         await pipe.close()
         await pipe.rest()
         assert await server.ended() == 0

@@ -18,6 +18,7 @@ from helmsman.base.redaction import redact
 from helmsman.errors import EngineLost, SessionIdle
 from helmsman.model.options import TurnLimits
 from helmsman.testing import always, hang, run, say
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,14 +44,14 @@ async def test_a_session_whose_engine_was_killed_has_failed_for_whoever_comes_la
     """Codex records no end of such a turn, and it was shown as done."""
     model.on("work", say("Hm", hang()))
     detached = replace(settings, detach=True)
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("work", cwd=git_repo)
         signal_engine(detached_engines, signal.SIGKILL)
         assert await session.wait(until="end", timeout=SECONDS)
         assert session.error is not None
         told = (session.status, session.error.code)
     assert told == ("error", "engine_lost")
-    async with Helmsman(detached, env=codex_home.env, inside=True) as later:
+    async with hub_service(detached, codex_home.env) as later:
         read = await later.session(session.id)
         assert read.error is not None
         assert (read.status, read.error.code) == told
@@ -63,13 +64,13 @@ async def test_a_session_that_nobody_saw_fail_has_failed_all_the_same(
 ) -> None:
     model.on("work", say("Hm", hang()))
     detached = replace(settings, detach=True)
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("work", cwd=git_repo)
     signal_engine(detached_engines, signal.SIGKILL)
     with anyio.fail_after(SECONDS):
         while read_records(detached_engines):
             await anyio.sleep(0.02)
-    async with Helmsman(detached, env=codex_home.env, inside=True) as later:
+    async with hub_service(detached, codex_home.env) as later:
         read = await later.session(session.id)
         assert read.error is not None
         assert (read.status, read.error.code) == ("error", "engine_lost")
@@ -135,7 +136,7 @@ async def test_an_engine_that_is_ending_is_a_reason_to_try_again(
         pytest.skip("This Codex does not refuse work while it ends.")
     model.on("work", run("touch made.txt", escalate="please"), say("Made."))
     model.otherwise(always(say("Done.")))
-    async with Helmsman(replace(settings, detach=True), env=codex_home.env, inside=True) as helm:
+    async with hub_service(replace(settings, detach=True), codex_home.env) as helm:
         asking = await helm.start("work", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
         assert await asking.wait(until="attention", timeout=SECONDS)
         assert asking.questions  # it holds up the end

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
@@ -32,12 +36,15 @@ from helmsman.testing import Gate, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.clients.server_process import SECONDS
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.hub.conftest import Place
+
+KILLABLE = Path(__file__).parents[1] / "live" / "killable_helmsman.py"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
@@ -84,13 +91,13 @@ async def test_the_hub_stays_for_what_runs_and_ends_when_nothing_does(place: Pla
             await anyio.sleep(0.02)
 
 
-async def test_a_turn_that_another_process_follows_is_left_to_it(
+async def test_a_turn_that_another_process_runs_is_left_to_it(
     place: Place, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()
     model.on("ours", say(gate, "done"))
     model.on("orphan", say(gate, "done"))
-    ours = replace(settings, detach=True, state_dir=place.state_dir)
+    ours = replace(settings, state_dir=place.state_dir)
     async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
         session = await helm.start("ours", cwd=git_repo)
         async with Client(place.on_stdio()) as client:
@@ -110,24 +117,64 @@ async def test_a_turn_that_another_process_follows_is_left_to_it(
             await session.wait(until="end")
 
 
+async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_when_that_is_killed(
+    place: Place, codex_binary: Path, model: ScriptedModel
+) -> None:
+    model.on("job", say("begun", hang()))
+    order = {
+        "job": 1,
+        "settings": {"codex_path": str(codex_binary), "detach": False},
+        "cwd": str(place.directory),
+        "prompts": ["job"],
+    }
+    async with (
+        await anyio.open_process([sys.executable, str(KILLABLE)], env=place.env, stderr=None) as killable,
+        Client(place.on_stdio()) as client,
+    ):
+        assert killable.stdin is not None
+        assert killable.stdout is not None
+        lines = BufferedByteReceiveStream(killable.stdout)
+        await killable.stdin.send(json.dumps(order).encode() + b"\n")
+        with anyio.fail_after(SECONDS):
+            pid = json.loads(await lines.receive_until(b"\n", 65536))["pid"]
+            while json.loads(await lines.receive_until(b"\n", 65536))["stage"] != "TurnStarted":
+                pass
+        with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry, anyio.fail_after(SECONDS):
+            while (session_id := registry.list()[0][0].session_id) is None:
+                await anyio.sleep(0.02)
+        shown = await client.call_tool("codex_status", {"sessionId": session_id})
+        assert shown.structured_content["status"] == "active"
+        assert f"Process {pid} runs this turn" in shown.structured_content["note"]
+        for tool, more in (("codex_interrupt", {}), ("codex_say", {"message": "faster", "whenBusy": "steer"})):
+            refused = await client.call_tool(tool, {"sessionId": session_id, **more})
+            assert refused.structured_content["code"] == "task_not_ours", refused
+        os.kill(pid, signal.SIGKILL)
+        task = await ended(place, session_id)
+        killable.kill()
+    assert task.status in ("failed", "canceled")
+
+
 async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
 ) -> None:
     model.on("work", run("touch made.txt"), say("done"))
     ours = replace(settings, detach=True, state_dir=detached_engines)
     begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(git_repo.resolve(),), inactivity_timeout=88.0)
-    async with Helmsman(begun_with, env=codex_home.env, inside=True) as helm:
+    async with hub_service(begun_with, codex_home.env) as helm:
         session = await helm.start("work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write")
         with anyio.fail_after(SECONDS):
             await session.wait()
         await helm.ledger.write()
-    async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
+    begun = datetime.now(UTC)
+    async with hub_service(ours, codex_home.env) as helm:
         found = await helm.session(session.id)
         assert isinstance(found.verbs, Helmsman)
         assert found.verbs.settings.approval_timeout == 77.0
         assert found.verbs.allowed_roots == begun_with.session_roots
         assert found.limits == TurnLimits(inactivity=88.0)
         (question,) = found.questions
+        assert 60 < found.deadlines[question.id].seconds <= 77  # its whole time again, within 24 hours of being asked
+        assert found.asked_at[question.id] < begun
         await helm.respond(found.id, question.id, ["deny"])
         with anyio.fail_after(SECONDS):
             await found.wait(until="end")

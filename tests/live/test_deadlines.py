@@ -40,8 +40,8 @@ def _touches(model: ScriptedModel) -> None:
 
 
 @pytest.fixture
-def shared(settings: Settings, detached_engines: Path) -> Settings:
-    """The settings of several processes that share an engine."""
+def in_hub(settings: Settings, detached_engines: Path) -> Settings:
+    """The settings of programs that ask the hub."""
     return replace(settings, detach=True, state_dir=detached_engines)
 
 
@@ -121,18 +121,17 @@ async def test_a_question_on_screen_is_not_denied_and_one_that_is_not_any_more_i
     assert [event.by for event in closings(session)] == ["deadline"]
 
 
-async def test_a_question_that_another_process_shows_is_not_denied_here(
-    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
+async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_them_say_what_the_deadline_did(
+    in_hub: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
-    """A server runs the session, a dashboard in a process of its own shows the question."""
-    one, other = (
-        Helmsman(replace(shared, approval_timeout=2), env=codex_home.env, inside=True),
-        Helmsman(shared, env=codex_home.env, inside=True),
-    )
-    async with one as server, other as dashboard:
-        session = await server.start("touch", **asks)
+    """The hub has the question; one program began the session, and another shows what it asks."""
+    async with (
+        Helmsman(replace(in_hub, approval_timeout=2), env=codex_home.env) as one,
+        Helmsman(in_hub, env=codex_home.env) as other,
+    ):
+        session = await one.start("touch", **asks)
         question_id = await asked(session)
-        looked_at = await dashboard.session(session.id)
+        looked_at = await other.session(session.id)
         assert await asked(looked_at) == question_id
         assert looked_at.deadlines[question_id].seconds <= 2  # the clock is one and the same
         async with looked_at.on_screen(looked_at.questions[0]):
@@ -142,42 +141,12 @@ async def test_a_question_that_another_process_shows_is_not_denied_here(
             with anyio.move_on_after(2.5):
                 await session.wait(until="change")
             assert session.status == "awaiting_approval"
-            await dashboard.respond(session.id, question_id, ["approve"], by=PERSON_IN_DASHBOARD)
+            await other.respond(session.id, question_id, ["approve"], by=PERSON_IN_DASHBOARD)
         await finished(session)
-    assert [(event.answer, event.by, event.door) for event in closings(session)] == [("approve", "person", "dashboard")]
-    assert [entry["by"] for entry in audit(shared)] == ["person"]
-    assert (folder / "made.txt").exists()
-
-
-async def test_every_process_says_that_it_was_the_deadline_and_one_writes_it_down(
-    shared: Settings, codex_home: CodexHome, asks: dict[str, Any]
-) -> None:
-    short = replace(shared, approval_timeout=2)
-    async with (
-        Helmsman(short, env=codex_home.env, inside=True) as one,
-        Helmsman(short, env=codex_home.env, inside=True) as other,
-    ):
-        session = await one.start("touch", **asks)
-        await asked(session)
-        second = await other.session(session.id)
+        assert (folder / "made.txt").exists()
+        await session.say("touch")
         await finished(session)
-        await finished(second)
-    assert [event.by for event in closings(session)] == ["deadline"]
-    assert [event.by for event in closings(second)] == ["deadline"]
-    assert [entry["by"] for entry in audit(shared)] == ["deadline"]
-
-
-async def test_who_comes_back_to_a_question_that_was_left_is_asked(
-    shared: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
-) -> None:
-    async with Helmsman(shared, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("touch", **asks)
-        question_id = await asked(session)
-    async with Helmsman(shared, env=codex_home.env, inside=True) as helm:
-        session = await helm.session(session.id)
-        assert await asked(session) == question_id
-        assert session.deadlines[question_id].seconds > 200
-        await session.respond(question_id, "approve")
-        await finished(session)
-    assert [entry["by"] for entry in audit(shared)] == ["program"]
-    assert (folder / "made.txt").exists()
+        await finished(looked_at)
+    for seen in (session, looked_at):
+        assert [(event.by, event.door) for event in closings(seen)] == [("person", "dashboard"), ("deadline", None)]
+    assert [entry["by"] for entry in audit(in_hub)] == ["person", "deadline"]

@@ -471,12 +471,14 @@ async def test_another_environment_gets_another_engine(place: Place) -> None:
     assert [record.is_draining for record in place.records] == [False, False]
 
 
-async def test_the_settings_choose_a_detached_engine(
+async def test_only_a_hub_whose_settings_say_so_has_detached_engines(
     place: Place, settings: Settings, codex_home: CodexHome, detached_engines: Path
 ) -> None:
-    async with CodexAgent().open_engine(settings, codex_home.env):
-        assert place.records == []
-    async with CodexAgent().open_engine(replace(settings, detach=True, engine_idle=77), codex_home.env):
+    detached = replace(settings, detach=True, engine_idle=77)
+    for agent, chosen in ((CodexAgent(Owner(1)), settings), (CodexAgent(), detached)):
+        async with agent.open_engine(chosen, codex_home.env):
+            assert place.records == []
+    async with CodexAgent(Owner(1)).open_engine(detached, codex_home.env):
         pass
     (record,) = read_records(settings.state_dir)
     assert settings.state_dir == detached_engines

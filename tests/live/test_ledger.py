@@ -15,11 +15,12 @@ from helmsman.base.processes import Process
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.tasks.ledger import draft_task
-from helmsman.tasks.model import ASKED
+from helmsman.tasks.model import ASKED, OPENED
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import hang, run, say, usage
 from tests.engines import start_turn
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,22 +107,23 @@ async def test_work_goes_on_without_a_registry(
 
 
 @needs_detached
-async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that_finds_it(
+async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_task_that_finds_it(
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        lost = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
-        never_ran = await add(helm, of_dead_process(draft_task("work", options)), engine=engine.id)
+        lost = await add(helm, draft_task("work", options)[1], engine=engine.id)
+        never_ran = await add(helm, draft_task("work", options)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
+        await helm.ledger.registry(lambda registry: registry.update(lost.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
             await gate.reached()
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         found = await helm.tasks.get(lost.id)
-        assert (found.status, found.session_id, found.owner) == ("working", opened.session_id, Process.me())
+        assert (found.status, found.session_id) == ("working", opened.session_id)
         assert (await helm.tasks.get(never_ran.id)).status == "unknown"
         gate.release()
         done = await ended(helm, lost.id)
@@ -130,18 +132,19 @@ async def test_a_process_that_died_before_it_knew_its_session_leaves_a_task_that
 
 
 @needs_detached
-async def test_a_key_whose_process_died_before_it_knew_its_session_starts_no_second_one(
+async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_starts_no_second_one(
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        await add(helm, of_dead_process(draft_task("work", options, idempotency_key="key")), engine=engine.id)
+        dead = await add(helm, draft_task("work", options, idempotency_key="key")[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
+        await helm.ledger.registry(lambda registry: registry.update(dead.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("work", cwd=folder, idempotency_key="key")
         assert session.id == opened.session_id
         await session.wait(until="end", timeout=SECONDS)
@@ -225,15 +228,15 @@ async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
         [run("echo two"), usage(200, output_tokens=20)],
         [say("All ", gate, "done."), usage(400, output_tokens=40)],
     )
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("before", cwd=folder)
         await session.wait(until="end", timeout=SECONDS)
         await session.say("work")
         with anyio.fail_after(SECONDS):
             await gate.reached()
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         task = await helm.tasks.get(session.task_ids[-1])
-        assert task.owner == Process.me()
+        assert await helm.tasks.local.follow(task) is not None
         gate.release()
         task = await ended(helm, task.id)
     assert (task.status, task.result) == ("completed", "All done.")
@@ -273,11 +276,11 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("hang", cwd=folder)
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         task, said = await helm.tasks.cancel(await helm.tasks.get(session.task_ids[0]), reason="enough")
     assert task.status == "canceled"
     assert "Codex's turn" in said
@@ -310,12 +313,12 @@ async def test_a_task_whose_start_was_broken_off_does_not_stay_pending(
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         await helm.engine()
         task_id = await helm.tasks.local.run("work", cwd=folder)
         with anyio.fail_after(SECONDS):
             while (await helm.tasks.find(task_id)).engine is None:
                 continue
-    async with Helmsman(detached, env=codex_home.env, inside=True) as later:
+    async with hub_service(detached, codex_home.env) as later:
         task = await ended(later, task_id)
         assert not task.is_running

@@ -275,7 +275,7 @@ async def kill_at_random(scene: Scene, kills: int) -> None:
         async with killing(scene.settings, scene.home, scene.folder) as killer:
             await kill_all(killer, jobs)
     witnesses = Witnesses(model, scene.home, scene.state_dir)
-    async with Helmsman(replace(scene.settings, detach=True), env=scene.home.env, inside=True) as helm:
+    async with Helmsman(replace(scene.settings, detach=True), env=scene.home.env) as helm:
         await until_all_tell_the_truth(helm, witnesses)
         gate.release()
         await bring_to_an_end(helm, witnesses)

@@ -13,16 +13,17 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
-from helmsman import Helmsman
 from helmsman.mcp.server import build_server
 from helmsman.mcp.tasks import EXTENSION
 from helmsman.testing import hang, run, say
 from mcp import Client
+from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman import Helmsman
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
@@ -156,7 +157,7 @@ async def test_a_task_goes_on_through_a_restart_of_the_server(
     handles = Handles()
     options: Any = {"extensions": [handles], "elicitation_callback": unused}
     async with (
-        Helmsman(detached, env=codex_home.env, inside=True) as helm,
+        hub_service(detached, codex_home.env) as helm,
         Client(build_server(helm), **options) as client,
     ):
         codex = Caller(client)
@@ -164,7 +165,7 @@ async def test_a_task_goes_on_through_a_restart_of_the_server(
         await codex.error("codex_wait", sessionId=session_id)
     (task_id,) = handles.seen
     async with (
-        Helmsman(detached, env=codex_home.env, inside=True) as helm,
+        hub_service(detached, codex_home.env) as helm,
         Client(build_server(helm), **options) as client,
     ):
         request: Any = TaskRequest(method="tasks/get", params={"taskId": task_id})

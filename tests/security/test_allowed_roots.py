@@ -28,6 +28,7 @@ from helmsman.model.options import ReviewTarget
 from helmsman.model.questions import Question
 from helmsman.testing import add, patch, request_permissions, run, say, spawn_agent, wait_agents
 from mcp import Client
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -365,19 +366,19 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_inside(
+async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
     detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
-    async with Helmsman(detached, env=codex_home.env, inside=True) as wide:
+    async with hub_service(detached, codex_home.env) as wide:
         if not is_shared(await wide.codex()):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
         assert made.exists()
         made.unlink()
         codex_home.configure(sandbox_workspace_write={"writable_roots": []})
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, inside=True) as helm:
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
             with pytest.raises(InvalidInput, match="outside the allowed roots"):
                 await helm.extras.reviews.start(
                     session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
@@ -393,17 +394,17 @@ async def test_what_another_process_opened_wider_in_the_same_engine_goes_on_insi
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_a_turn_that_another_process_began_wider_can_be_stopped_and_not_steered(
+async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steered(
     detached: Settings, narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
 ) -> None:
     gate = model.gate()
     model.on("wait", say(gate, "now"))
-    async with Helmsman(detached, env=codex_home.env, inside=True) as wide:
+    async with hub_service(detached, codex_home.env) as wide:
         if not is_shared(await wide.codex()):
             pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, inside=True) as helm:
+        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
             with pytest.raises(InvalidInput, match="outside the allowed roots"):
                 await helm.steer(session.id, "touch")
             assert (await helm.interrupt(session.id)).status == "interrupted"

@@ -21,6 +21,7 @@ from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
 from mcp import Client
+from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
 from tests.security.hostile_repository import HostileRepository, make_hostile
 
@@ -129,7 +130,7 @@ async def by_exec(place: Place) -> None:
 
 
 async def in_a_detached_engine(place: Place) -> None:
-    async with place.helm(detach=True) as helm:
+    async with hub_service(replace(place.settings, detach=True), place.home.env) as helm:
         await finished(await helm.start("work", cwd=place.path, **ASKING))
 
 

@@ -22,6 +22,7 @@ from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
 from helmsman.model.events import QuestionAsked
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
+from tests.hub_service import hub_service
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 from tests.testing.test_scripted_model_on_codex import code_mode_model
 
@@ -236,10 +237,10 @@ async def test_an_adopted_session_is_judged_by_what_holds_in_it(
 ) -> None:
     detached = replace(settings, detach=True, state_dir=detached_engines)
     model.on("plain", leaves(outside), say("done"))
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         session = await helm.start("plain", **options(folder))
         await asked(session)
-    async with Helmsman(detached, env=codex_home.env, inside=True) as helm:
+    async with hub_service(detached, codex_home.env) as helm:
         adopted = await helm.session(session.id)
         assert (await asked(adopted)).details["sandbox"] == "inside"
         await answered(adopted, "deny")

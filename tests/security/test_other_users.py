@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import private_directory, socket_path
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.httpd.server import TOKEN_NAME, http_token
 from helmsman.settings import ensure_state_dir
 from helmsman.testing import run, say
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ async def test_nothing_in_the_state_directory_is_open_to_others(
     state_dir.mkdir()
     state_dir.chmod(0o755)  # as a person may have made it
     with careless_umask():
-        async with Helmsman(replace(settings, detach=True), env=codex_home.env, inside=True) as helm:
+        async with hub_service(replace(settings, detach=True), codex_home.env) as helm:
             session = await helm.start(
                 "touch", cwd=git_repo, worktree=True, sandbox="workspace-write", approval_policy="on-request"
             )
@@ -187,7 +187,7 @@ async def test_an_engine_is_not_started_beside_a_socket_directory_of_others(
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
         (runtime / "helmsman").symlink_to(tmp_path / "trap")
         assert socket_path(long / "engines" / "abc").parent == runtime / "helmsman"
-        async with Helmsman(replace(settings, detach=True, state_dir=long), env=codex_home.env, inside=True) as helm:
+        async with hub_service(replace(settings, detach=True, state_dir=long), codex_home.env) as helm:
             with pytest.raises(HelmsmanError):
                 await helm.engine()
     assert list((tmp_path / "trap").iterdir()) == []

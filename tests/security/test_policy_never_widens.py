@@ -27,6 +27,7 @@ from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.testing import run, say
 from mcp import Client
+from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
         codex_home.configure(sandbox_workspace_write={"network_access": True})
 
     async def reach() -> None:
-        async with Helmsman(replace(settings, detach=True), env=codex_home.env, inside=True) as helm:
+        async with hub_service(replace(settings, detach=True), codex_home.env) as helm:
             engine = await helm.engine()
             if engine.id is None:
                 pytest.skip("This Codex has no detached engines.")

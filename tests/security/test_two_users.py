@@ -25,13 +25,13 @@ from urllib.request import Request, urlopen
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.detached.engines import stop_engine
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.wire.transports import listeners_uids, open_remote
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.errors import EngineLost
 from helmsman.httpd.server import http_token
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -314,7 +314,7 @@ async def test_no_other_user_reads_the_state_or_reaches_an_engine(
     state_dir = reachable / "state"
     async with (
         stopped_engines(state_dir),
-        Helmsman(replace(settings, detach=True, state_dir=state_dir), env=codex_home.env, inside=True) as helm,
+        hub_service(replace(settings, detach=True, state_dir=state_dir), codex_home.env) as helm,
     ):
         await helm.engine()
         http_token(state_dir)

@@ -122,6 +122,9 @@ async def test_no_door_sees_hears_or_continues_what_is_outside_its_roots(
             with pytest.raises(InvalidInput, match="outside"):
                 await refused
         assert (await narrow.session(there.id)) is there
+        with pytest.raises(InvalidInput, match="outside the allowed roots"):
+            await narrow.steer(there.id, "and write elsewhere")
+        await wide.steer(there.id, "go on")
 
 
 async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_began_the_turn(

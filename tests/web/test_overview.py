@@ -14,6 +14,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.httpd.server import HttpOptions, build_app
 from helmsman.testing import hang, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES
+from tests.hub_service import hub_service
 from tests.web.browser import SECONDS
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ async def test_engines_are_shown_with_what_runs_in_them(
     model.on("work", hang())
     settings = load_settings({"codex_path": str(codex_binary), "detach": True}, codex_home.env, tmp_path)
     bearer = {"Authorization": f"Bearer {token}"}
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with hub_service(settings, codex_home.env) as helm:
         transport = httpx2.ASGITransport(build_app(helm, token=token, options=HttpOptions()))
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://127.0.0.1:1", headers=bearer, timeout=SECONDS

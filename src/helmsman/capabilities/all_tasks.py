@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 
-from helmsman.base.files import is_inside, refuse_outside
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
 from helmsman.tasks.prices import Prices
-from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.codex.cloud.values import CloudResults
@@ -65,7 +62,7 @@ class Tasks:
         task = await self._helm.ledger.registry(lambda registry: registry.find(reference))
         if task is None:
             raise TaskNotFound(f"There is no task {reference}. List the tasks to see which there are.")
-        await self._refuse_outside(task)
+        await self.local.refuse_outside(task)
         return task
 
     async def get(self, reference: str) -> Task:
@@ -91,15 +88,16 @@ class Tasks:
         await self._helm.ledger.write()
         if status is not None:  # by what is true, not by what was last written down
             for task in await self._helm.ledger.registry(lambda registry: registry.running()):
-                if task.origin == "local":
-                    await self.local.now(task)
+                await self._helm.ledger.now(task)
         page, following = await self._helm.ledger.registry(
             lambda registry: registry.list(
                 status=status, origin=origin, agent=agent, directory=directory, limit=limit, cursor=cursor
             )
         )
-        seen = await self._inside(page)
-        tasks = [task if task.origin == "cloud" or task.has_ended else await self.local.now(task) for task in seen]
+        seen = await self.local.inside(page)
+        tasks = [
+            task if task.origin == "cloud" or task.has_ended else await self._helm.ledger.now(task) for task in seen
+        ]
         return [task for task in tasks if status is None or task.status in status], following
 
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
@@ -114,7 +112,10 @@ class Tasks:
             return dict.fromkeys(session_ids, ())
         return {
             session_id: tuple(
-                [task if not task.is_running else await self.local.now(task) for task in await self._inside(tasks)]
+                [
+                    task if not task.is_running else await self._helm.ledger.now(task)
+                    for task in await self.local.inside(tasks)
+                ]
             )
             for session_id, tasks in found.items()
         }
@@ -132,7 +133,7 @@ class Tasks:
             TaskNotOurs: Only the process that runs it can stop it.
             InvalidInput: It works outside the allowed roots.
         """
-        await self._refuse_outside(task)
+        await self.local.refuse_outside(task)
         if task.origin == "cloud":
             return task, await self.cloud.cannot_cancel(task)
         task, stopped = await self.local.cancel(task, reason)
@@ -140,7 +141,7 @@ class Tasks:
 
     async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
         """What a task gave."""
-        await self._refuse_outside(task)
+        await self.local.refuse_outside(task)
         if task.origin == "cloud":
             return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
@@ -150,18 +151,6 @@ class Tasks:
             diff=session.state.diff if session is not None and session.task_id == task.id else None,
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
-
-    async def _inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
-        """Those that this door may look at."""
-        roots = self._helm.allowed_roots
-        if not roots:
-            return tuple(tasks)
-        place = await anyio.to_thread.run_sync(places, self._helm.settings.state_dir)
-        return tuple(task for task in tasks if (at := place(task.directory)) is None or is_inside(at, roots))
-
-    async def _refuse_outside(self, task: Task) -> None:
-        if not await self._inside([task]):
-            refuse_outside(task.directory or "", self._helm.settings.allowed_roots, "task_id")
 
     async def _cloud_results(self, task: Task, attempt: int) -> TaskResults:
         task = await self._now(task)
@@ -177,7 +166,7 @@ class Tasks:
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
-            return await self.local.adopt(await self.local.now(task))
+            return await self.local.now(task)
         try:
             return await self.cloud.now(task)
         except CloudError as error:

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
+import anyio.to_thread
 
-from helmsman.base.processes import Process
+from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.calls import call_key
+from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from helmsman.model.events import Event
     from helmsman.model.inputs import PathLike, StartOptions
@@ -139,7 +141,8 @@ class LocalTasks:
         known = None if called is None else called.done_before
         if known is not None and (known.is_waiting or known.session_id is not None):
             return known.id  # by an earlier hub, of which the same was asked
-        await self._registry_version()  # nobody could follow or stop a task that cannot be registered
+        # Nobody could follow or stop a task that cannot be registered.
+        await self._helm.ledger.registry(lambda registry: registry.version())
         start = _Start()
 
         async def run() -> None:
@@ -167,36 +170,31 @@ class LocalTasks:
     # --- look --------------------------------------------------------------------------------------------------------
 
     async def now(self, task: Task) -> Task:
-        """The task as it truly is."""
-        await self._helm.ledger.write()
-        known = await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
-        if known.has_ended or known.owner == Process.me():
-            return known
-        if known.owner is None or not known.owner.is_alive():
-            known = await self._helm.ledger.claim(known)
-        session_id = known.session_id or ""
-        siblings = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session_id))
-        changes = await self._helm.truth.changes(known, siblings)
-        if changes is None:
-            return known
-        # If anybody else has told of it meanwhile, that counts.
-        told = await self._helm.ledger.registry(
-            lambda registry: registry.update(known.id, if_revision=known.revision, **changes)
-        )
-        return told or known
+        """The task as it truly is.
 
-    async def adopt(self, task: Task) -> Task:
-        """The same task; one whose process has died while its engine works on is followed here from now on.
-
-        Only whoever is attached to the engine knows how far it has come and what it asks.
+        Raises:
+            InvalidInput: It works outside the allowed roots.
         """
-        if not task.is_running or task.engine is None or (task.owner is not None and task.owner.is_alive()):
-            return task
-        try:
-            return task if await self.follow(task) is None else await self.now(task)
-        except HelmsmanError as error:
-            log.info("task %s is not followed: %s", task.id, error)
-            return task
+        now = await self._helm.ledger.now(task)
+        await self.refuse_outside(now)
+        return now
+
+    async def inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
+        """Those that this door may look at."""
+        roots = self._helm.allowed_roots
+        if not roots:
+            return tuple(tasks)
+        place = await anyio.to_thread.run_sync(places, self._helm.settings.state_dir)
+        return tuple(task for task in tasks if (at := place(task.directory)) is None or is_inside(at, roots))
+
+    async def refuse_outside(self, task: Task) -> None:
+        """Make sure that this door may look at a task.
+
+        Raises:
+            InvalidInput: It works outside the allowed roots.
+        """
+        if not await self.inside([task]):
+            refuse_outside(task.directory or "", self._helm.settings.allowed_roots, "task_id")
 
     def session_of(self, task: Task) -> Session | None:
         """The session in which this process runs the task right now."""
@@ -205,7 +203,7 @@ class LocalTasks:
         return self._helm.sessions.get(task.session_id)
 
     async def follow(self, task: Task) -> Session | None:
-        """The session of a running task, attached to if another process began it; None where that is not possible."""
+        """The session of a task that runs here; None where it does not."""
         if task.id in self._starting:
             await self._starting[task.id].over.wait()
         if task.session_id is None:
@@ -222,21 +220,10 @@ class LocalTasks:
             if session is not None:
                 await session.wait(until="attention")
                 return await self.now(task)
-            version = await self._registry_version()  # before the look: what is told after it is not missed
             task = await self.now(task)
             if not task.is_running or task.input_required:
                 return task
-            await self._change(task, version)
-
-    async def _change(self, task: Task, version: tuple[int, int, int]) -> None:
-        """Wait until another process has told something new since that version of the registry, or has died."""
-        while version == await self._registry_version():
             await anyio.sleep(_WATCH_SECONDS)
-            if task.owner is None or not task.owner.is_alive():
-                return
-
-    async def _registry_version(self) -> tuple[int, int, int]:
-        return await self._helm.ledger.registry(lambda registry: registry.version())
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -259,10 +246,8 @@ class LocalTasks:
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
-            raise TaskNotOurs(
-                f"Task {task.id} is run by process {task.owner.pid if task.owner else '?'}, whose engine is its alone. "
-                "Stop it there, or end that process."
-            )
+            who = "the hub" if task.owner is None else f"process {task.owner.pid}, whose engine is its alone"
+            raise TaskNotOurs(f"Task {task.id} is run by {who}. Stop it there.")
         if reason:
             self._helm.ledger.explain(session.id, if_stopped=_cancelled(reason))
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)

@@ -11,13 +11,12 @@ from helmsman.cli.completing import complete_session, complete_session_or_task
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.host import host
 from helmsman.cli.session_ids import full_session_id
-from helmsman.errors import TaskNotOurs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.service import Helmsman
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
 
@@ -69,21 +68,3 @@ async def task_begun_before(helm: Helmsman) -> Task | None:
     """The task that this command has begun already, for a hub that died; None where it has not been tried."""
     key = host().repeated_key
     return None if key is None else await helm.ledger.registry(lambda registry: registry.with_key(key))
-
-
-def runs_elsewhere(session: Session) -> bool:
-    """Whether a turn is running that only another process can reach: its engine ends with that process."""
-    return session.state.is_running and not session.is_reachable
-
-
-def require_reachable(session: Session) -> None:
-    """Check that what is said to a session comes to the turn that is running in it.
-
-    Raises:
-        TaskNotOurs: Only another process can reach that turn.
-    """
-    if runs_elsewhere(session):
-        raise TaskNotOurs(
-            f"Session {session.id} is run by another process, in an engine that ends with it. Answer, steer or stop it "
-            "there; `helmsman watch` shows how it ends."
-        )

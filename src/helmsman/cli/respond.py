@@ -12,7 +12,7 @@ from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import on_session, require_reachable, session_argument
+from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_json, print_result
 from helmsman.cli.session_ids import short_id
 from helmsman.errors import QuestionNotOpen
@@ -53,7 +53,7 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
 
     async def respond(helm: Helmsman, session_id: str) -> str:
         asking = await helm.session(session_id)
-        require_reachable(asking)
+        asking.require_here()
         try:
             await asking.respond(question, *answers, by=COMMAND_LINE)
         except QuestionNotOpen:
@@ -107,7 +107,7 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
     elif not questions:
-        require_reachable(asking)
+        asking.require_here()
         click.echo(
             f"Session {session_id} asks nothing. See what it does: helmsman status {short_id(session_id)}", err=True
         )

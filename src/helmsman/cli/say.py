@@ -9,7 +9,7 @@ import click
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import require_reachable, session_argument, task_begun_before
+from helmsman.cli.on_session import session_argument, task_begun_before
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
@@ -64,13 +64,13 @@ def command(
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
             return tell(known, before.id)
         if when_busy is not None:
-            require_reachable(known)
+            known.require_here()
         sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
         if when_busy == "queue":
             await _until_sent(helm, sent)
         await sent.begun.wait()
         if wait or not (host().outlives_commands or sent.goes_on_alone):
-            return await follow_session(helm, sent, display)
+            return await follow_session(sent, display)
         return tell(sent, sent.task_id)
 
     def tell(sent: Session, task_id: str | None) -> int:

@@ -8,7 +8,7 @@ import click
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
-from helmsman.cli.on_session import on_session, require_reachable, session_argument
+from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.errors import SessionIdle
@@ -30,7 +30,7 @@ def command(session: str, message: str, as_json: bool) -> None:
 
     async def steer(helm: Helmsman, session_id: str) -> None:
         steered = await helm.session(session_id)
-        require_reachable(steered)
+        steered.require_here()
         if not steered.state.is_running:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it the message with `helmsman say`.")
         await steered.steer(text)

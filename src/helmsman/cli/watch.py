@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
-from helmsman.cli.on_session import runs_elsewhere, session_argument, with_helmsman
+from helmsman.cli.on_session import session_argument, with_helmsman
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from anyio import CancelScope
 
     from helmsman.cli.displays import Display
     from helmsman.model.events import Event
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
 
-_LOOK_SECONDS: Final = 0.5
 _LEFT: Final = "You left before the turn had ended. `helmsman status` shows how it goes on."
 
 
@@ -36,7 +33,7 @@ def command(session: str, as_json: bool) -> int:
     """
 
     async def find_and_follow(helm: Helmsman, display: Display) -> int:
-        return await follow_session(helm, await helm.session(await full_session_id(helm, session)), display)
+        return await follow_session(await helm.session(await full_session_id(helm, session)), display)
 
     return with_display(find_and_follow, as_json=as_json)
 
@@ -54,39 +51,16 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
     return with_helmsman(lambda helm: do(helm, display), settings=settings, on_question=display.on_question)
 
 
-async def follow_session(helm: Helmsman, session: Session, display: Display) -> int:
+async def follow_session(session: Session, display: Display) -> int:
     """Show the running (or last) turn of a session until it ends; the exit code is that of the turn."""
     from helmsman.cli.follow import follow
 
     async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
-        import anyio
-
-        from helmsman.base.concurrency import background_tasks
-
-        with anyio.CancelScope() as scope:
-            async with background_tasks() as tasks:
-                tasks.start_soon(_look_again, helm, session, scope)
-                async for event in session.events(since=session.turn_cursor):
-                    on_event(session, event)
+        async for event in session.events(since=session.turn_cursor):
+            on_event(session, event)
         return ended(session)
 
     return (await follow(show, display, session=session, left=_LEFT)).exit_code
-
-
-async def _look_again(helm: Helmsman, session: Session, scope: CancelScope) -> None:
-    """Look for the end of a turn that only another process is told of; the scope is cancelled when it ended untold."""
-    import anyio
-
-    while True:
-        await anyio.sleep(_LOOK_SECONDS)
-        if not runs_elsewhere(session) or not session.task_ids:
-            continue
-        if (await helm.tasks.get(session.task_ids[-1])).is_running:
-            continue
-        await helm.session(session.id)  # which tells the session what Codex wrote down of the end
-        if session.state.is_running:
-            scope.cancel()
-        return
 
 
 async def _leave_to_others(_session: Session, _question: Question, /) -> None:

@@ -14,14 +14,16 @@ import math
 import os
 import secrets
 import socket
+import time
 from contextlib import AsyncExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.approvals.deadline import Deadline
+from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.surroundings import current
@@ -62,6 +64,8 @@ class _Copied:
         self.epoch = epoch
         self.offset = offset
         self.asking: dict[str, anyio.CancelScope] = {}
+        self.time_left: Mapping[str, TimeLeft] = {}
+        """Of its open questions, as the hub last said."""
 
 
 class HubClient:
@@ -297,7 +301,11 @@ class HubClient:
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
                 if "facts" in params:
-                    take_facts(copied.session, decoded(params["facts"]), offset=copied.offset)
+                    self._take_facts(copied, decoded(params["facts"]))
+                self._offer_questions(copied)
+            case "facts":
+                copied = self._copies[params["session"]]
+                self._take_facts(copied, decoded(params["facts"]))
                 self._offer_questions(copied)
             case "copy":
                 self._offer_questions(self._take_copy(params["session"], params["copy"]))
@@ -305,6 +313,15 @@ class HubClient:
                 self._functions[params["number"]](*decoded(params["arguments"]))
             case _:
                 log.debug("the hub said %s, which means nothing here", method)
+
+    def _take_facts(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+        take_facts(copied.session, facts, offset=copied.offset)
+        self._take_time_left(copied, facts)
+
+    def _take_time_left(self, copied: _Copied, facts: Mapping[str, Any]) -> None:
+        copied.time_left = facts.get("deadlines", {})
+        for question_id, deadline in copied.session.deadlines.items():
+            deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
     def _take_copy(self, session_id: str, content: Any) -> _Copied:
         copy = decoded(content)
@@ -319,6 +336,7 @@ class HubClient:
         else:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
+        self._take_time_left(copied, copy.facts)
         return copied
 
     def _offer_questions(self, copied: _Copied) -> None:
@@ -332,12 +350,17 @@ class HubClient:
         for question in opened.values():
             if question.id in session.deadlines:
                 continue
-            session.deadlines[question.id] = Deadline(
-                self._settings.state_dir, question, self._settings.approval_timeout
-            )
+            usual = TimeLeft.new(self._settings.approval_timeout, time.monotonic())
+            left = copied.time_left.get(question.id, usual)
+            session.deadlines[question.id] = Deadline(left, pass_on=partial(self._tell_shown, question))
             copied.asking[question.id] = anyio.CancelScope()
             if self._tasks is not None:
                 self._tasks.start_soon(self._ask_handler, copied, question)
+
+    def _tell_shown(self, question: Question, viewer: str, seconds: float) -> None:
+        if self._peer is not None and self._peer.closed is None:
+            told = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
+            self._peer.notify("shown", told)
 
     async def _ask_handler(self, copied: _Copied, question: Question) -> None:
         session = copied.session

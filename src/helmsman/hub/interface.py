@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -186,6 +187,10 @@ class _Program:
     def _hear(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "cancel" and (scope := self._running.get(params.get("number", 0))) is not None:
             scope.cancel()
+        elif method == "shown" and (session := self._helm.sessions.get(params["session"])) is not None:
+            deadline = session.deadlines.get(params["question"])
+            if deadline is not None:
+                deadline.lease(str(params["viewer"]), float(params["seconds"]))
 
     def _take(self, request: IncomingRequest) -> bool:
         if request.method != "call":
@@ -302,7 +307,19 @@ class _Program:
         known = self._followed.setdefault(session.id, _Followed())
         copy = copy_of(session, since=known.cursor)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
+        self._watch_clocks(session)
         return encoded(copy)
+
+    def _watch_clocks(self, session: Session) -> None:
+        """Tell the program when the time that a question has left is another than it seemed."""
+        for deadline in session.deadlines.values():
+            deadline.watchers[self] = partial(self._tell_facts, session)
+
+    def _tell_facts(self, session: Session) -> None:
+        known, facts = self._followed[session.id], encoded(facts_of(session))
+        if not known.is_behind and not self._connection.is_full:
+            known.facts = json.dumps(facts)
+            self._say("facts", {"session": session.id, "facts": facts})
 
     def _on_event(self, session: Session, event: Event) -> None:
         known = self._followed.get(session.id)
@@ -321,6 +338,7 @@ class _Program:
             if (text := json.dumps(facts)) != known.facts:
                 known.facts = text
                 message["facts"] = facts
+                self._watch_clocks(session)
         self._say("event", message)
 
     def _say(self, method: str, params: Mapping[str, Any]) -> None:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.processes import Process
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.sessions.session import QueuedTurn
@@ -30,12 +29,12 @@ from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
 from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Room, known_error
-from helmsman.tasks.model import OPENED, TERMS
+from helmsman.tasks.model import TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from helmsman.hub.interface import OpenView
     from helmsman.sessions.session import Session
@@ -49,6 +48,8 @@ _AT_ONCE: Final = 4
 """How many sessions are attached to at the same time: none is to wait for all others, nor a client for them."""
 _LOOK_SECONDS: Final = 3600.0
 """How often it is looked whether something has waited for too long."""
+_CLOSE_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 5.0
 _YOUNG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _END_POLL: Final = 0.5
@@ -93,16 +94,16 @@ class Recovery:
         """Take up what there is, and see to what waits for as long as the hub runs."""
         state_dir = self._shared.state_dir
         await anyio.to_thread.run_sync(clear_abandoned, state_dir)
-        try:
-            self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
-            running = await self._ledger.registry(lambda registry: registry.running())
-        except HelmsmanError as error:
-            log.warning("what went on before is not looked at: %s", error)
-            return
-        left = [task for task in reversed(running) if task.origin == "local" and not _is_followed(task)]
+        while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
+            await anyio.sleep(_RETRY_SECONDS)
+        left = [
+            task
+            for task in reversed(running)
+            if task.origin == "local" and not self._ledger.has(task.id) and not self._ledger.is_elsewhere(task)
+        ]
         async with anyio.create_task_group() as following:
             for task in left:
-                if not task.is_waiting and task.engine is not None:
+                if not task.is_waiting:
                     following.start_soon(self._follow, task)
         self._shared.need_engines()
         for task in left:
@@ -114,9 +115,30 @@ class Recovery:
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
+        self._shared.tasks.start_soon(self._close_ended)
         while True:
             self._give_up()
             await anyio.sleep(_LOOK_SECONDS)
+
+    async def _found(self, state_dir: Path) -> Sequence[Task] | None:
+        """What there is; None while the store, or the user's settings, cannot be read."""
+        try:
+            self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+            return await self._ledger.registry(lambda registry: registry.running())
+        except HelmsmanError as error:
+            log.warning("what went on before cannot be looked at yet: %s", error)
+            return None
+
+    async def _close_ended(self) -> None:
+        """Close the tasks of services inside other processes when these have ended, for as long as the hub runs."""
+        while True:
+            await anyio.sleep(_CLOSE_SECONDS)
+            try:
+                for task in await self._ledger.registry(lambda registry: registry.running()):
+                    if task.owner is not None and not task.owner.is_alive():
+                        await self._ledger.now(task)
+            except HelmsmanError as error:
+                log.warning("what became of the tasks of other processes is not known: %s", error)
 
     def _service(self, settings: Settings, surroundings: str) -> Steering:
         """A service in place of a door that is away."""
@@ -138,23 +160,22 @@ class Recovery:
 
     async def _follow_now(self, task: Task) -> None:
         try:
-            if task.session_id is None and OPENED in task.metadata:
-                task = await self._ledger.claim(task)
             async with self._in_place_of(Terms.kept(task.metadata.get(TERMS))) as helm:
-                if task.session_id is not None:
+                task = await self._ledger.now(task)
+                if task.session_id is not None and task.engine is not None:
                     await helm.session(task.session_id)
                 if self._ledger.running_task(task.session_id or "") != task.id:
-                    self._shared.tasks.start_soon(self._find_end, task, helm)
+                    self._shared.tasks.start_soon(self._find_end, task)
         except HelmsmanError as error:
             log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
         except Exception:  # or hub after hub would fail with it
             log.exception("session %s of task %s is not followed", task.session_id, task.id)
 
-    async def _find_end(self, task: Task, helm: Steering) -> None:
+    async def _find_end(self, task: Task) -> None:
         """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
         try:
             with anyio.move_on_after(_END_SECONDS):
-                while (task := await helm.task_now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
+                while (task := await self._ledger.now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
                     await anyio.sleep(_END_POLL)
         except HelmsmanError as error:
             log.warning("what became of task %s is not known: %s", task.id, error)
@@ -257,8 +278,8 @@ class Recovery:
     def _wait_again(self, waiting: _Waiting, note: str) -> None:
         task = waiting.task
         self._starts[task.id] = replace(waiting, task=replace(task, note=note))
-        if task.note != note or task.owner != Process.me():
-            self._ledger.update(task.id, {"note": note, "owner": Process.me()})
+        if task.note != note:
+            self._ledger.update(task.id, {"note": note})
 
     def _give_up(self) -> None:
         """End what has waited for too long."""
@@ -278,8 +299,3 @@ class Recovery:
         """Remove copies that nobody needs. What was asked of us meanwhile has made its own just now."""
         old = images_kept(self._shared.state_dir, older_than=_YOUNG_SECONDS)
         forget_images(self._shared.state_dir, {*old} - running)
-
-
-def _is_followed(task: Task) -> bool:
-    """Whether we, or a service inside another process, follow it."""
-    return task.owner is not None and task.owner.is_alive()

@@ -109,16 +109,16 @@ class Doors:
             return None
         if question.id in self._shown:
             return None
-        return types.InputRequiredResult(input_requests={question.id: await self.form(session, question)})
+        return types.InputRequiredResult(input_requests={question.id: self.form(session, question)})
 
-    async def form(self, session: Session, question: Question) -> types.ElicitRequest:
+    def form(self, session: Session, question: Question) -> types.ElicitRequest:
         """The question as a request that the client puts to its person.
 
         It has gone out of our hands: that somebody looks at it is known for the length of a lease, and no longer.
         """
         self._shown.add(question.id)
         if (deadline := session.deadlines.get(question.id)) is not None:
-            await deadline.lease(_HANDED_OUT)
+            deadline.lease(_HANDED_OUT)
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
         return types.ElicitRequest(params=form)
 

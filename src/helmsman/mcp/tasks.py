@@ -72,7 +72,7 @@ class TaskMethods:
         task, session = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and session is not None:
-            forms = {question.id: await self._doors.form(session, question) for question in session.questions}
+            forms = {question.id: self._doors.form(session, question) for question in session.questions}
             state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }

@@ -59,7 +59,8 @@ def facts_of(session: Session) -> dict[str, Any]:
         "created_at": session.created_at,
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
-        "reachable": session.is_reachable,
+        "elsewhere": session.elsewhere,
+        "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
 
@@ -70,7 +71,7 @@ def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> No
     session.task_ids[:] = facts["task_ids"]
     session.output_schema = facts["output_schema"]
     session.created_at = facts["created_at"]
-    session.reachable_in_hub = facts["reachable"]
+    session.is_copy, session.elsewhere = True, facts["elsewhere"]
     session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 import shlex
+import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from helmsman.approvals.deadline import Closing, Deadline
+from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.approvals.policy import Workspace, beyond_roots, decide, leaves_the_sandbox, sandbox_of
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
@@ -57,9 +59,6 @@ _HANDLER_ATTEMPTS: Final = 3
 _OWN_SECONDS: Final = 10.0
 """How long an answer may be on its way to Codex: more than a reason takes that is told before it."""
 
-_OTHERS_SECONDS: Final = 2.0
-"""How long another process that was faster to answer may take until Codex tells of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
@@ -67,6 +66,10 @@ class _Rules:
 
     for_session: Rule | None
     always: Rule | None
+
+
+WriteAnswer: TypeAlias = "Callable[[str, str, str, AnsweredBy], Awaitable[None]]"
+"""Writes down which answer is about to be given to a question of a session, and by whom."""
 
 
 class Desk:
@@ -80,13 +83,16 @@ class Desk:
         timeout: float,
         handler: QuestionHandler | None,
         allowed_roots: Sequence[Path] = (),
+        write_answer: WriteAnswer,
     ) -> None:
+        """`write_answer` writes down an answer before it is given, for the next hub."""
         self._rules = rules
         self._audit = audit
         self._timeout = timeout
         self._handler = handler
         self._offered: dict[str, _Rules] = {}
         self._allowed_roots = allowed_roots
+        self._write_answer = write_answer
 
     def receive(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
         """Decide at once whether anybody is asked. What is left to do is returned, and belongs in the background.
@@ -114,7 +120,10 @@ class Desk:
             choices, answer = ((Choice(yes),), yes) if ruling.effect == "allow" else (None, DENY)
             by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
-        deadline = session.deadlines[question.id] = Deadline(self._audit.state_dir, question, self._timeout)
+        now = datetime.now(UTC)
+        asked_ago = max(0.0, (now - session.asked_at.setdefault(question.id, now)).total_seconds())
+        deadline = Deadline(TimeLeft.new(self._timeout, time.monotonic(), asked_ago))
+        session.deadlines[question.id] = deadline
         session.apply(asked)
         return partial(self._wait, session, question, deadline)
 
@@ -128,14 +137,11 @@ class Desk:
             await self._refuse(session, question, TROUBLE)
         finally:
             self._offered.pop(question.id, None)
-            if question.id not in session.state.questions:
-                session.deadlines.pop(question.id, None)
-            elif (deadline := session.deadlines.get(question.id)) is not None:
-                deadline.leave()  # this Helmsman is closed, and the question goes on in an engine that is not
+            session.deadlines.pop(question.id, None)
+            session.asked_at.pop(question.id, None)
 
     async def _wait(self, session: Session, question: Question, deadline: Deadline) -> None:
         """Stay with an open question until it is answered, withdrawn, or its time is up."""
-        await deadline.open()
         async with anyio.create_task_group() as tasks:
             handler = session.on_question or self._handler
             if handler is not None:
@@ -149,17 +155,13 @@ class Desk:
             # Answered, most often, and then this does nothing. A sub-agent may ask when its session's turn is over, though:
             # nobody is asked then, and Codex must not wait for ever.
             await self._refuse(session, question, TURN_ENDED)
-            await deadline.forget()
 
     async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
         log.warning("question %s of session %s timed out and is refused", question.id, session.id)
         reason = deadline.why_over()
-        closing = Closing("deny", str(DEADLINE), None, reason)
-        seconds = 0.0 if not deadline.is_being_answered and await deadline.close(closing) else _OTHERS_SECONDS
-        if deadline.is_being_answered:  # by now
-            seconds = _OWN_SECONDS
-        with anyio.move_on_after(seconds) as waiting:
-            await _until_closed(session, question, waiting)
+        if deadline.is_being_answered:
+            with anyio.move_on_after(_OWN_SECONDS) as waiting:
+                await _until_closed(session, question, waiting)
         if question.id in session.state.questions:
             await self._refuse(session, question, DEADLINE, reason)
 
@@ -243,7 +245,7 @@ class Desk:
                 rule = _chosen(offered.always, question, _workspace(session), first.reason)
                 made = await anyio.to_thread.run_sync(self._rules.add, rule)
             try:
-                await self._send(session, question, sent, Closing(shown, str(by), by.through, first.reason))
+                await self._send(session, question, sent, shown, by)
             except HelmsmanError:
                 if made is not None:
                     await anyio.to_thread.run_sync(self._rules.remove, made)
@@ -253,9 +255,9 @@ class Desk:
         await self._closed(session, question, shown, by, first.reason)
 
     async def _send(
-        self, session: Session, question: Question, choices: tuple[Choice, ...] | None, closing: Closing
+        self, session: Session, question: Question, choices: tuple[Choice, ...] | None, shown: str, by: AnsweredBy
     ) -> None:
-        """Give the answer to whoever asked; other processes that have the question open are told who gave it."""
+        """Give the answer to whoever asked. That it is about to be given is written down before."""
         deadline = session.deadlines.get(question.id)
         if deadline is None:
             await session.answer(question, choices)
@@ -263,13 +265,11 @@ class Desk:
         if deadline.is_being_answered:
             raise QuestionNotOpen(f"Question {question.id} is being answered by somebody else. Look at the status.")
         deadline.is_being_answered = True
-        is_ours = await deadline.close(closing)
         try:
+            await self._write_answer(session.id, question.id, shown, by)
             await session.answer(question, choices)
         except HelmsmanError:
             deadline.is_being_answered = False
-            if is_ours:
-                await deadline.reopen()
             raise
 
     async def _refuse(self, session: Session, question: Question, by: AnsweredBy, reason: str | None = None) -> None:

@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import QuestionClosed, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Session:
         """Why the turn is being stopped, where that is a failure and not somebody's wish."""
         self.deadlines: dict[str, Deadline] = {}
         """How long the open questions may still be answered, by their ids. The desk keeps them."""
+        self.asked_at: dict[str, datetime] = {}
+        """When the open questions were first asked, of this hub or one before it."""
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
@@ -137,8 +139,10 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._turn_cursor = 0
-        self.reachable_in_hub: bool | None = None
-        """Of a copy of a session that a hub has: whether that reaches the turn. None of a session that is ours."""
+        self.is_copy = False
+        """Of a session that the hub has."""
+        self.elsewhere: str | None = None
+        """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
 
@@ -219,8 +223,6 @@ class Session:
         """Take in an event: the one way in which a session changes."""
         if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
             event = replace(event, outcome="failed", failure=self.end_as)
-        if isinstance(event, QuestionClosed) and event.answer is None:
-            event = self._as_closed_elsewhere(event)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = replace(event, session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
@@ -251,23 +253,10 @@ class Session:
             listener(self, event)
         event.forget_raw()
 
-    def _as_closed_elsewhere(self, event: QuestionClosed) -> QuestionClosed:
-        """Codex says no more than that it wants no answer; if another process gave one, that has written who it was."""
-        deadline = self.deadlines.get(event.question_id)
-        told = deadline.closing() if deadline is not None else None
-        if told is None:
-            return event
-        return replace(event, answer=told.answer, by=told.by, door=told.door, reason=told.reason)
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether an engine that is reached from here has it; else another process may be running a turn of it."""
-        return self.engine is not None if self.reachable_in_hub is None else self.reachable_in_hub
-
     @property
     def goes_on_alone(self) -> bool:
         """Whether its turn goes on when this process ends."""
-        return self.reachable_in_hub is not None or (self.engine is not None and self.engine.id is not None)
+        return self.is_copy or (self.engine is not None and self.engine.id is not None)
 
     def loaded_in(self) -> Engine:
         """The engine that has this session loaded.
@@ -285,12 +274,21 @@ class Session:
         Raises:
             SessionIdle: No turn is running.
             TaskNotOurs: Only another process can reach the turn.
+            EngineLost: Its engine is gone.
         """
         if not self.state.is_running:
             raise SessionIdle(f"No turn is running in session {self.id}. Send it as a new message instead.")
-        if self.engine is None or self.engine.lost is not None:
-            raise TaskNotOurs(f"Session {self.id} is run by another process. Steer it there, or wait for its end.")
-        return self.engine
+        self.require_here()
+        return self.loaded_in()
+
+    def require_here(self) -> None:
+        """Make sure that a turn that runs can be reached from here.
+
+        Raises:
+            TaskNotOurs: Only another process can.
+        """
+        if self.state.is_running and self.elsewhere is not None:
+            raise TaskNotOurs(self.elsewhere)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""

@@ -102,7 +102,8 @@ def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatu
     if session is not None and session.state.is_running:
         return session.status
     newest = next((task for task in tasks if not task.is_waiting), None)
-    if newest is not None and newest.is_running and newest.owner != Process.me():
+    is_ours = session is not None and newest is not None and newest.owner in (None, Process.me())
+    if newest is not None and newest.is_running and not is_ours:
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
 

@@ -17,9 +17,9 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import agent_in_use, usable
-from helmsman.approvals.deadline import closing_of
 from helmsman.base.concurrency import run_to_completion
-from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TaskNotOurs, TooManySessions
+from helmsman.base.files import is_inside
+from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIST_LIMIT: Final = 50
-_FOUND_SECONDS: Final = 2.0
-_FOUND_POLL: Final = 0.1
 
 
 class Steering(Turns):
@@ -329,9 +327,22 @@ class Steering(Turns):
         """
         session = await self.session(session_id)
         turn = turn_input(text)
+        await session.begun.wait()  # a turn that Codex has not begun yet takes no message
         engine = session.running_in()
+        self._refuse_wider(session)
         engine.capabilities.require(Capability.STEER)
         await engine.steer(session.id, turn.text)
+
+    def _refuse_wider(self, session: Session) -> None:
+        """Make sure that a turn may not write where this door may not: it would do what it is told wherever it may."""
+        begun_by = session.verbs.allowed_roots if isinstance(session.verbs, Turns) else ()
+        is_wider = not begun_by or not all(is_inside(root, self.allowed_roots) for root in begun_by)
+        if self.allowed_roots and is_wider:
+            raise InvalidInput(
+                f"The turn of session {session.id} was begun by somebody who may write outside the allowed roots. Wait for "
+                "its end, or interrupt it.",
+                parameter="session_id",
+            )
 
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
@@ -343,22 +354,10 @@ class Steering(Turns):
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
         if session.planning:
             self.drop_plan(session)
+        session.require_here()
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
-        elif session.state.is_running:
-            if await self._followed(session):
-                return await self.interrupt(session_id)
-            raise TaskNotOurs(f"Session {session.id} is run by another process. Stop it there, or end that process.")
         return session
-
-    async def _followed(self, session: Session) -> bool:
-        """Wait for a moment whether a turn whose process has died is found in its engine."""
-        with anyio.move_on_after(_FOUND_SECONDS):
-            while session.state.is_running and not usable(session.engine):
-                await anyio.sleep(_FOUND_POLL)
-                await self.session(session.id)
-            return True
-        return False
 
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
@@ -382,10 +381,11 @@ class Steering(Turns):
 
     async def was_answered(self, session_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
         """Whether a question that is not open any more was given just this answer, by just this one."""
-        told = await anyio.to_thread.run_sync(closing_of, self.settings.state_dir, session_id, question_id)
-        if told is None or (told.by, told.door) != (str(by), by.through):
+        session = await self.session(session_id)
+        given, *who = await self._ledger.answer_given(session.id, question_id) or (None,)
+        if who != [str(by), by.through]:
             return False
-        return told.answer in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
+        return given in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
 
     @takes_start_options
     async def fork(
@@ -464,10 +464,6 @@ class Steering(Turns):
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
-
-    @abstractmethod
-    async def task_now(self, task: Task) -> Task:
-        """A task as it is, after a look at its agent where nobody follows it."""
 
     @abstractmethod
     def drop_plan(self, session: Session) -> None:

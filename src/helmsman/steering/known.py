@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
-from helmsman.model.events import Notice, TurnRequested, Usage
+from helmsman.model.events import Failure, Notice, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
+_UNTOLD: Final = Failure(
+    code="engine_lost",
+    message="The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+    retryable=True,
+)
+
 
 class Roster:
     """The sessions of a process, whichever door asked for them, and who is told what happens in them."""
@@ -35,6 +42,8 @@ class Roster:
         self.by_id: dict[str, Session] = {}
         self.at_work: dict[str, Session] = {}
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
+        self.elsewhere: dict[str, Callable[[], Awaitable[None]]] = {}
+        """How to look at those again whose turn another process runs: only the store tells of its end."""
         self.restored = OnceEach[Session]()
         self.listeners: list[Callable[[Session, Event], None]] = []
 
@@ -49,8 +58,7 @@ class Roster:
 class KnownSessions:
     """The roster as one door uses it.
 
-    `adopt` attaches a session to the engine that runs it, and says whether one does. `look_again` sees to it that the end of
-    a turn that nobody here follows is heard of.
+    `take_over` attaches a session to the engine in which an earlier hub left its turn, and says whether that runs it.
     """
 
     def __init__(
@@ -60,16 +68,14 @@ class KnownSessions:
         memory: Memory,
         ledger: Ledger,
         verbs: Verbs,
-        adopt: Callable[[Session, Task], Awaitable[bool]],
-        look_again: Callable[[Session], None],
+        take_over: Callable[[Session, Task], Awaitable[bool]],
     ) -> None:
         self._settings = settings
-        self._look_again = look_again
         self._roster = roster
         self._memory = memory
         self._ledger = ledger
         self._verbs = verbs
-        self._adopt = adopt
+        self._take_over = take_over
 
     def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
         """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
@@ -107,24 +113,33 @@ class KnownSessions:
 
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
         session.task_ids[:] = now.task_ids
+        self._roster.elsewhere.pop(session.id, None)
         task = now.running
         if task is None:
             for event in now.past:
                 session.apply(event)
-        elif session.state.is_running and session.engine is not None and session.engine.lost is None:
-            # The engine has told us of the turn, but not which task it is.
-            self._ledger.begin(task.id, session, engine=task.engine, taken_over=task.usage or Usage())
-        else:
-            if not await self._adopt(session, task) and not session.state.is_running:
-                if again and (later := await self._memory.of(session.id)) is not None:
-                    # It may have ended just now, between what was written of it and our look at its engine.
-                    await self._bring_up_to_date(session, later, again=False)
-                    return
+            if session.state.is_running:
+                session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
+            return
+        if not await self._take_over(session, task):
+            is_news = not session.state.is_running
+            if is_news and again and (later := await self._memory.of(session.id)) is not None:
+                # It may have ended just now, between what was written of it and our look at its engine.
+                await self._bring_up_to_date(session, later, again=False)
+                return
+            session.elsewhere = self._who_runs(task)
+            if is_news:
                 session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-                session.apply(Notice(session_id=session.id, kind="engine", message=_run_elsewhere(task)))
-                self._look_again(session)
-            for event in () if session.state.timed_out else timed_out_questions(session.id, task):
-                session.apply(event)
+                session.apply(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
+            self._roster.elsewhere[session.id] = partial(self._catch_up, session)
+        for event in () if session.state.timed_out else timed_out_questions(session.id, task):
+            session.apply(event)
+
+    def _who_runs(self, task: Task) -> str:
+        if not self._ledger.is_elsewhere(task):
+            return "No process follows this turn right now. Look again in a moment."
+        who = "The hub" if task.owner is None else f"Process {task.owner.pid}"
+        return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
 
     def _runs_here(self, session: Session) -> bool:
         return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
@@ -133,6 +148,7 @@ class KnownSessions:
         """Let go of a session; whoever asks for it again gets it from disk."""
         self._roster.by_id.pop(session_id, None)
         self._roster.at_work.pop(session_id, None)
+        self._roster.elsewhere.pop(session_id, None)
         self._roster.restored.forget(session_id)
 
     def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
@@ -141,7 +157,7 @@ class KnownSessions:
         return session
 
     async def _restore(self, session_id: str) -> Session:
-        """A session that others began, as it is now; attached to, where a detached engine is running it."""
+        """A session that others began, as it is now."""
         known = await self._memory.of(session_id)
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
@@ -159,9 +175,3 @@ class KnownSessions:
         session.worktree = tree
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)
-
-
-def _run_elsewhere(task: Task) -> str:
-    if task.owner is not None and task.owner.is_alive():
-        return f"Process {task.owner.pid} runs this turn, and only it can follow and stop it. Look again for its end."
-    return "No process follows this turn right now. Look again in a moment."

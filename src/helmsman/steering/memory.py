@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.tasks.ledger import Ledger
-    from helmsman.tasks.model import Task, TaskChanges
+    from helmsman.tasks.model import Task
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -83,19 +83,17 @@ class Memory:
             return None
         directory = info.directory if info is not None else tasks[0].directory
         last = next(filter(_was_a_turn, tasks), None)
+        if last is not None and last.is_running:
+            last = await self._ledger.now(last)
         running = last if last is not None and last.is_running else None
-        changes: TaskChanges | None = None
-        if running is not None:
-            changes = await self._truth.changes(running, tasks)
-            running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
         failed: tuple[Event, ...] = ()
         if last is not None and running is None:
-            failed = _failed_turn(session_id, last, changes or {}, turn)
+            failed = _failed_turn(session_id, last, turn)
         past = failed or (() if turn is None else _as_events(session_id, turn))
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
-        newest = tasks[0] if running is not None else last if past else None
+        newest = tasks[0].id if running is not None else last.id if past and last is not None else None
         return Remembered(
             options=self._options(directory, tasks, info),
             directory=directory,
@@ -104,7 +102,7 @@ class Memory:
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
             past=past,
-            earlier_turns=sum(task.turn_id is not None and task is not newest for task in tasks),
+            earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
         )
 
     def refuse_outside(self, session: Session) -> None:
@@ -190,21 +188,20 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
     )
 
 
-def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: RecordedTurn | None) -> tuple[Event, ...]:
+def _failed_turn(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:
     """The last task's end, where it is known to have failed and Codex's record has no end of it, or not the reason.
 
     Codex that was killed records nothing, a turn that never began is in no record, and one that was silent for too long is
     recorded as interrupted.
     """
-    status, error = changes.get("status", task.status), changes.get("error", task.error)
-    if status not in ("failed", "unknown"):
+    if task.status not in ("failed", "unknown"):
         return ()
     if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
         is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
         if not is_its_own or turn.outcome in ("completed", "failed"):
             return ()
-    failure = Failure(code="engine_lost", message=changes.get("note", task.note) or _NO_END, retryable=True)
-    if error is not None:
+    failure = Failure(code="engine_lost", message=task.note or _NO_END, retryable=True)
+    if (error := task.error) is not None:
         code, message = str(error.get("code", failure.code)), str(error.get("message", failure.message))
         failure = Failure(code=code, message=message, retryable=bool(error.get("retryable")))
     return (

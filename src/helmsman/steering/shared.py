@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINGER_SECONDS: Final = 60.0
+_ELSEWHERE_SECONDS: Final = 1.0
 
 
 class Shared:
@@ -84,6 +85,7 @@ class Shared:
         self._tasks = cast("TaskGroup", _Telling(await self._exit.enter_async_context(background_tasks())))
         self._tasks.start_soon(self.ledger.run)
         self._tasks.start_soon(self._let_go)
+        self._tasks.start_soon(self._look_elsewhere)
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -148,6 +150,17 @@ class Shared:
             self._needed = needed
             for agent in self.agents:
                 agent.need_engines(self.state_dir, needed)
+
+    async def _look_elsewhere(self) -> None:
+        """See what becomes of turns that other processes run, for whoever looks at them here."""
+        while True:
+            await anyio.sleep(_ELSEWHERE_SECONDS)
+            for session_id, look in list(self.roster.elsewhere.items()):
+                try:
+                    await look()
+                except HelmsmanError as error:
+                    log.info("session %s is not looked at any more: %s", session_id, error)
+                    self.roster.elsewhere.pop(session_id, None)
 
     async def _let_go(self) -> None:
         """Let go of engines that nobody has needed between two looks: something may just be ending in them at the first."""

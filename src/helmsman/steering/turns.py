@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_AGAIN_SECONDS: Final = 1.0
-
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
@@ -114,7 +112,7 @@ class Turns(Verbs, ABC):
         self.allowed_roots = self.settings.session_roots
         self._memory = Memory(self.truth, self._ledger, self.allowed_roots)
         self._known = KnownSessions(
-            self.settings, self._shared.roster, self._memory, self._ledger, self, self._adopt, self._look_again
+            self.settings, self._shared.roster, self._memory, self._ledger, self, self._take_over
         )
         self.rules = RuleBook(self.settings.files, self.settings.state_dir)
         self.desk = Desk(
@@ -123,6 +121,7 @@ class Turns(Verbs, ABC):
             timeout=self.settings.approval_timeout,
             handler=on_question,
             allowed_roots=self.allowed_roots,
+            write_answer=self._ledger.write_answer,
         )
 
     async def __aenter__(self) -> Self:
@@ -337,7 +336,7 @@ class Turns(Verbs, ABC):
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
-        session.verbs = self
+        session.verbs, session.elsewhere = self, None
         session.output_schema = turn.output_schema
         session.planning = turn.plan
         if task_id not in session.task_ids:
@@ -356,24 +355,9 @@ class Turns(Verbs, ABC):
         """
         return await self._known.get(session_id)
 
-    def _look_again(self, session: Session) -> None:
-        """Find out, in the background, what becomes of a turn that others run, or nobody."""
-
-        async def look() -> None:
-            while session.state.is_running and self._ledger.running_task(session.id) is None:
-                await anyio.sleep(_LOOK_AGAIN_SECONDS)
-                try:
-                    await self._known.get(session.id)
-                except HelmsmanError as error:
-                    log.info("session %s is not looked at any more: %s", session.id, error)
-                    return
-
-        if self._shared.is_open:
-            self._shared.tasks.start_soon(look)
-
-    async def _adopt(self, session: Session, task: Task) -> bool:
-        """Attach to the engine that runs the session's newest turn; False if none does any more."""
-        if not self._shared.is_open or task.engine is None:
+    async def _take_over(self, session: Session, task: Task) -> bool:
+        """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
+        if not self._shared.is_open or task.engine is None or self._ledger.is_elsewhere(task):
             return False
         engine = await self._engines.reach(task.agent, task.engine)
         try:
@@ -453,6 +437,7 @@ class Turns(Verbs, ABC):
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
+        session.asked_at = task.questions_asked_at
         terms = Terms.kept(task.metadata.get(TERMS))
         if terms is not None:
             session.limits = terms.limits
@@ -502,7 +487,7 @@ class Turns(Verbs, ABC):
     def _attach(self, session: Session, engine: Engine) -> None:
         if session.engine is not None and session.engine is not engine:
             session.engine.detach(session.id)  # or each would tell of the same things
-        session.engine = engine
+        session.engine, session.elsewhere = engine, None
         try:
             engine.attach(session.id, lambda event: session.verbs.on_event(session, event))
             if engine.lost is not None:
@@ -551,8 +536,8 @@ class Turns(Verbs, ABC):
                 log.exception("a queued message of session %s could not be sent", session.id)
 
     def _check_room(self) -> None:
-        at_work = self._shared.roster.at_work.values()
-        running = [session.id for session in at_work if session.state.is_running and self._is_ours(session)]
+        at_work = (session for session in self._shared.roster.at_work.values() if session.state.is_running)
+        running = [session.id for session in at_work if session.elsewhere is None and self._is_ours(session)]
         starting = self.room.starting
         if len(running) + starting >= self.settings.max_sessions:
             raise TooManySessions(

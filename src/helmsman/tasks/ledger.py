@@ -8,8 +8,8 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -34,14 +34,17 @@ from helmsman.model.events import (
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
+    ANSWERED,
     ASKED,
     MAX_COST,
     OPENED,
+    QUESTIONS,
     TERMS,
     TIMED_OUT,
     Task,
     TaskChanges,
     TaskDraft,
+    changed,
     new_task_id,
     options_to_keep,
     task_status_of,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import RecordedTurn
     from helmsman.errors import HelmsmanError
+    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
@@ -73,8 +77,6 @@ _MOST_KEPT: Final = 1000
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
-_LOOK_FOR_SESSION: Final = timedelta(minutes=1)
-"""How long after a task has become `unknown` its session is still looked for. Codex writes it down within moments."""
 
 ResultT = TypeVar("ResultT")
 
@@ -99,12 +101,14 @@ class _Running:
 class Ledger:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left.
 
-    `fence` is a hub's: what one acknowledges, the next one runs.
+    `fence` is a hub's: what one acknowledges, the next one runs. Any other process enters its tasks as its own, and nobody
+    else touches them while it lives.
     """
 
     def __init__(self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None) -> None:
         self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence)
         self._is_hubs = fence is not None
+        self._me = None if self._is_hubs else Process.me()
         self._truth = truth
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, _Running] = {}
@@ -131,13 +135,14 @@ class Ledger:
     # --- turns begin -------------------------------------------------------------------------------------------------
 
     async def enter(self, draft: TaskDraft) -> tuple[str, Task | None]:
-        """Enter a task: the id to run it under. Where another has its idempotency key, that one, once its session is known.
+        """Enter a task: the id to run it under. Where another has its idempotency key, that one, with its session.
 
         One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
-            EngineStartFailed: The other is being started, and that takes too long.
+            EngineStartFailed: The other is just being started.
         """
+        draft = replace(draft, owner=self._me)
         try:
             while True:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
@@ -155,21 +160,30 @@ class Ledger:
         """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
 
         Raises:
-            RegistryUnavailable: It cannot be written down.
+            RegistryUnavailable: It cannot be read.
         """
-        me = Process.me()
-        others = task.owner is not None and task.owner != me and task.owner.is_alive()
-        if not task.is_waiting or others or task.id in self._not_begun:
+        if not self._is_hubs or not task.is_waiting or task.id in self._not_begun:
             return False
         self._not_begun.add(task.id)
-        taken = await self.registry(partial(_take, task, me))
-        if not taken:
+        now = await self.registry(lambda registry: registry.get(task.id))
+        if now is None or not now.is_waiting:
             self._not_begun.discard(task.id)
-        return taken
+            return False
+        return True
 
     def is_starting(self, task_id: str) -> bool:
         """Whether a task is on its way to an agent here, or in the queue of its session."""
         return task_id in self._not_begun or task_id in self._placed
+
+    def has(self, task_id: str) -> bool:
+        """Whether a task runs here, or is about to."""
+        return self.is_starting(task_id) or any(running.id == task_id for running in self._running.values())
+
+    def is_elsewhere(self, task: Task) -> bool:
+        """Whether a task is another process's: only that one can steer and stop it."""
+        if task.owner is None:
+            return not self._is_hubs
+        return not self.has(task.id) and task.owner.is_alive()
 
     def give_back(self, task_id: str, note: str) -> None:
         """A task that was taken waits again."""
@@ -177,37 +191,61 @@ class Ledger:
         self.update(task_id, {"note": note})
 
     async def _with_session(self, task: Task) -> Task | None:
-        """The task another caller began, perhaps in another process; None when that failed and the key is free."""
+        """The task that has the idempotency key, with its session; None when nothing came of it and the key is free."""
         with anyio.move_on_after(_START_SECONDS):
-            while task.session_id is None:
-                if not task.is_running or task.owner is None or not task.owner.is_alive():
-                    task = await self.claim(task)
-                    if task.session_id is None:
-                        await self.registry(partial(_free_key, task))
-                        return None
-                    return task
+            while task.session_id is None and self.has(task.id):
                 await anyio.sleep(_START_POLL)
-                known = await self.registry(partial(Registry.get, task_id=task.id))
-                task = known or task
+                task = await self.registry(partial(Registry.get, task_id=task.id)) or task
+        is_at_work = task.is_running and (self.has(task.id) or self.is_elsewhere(task))
+        if not is_at_work:
+            task = await self._claim(task)
+        if task.session_id is not None:
             return task
-        raise EngineStartFailed(
-            f"Another process has been starting task {task.id} with this idempotency key for {_START_SECONDS:g} s. Try "
-            "again, or use another key."
-        )
+        if is_at_work:
+            raise EngineStartFailed(
+                f"Task {task.id} is just being started with this idempotency key. Try again in a moment, or use another key."
+            )
+        await self.registry(partial(_free_key, task))
+        return None
 
-    async def claim(self, task: Task) -> Task:
-        """The task of a process that has died; with its session, if it had begun one and did not come to write that down."""
-        gave_up = task.status == "unknown" and _now() - task.updated_at > _LOOK_FOR_SESSION
-        if task.session_id is not None or gave_up or task.is_waiting:
-            return task
+    async def _claim(self, task: Task) -> Task:
+        """A task that a dead process left, with the session that was opened for it, where it had not written that yet."""
         opened = task.metadata.get(OPENED)
-        if isinstance(opened, str):
-            return await self.registry(partial(_claim_opened, task, opened)) or task
-        for session_id in await self._truth.lost_sessions(task):
-            claimed = await self.registry(partial(_claim, task, session_id))
-            if claimed is not None:
-                return claimed
-        return task
+        if task.session_id is not None or task.is_waiting or not isinstance(opened, str):
+            return task
+        if task.engine is None and await self._truth.find(opened) is None:
+            return task  # it came to nothing
+        status: TaskStatus = "working" if task.is_running else task.status
+        return await self._update(task, {"session_id": opened, "status": status})
+
+    async def now(self, task: Task) -> Task:
+        """The task as it truly is. What an earlier hub or a process that has died left of it is found out, and written down.
+
+        Raises:
+            RegistryUnavailable: It cannot be read.
+        """
+        await self.write()
+        known = await self.registry(lambda registry: registry.get(task.id)) or task
+        if known.has_ended or known.origin == "cloud" or self.has(known.id):
+            return known
+        if known.owner is None or not known.owner.is_alive():
+            known = await self._claim(known)
+        session_id = known.session_id or ""
+        siblings = await self.registry(lambda registry: registry.tasks_of_session(session_id))
+        changes = await self._truth.changes(known, siblings)
+        return known if changes is None else await self._update(known, changes)
+
+    async def _update(self, task: Task, changes: TaskChanges) -> Task:
+        """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""
+        concluded = changed(task, changes, _now())
+        if task.owner is None and not self._is_hubs:
+            return concluded  # for a hub to write down
+        try:
+            told = await self.registry(lambda registry: registry.update(task.id, if_revision=task.revision, **changes))
+        except RegistryUnavailable as error:
+            log.warning("what became of task %s is not written down: %s", task.id, error)
+            return concluded
+        return told or concluded
 
     async def place(self, task_id: str, engine: str | None, opened: str | None) -> None:
         """Write down that an agent is about to hear of a task: its engine, and the session that was opened for it there.
@@ -220,12 +258,8 @@ class Ledger:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-            asked = {OPENED: opened, ASKED: _now().isoformat()}
-            self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
-        elif self._is_hubs:
-            self.update(task_id, {"spec": None})
-        else:
-            return
+        asked = {OPENED: opened, ASKED: _now().isoformat()}
+        self.update(task_id, {"engine": engine, "metadata": asked, "spec": None})
         await self.write_intent(task_id)
 
     async def write_intent(self, task_id: str) -> None:
@@ -271,7 +305,7 @@ class Ledger:
                 "directory": session.directory,
                 "model": session.model,
                 "engine": engine,
-                "owner": Process.me(),
+                "owner": self._me,
                 "last_event_at": _now(),
                 "spec": None,
             },
@@ -343,10 +377,29 @@ class Ledger:
         }
         if not running.taken_over:
             changes["usage"] = running.used
+        is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
+        if is_urgent:
+            asked = {key: time.isoformat() for key, time in session.asked_at.items() if key in session.state.questions}
+            changes["metadata"] = {QUESTIONS: asked}
         if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
             changes["note"] = session.state.timed_out_note
-            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
-        self.update(running.id, changes, urgent=isinstance(event, QuestionAsked | QuestionClosed))
+            changes["metadata"] = {**changes["metadata"], TIMED_OUT: list(session.state.timed_out)}
+        self.update(running.id, changes, urgent=is_urgent)
+
+    async def write_answer(self, session_id: str, question_id: str, answer: str, by: AnsweredBy) -> None:
+        """Write down which answer a hub is about to give: if it dies, the next one can tell whether it did."""
+        running = self._running.get(session_id)
+        if self._is_hubs and running is not None:
+            self.update(running.id, {"metadata": {ANSWERED: [question_id, answer, str(by), by.through]}})
+            await self.write()
+
+    async def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
+        """The answer that was about to be given to a question of a session, by whom and through which door; None: nobody
+        was about to give one.
+        """
+        tasks = await self.registry(lambda registry: registry.tasks_of_session(session_id))
+        kept = (task.metadata.get(ANSWERED) for task in tasks)
+        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Have these changes written: at once or, where they are not urgent, with the next ones."""
@@ -408,7 +461,7 @@ class Ledger:
         except RegistryUnavailable as error:
             log.warning("what becomes of the running tasks is not known: %s", error)
             return ()
-        return [task for task in running if task.owner == Process.me()]
+        return [task for task in running if self.has(task.id)]
 
     async def close(self) -> None:
         """Write what is left, and let go of the file."""
@@ -442,7 +495,6 @@ def draft_task(
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,
         idempotency_key=idempotency_key,
-        owner=Process.me(),
         model=options.model,
         metadata={
             "options": options_to_keep(options),
@@ -503,23 +555,6 @@ def _progress(session: Session) -> dict[str, Any] | None:
         "etaSeconds": progress.eta_seconds,
     }
     return {key: value for key, value in shown.items() if value is not None}
-
-
-def _take(task: Task, me: Process, registry: Registry) -> bool:
-    taken = registry.update(task.id, if_revision=task.revision, owner=me)
-    return taken is not None and taken.owner == me and taken.is_waiting
-
-
-def _claim_opened(task: Task, session_id: str, registry: Registry) -> Task | None:
-    """Its turn was about to be asked for, in a session of its own."""
-    status: TaskStatus = "working" if task.is_running else task.status
-    return registry.update(task.id, if_revision=task.revision, session_id=session_id, status=status)
-
-
-def _claim(task: Task, session_id: str, registry: Registry) -> Task | None:
-    if registry.tasks_of_session(session_id):
-        return None  # another task's
-    return registry.update(task.id, if_revision=task.revision, session_id=session_id)
 
 
 def _free_key(task: Task, registry: Registry) -> None:

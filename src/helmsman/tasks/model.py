@@ -110,7 +110,7 @@ class Task:
         progress: `text`, `done`, `total`, `unit`, `etaSeconds`, as far as known.
         input_required: It waits for an answer to a question.
         expires_at: When the result may be dropped; what is running is kept in any case.
-        owner: The process that follows it.
+        owner: The process with a service inside that runs it; None where the hub does.
         engine: The detached engine that can finish it without its owner.
         error: `code`, `message`, `retryable`.
         usage: The tokens of this task alone.
@@ -184,7 +184,19 @@ class Task:
         kept = self.metadata.get(TIMED_OUT)
         return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
+    @property
+    def questions_asked_at(self) -> dict[str, datetime]:
+        """When its open questions were first asked, by their ids."""
+        try:
+            return {str(key): datetime.fromisoformat(time) for key, time in self.metadata[QUESTIONS].items()}
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return {}
 
+
+QUESTIONS: Final = "questionsAskedAt"
+"""The key of `Task.questions_asked_at` in the metadata."""
+ANSWERED: Final = "answered"
+"""The last answer that was about to be given in a task: to which question, which, by whom and through which door."""
 TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
 TERMS: Final = "terms"

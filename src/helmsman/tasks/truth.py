@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from helmsman.base.redaction import redact
 from helmsman.errors import InvalidInput
 from helmsman.tasks.reconcile import CLOCK_SKEW, reconcile
 
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from helmsman.agents.registry import Agents
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task, TaskChanges
-
-
-_STARTED_WITHIN: Final = timedelta(minutes=5)
-"""No session is started longer than this after its task was registered."""
 
 
 _ROUNDING: Final = timedelta(milliseconds=10)
@@ -53,13 +48,6 @@ class TaskTruth:
     async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
         """What the registry has to change of a local task, or None if it is right. `siblings` are its session's tasks."""
         return await anyio.to_thread.run_sync(self._changes, task, siblings)
-
-    async def lost_sessions(self, task: Task) -> Sequence[str]:
-        """The sessions that began with this task's instruction just after it was registered, the first first.
-
-        A process that dies right after it has started a session leaves a task that does not know its session.
-        """
-        return await anyio.to_thread.run_sync(self._lost_sessions, task)
 
     async def find(self, session_id: str) -> SessionInfo | None:
         """A session on disk."""
@@ -123,32 +111,6 @@ class TaskTruth:
         is_a_later_one = any(begin < _asked(other) <= turn.began_at for other in others)
         return None if named or is_a_later_one else turn
 
-    def _lost_sessions(self, task: Task) -> Sequence[str]:
-        begin = task.created_at - CLOCK_SKEW
-        found = [
-            (info.created_at, info.session_id)
-            for info in self._changed_since(task.agent, begin)
-            if info.created_at is not None
-            and begin <= info.created_at <= task.created_at + _STARTED_WITHIN
-            and info.source != "cli"  # that one a person began
-            and _is_prompt_of(task, info.first_prompt)
-        ]
-        return [session_id for _, session_id in sorted(found)]
-
-    def _changed_since(self, agent: str, begin: datetime) -> Iterator[SessionInfo]:
-        for index in self._indexes():
-            cursor: str | None = None
-            while True:
-                page, cursor = index.list(cursor=cursor)
-                for info in page:
-                    if info.updated_at < begin:
-                        cursor = None
-                        break
-                    if info.agent == agent:
-                        yield info
-                if cursor is None:
-                    break
-
     def _turn(self, session_id: str, turn_id: str | None, since: datetime | None) -> RecordedTurn | None:
         found = self._find(session_id)
         return None if found is None else found[1].turn(session_id, turn_id, since=since)
@@ -162,11 +124,3 @@ class TaskTruth:
     def _indexes(self) -> Iterator[SessionIndex]:
         for _, indexes in tuple(self._homes.values()):
             yield from indexes.values()
-
-
-def _is_prompt_of(task: Task, prompt: str | None) -> bool:
-    """Whether a session began with this task's instruction; a listing shortens long prompts."""
-    if prompt is None:
-        return False
-    instruction, begin = task.instruction.strip(), redact(prompt).removesuffix("…")
-    return instruction == redact(prompt) or (prompt.endswith("…") and instruction.startswith(begin))

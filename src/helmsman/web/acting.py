@@ -85,9 +85,9 @@ class Acting:
         for session in list(self._helm.sessions.values()):
             for question_id, deadline in list(session.deadlines.items()):
                 if question_id in given.questions:
-                    await deadline.lease(viewer)
+                    deadline.lease(viewer)
                 elif question_id in given.hidden:
-                    await deadline.release(viewer)
+                    deadline.release(viewer)
                 else:
                     continue
                 told.append({"id": question_id, "deadline": deadline.as_dict()})

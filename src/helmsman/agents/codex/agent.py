@@ -13,7 +13,6 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine import left_running
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Agent
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn
     from helmsman.settings import Settings
 
@@ -47,10 +47,10 @@ class CodexSessions(RolloutIndex):
 
 
 class CodexAgent(Agent):
-    """See `helmsman.agents.protocol.Agent`. `owner` is who its detached engines are opened for."""
+    """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
     def __init__(self, owner: Owner | None = None) -> None:
-        self._owner = owner or Owner()
+        self._owner = owner
 
     @property
     def name(self) -> str:
@@ -62,11 +62,11 @@ class CodexAgent(Agent):
             return app_server_capabilities(binary, detached=True)
         if _uses_exec(settings, binary):
             return exec_capabilities()
-        return app_server_capabilities(binary, detached=_detaches(settings, binary))
+        return app_server_capabilities(binary, detached=self._owner is not None and _detaches(settings, binary))
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        """`auto` prefers the app-server. With `settings.detach`, where this Codex can, it goes on after the block."""
+        """`auto` prefers the app-server. A hub's, where this Codex can, goes on after the block."""
         if settings.codex_remote is not None:
             from helmsman.agents.codex.remote import open_remote_engine
 
@@ -98,7 +98,8 @@ class CodexAgent(Agent):
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
-        async with open_recorded(record, settings.session_roots, epoch=self._owner.epoch) as engine:
+        epoch = 0 if self._owner is None else self._owner.epoch
+        async with open_recorded(record, settings.session_roots, epoch=epoch) as engine:
             yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
@@ -173,7 +174,7 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
 
 @asynccontextmanager
 async def _open_app_server(
-    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner
+    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner | None
 ) -> AsyncIterator[Engine]:
     from helmsman.agents.codex.access.shell_profile import snapshot_options
     from helmsman.agents.codex.detached.engines import open_detached
@@ -188,7 +189,7 @@ async def _open_app_server(
         env=environment() if env is None else env,
     )
     roots = settings.session_roots
-    if _detaches(settings, binary):
+    if owner is not None and _detaches(settings, binary):
         state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
         engine = open_detached(
             binary,

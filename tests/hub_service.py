@@ -1,0 +1,29 @@
+"""A hub in a test's own process, with one door: its engines outlive it, and the next one takes over what it left."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from helmsman import Helmsman
+from helmsman.agents.keeper.owner import Owner
+from helmsman.hub.recovery import Recovery
+from helmsman.steering.shared import Shared
+from helmsman.tasks.database import Fence, newest_epoch
+from helmsman.tasks.registry import REGISTRY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from helmsman.settings import Settings
+
+
+@asynccontextmanager
+async def hub_service(settings: Settings, env: Mapping[str, str]) -> AsyncIterator[Helmsman]:
+    """The door's Helmsman. Several may follow each other, as hubs do."""
+    epoch = newest_epoch(settings.state_dir / REGISTRY_NAME) + 1
+    fence = Fence(epoch, lambda _: None)
+    async with Shared(settings.state_dir, owner=Owner(epoch), fence=fence) as shared:
+        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        async with Helmsman(settings, env=env, shared=shared) as helm:
+            yield helm
