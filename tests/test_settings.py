@@ -98,6 +98,15 @@ def test_every_variable_is_read(place: Place) -> None:
     )
 
 
+def test_some_variables_have_another_name(place: Place) -> None:
+    settings = place.load({"LOG_LEVEL": "warn", "CODEX_OUTPUT_TIMEOUT_MS": "2000"})
+    assert (settings.log_level, settings.inactivity_timeout) == ("warning", 2)
+    both = place.load({"HELMSMAN_INACTIVITY_TIMEOUT_MS": "1000", "CODEX_OUTPUT_TIMEOUT_MS": "2000"})
+    assert both.inactivity_timeout == 1
+    with pytest.raises(InvalidSetting, match="CODEX_OUTPUT_TIMEOUT_MS is 'soon', which makes no sense"):
+        place.load({"CODEX_OUTPUT_TIMEOUT_MS": "soon"})
+
+
 def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
     place.user("max_sessions = 9\nevent_buffer_size = 9\napproval_timeout_ms = 9000\nlog_level = 'error'")
     place.project("max_sessions = 3\nevent_buffer_size = 3\napproval_timeout_ms = 3000")

@@ -238,12 +238,13 @@ class SettingText:
     variable: str
     meaning: str
     project: str
+    other_names: tuple[str, ...] = ()
 
 
 def setting_texts() -> tuple[SettingText, ...]:
     """Every setting there is, in words."""
     return tuple(
-        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project])
+        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
         for key, setting in _SETTINGS.items()
     )
 
@@ -275,8 +276,9 @@ def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[
 
 def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[_Given]:
     for key, setting in _SETTINGS.items():
-        if value := env.get(setting.variable):
-            yield _Given(key, setting.variable, value, cwd, home)
+        for variable in reversed((setting.variable, *setting.other_names)):  # the first is the one that counts
+            if value := env.get(variable):
+                yield _Given(key, variable, value, cwd, home)
 
 
 def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
@@ -369,6 +371,12 @@ def _one_of(*choices: str) -> Callable[[_Given], str]:
         return value
 
     return parse
+
+
+def _log_level(given: _Given) -> str:
+    """`warn` is what most other programs call it."""
+    is_short = isinstance(given.value, str) and given.value.strip().lower() == "warn"
+    return "warning" if is_short else _one_of(*get_args(LogLevel))(given)
 
 
 def _switch(given: _Given) -> bool:
@@ -487,6 +495,8 @@ class _Setting:
     meaning: str
     parse: Callable[[_Given], Any]
     project: _Narrowing
+    other_names: tuple[str, ...] = ()
+    """Variables that mean the same."""
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
@@ -518,7 +528,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "LOG_LEVEL",
         "info",
         "what is logged; logs go to stderr",
-        _one_of(*get_args(LogLevel)),
+        _log_level,
         only_yours,
     ),
     "engine": _Setting(
@@ -562,16 +572,17 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
         0,
-        "a turn whose model shows no sign of life within this is ended; 0 is never, and tasks then have 60000",
+        "a turn whose model shows no sign of life within this is ended; 0 is never, and steps and tasks then have 60000",
         _whole_number(0, 30 * _DAY_MS),
         _sooner,
     ),
     "inactivity_timeout_ms": _Setting(
         "HELMSMAN_INACTIVITY_TIMEOUT_MS",
         0,
-        "the same between two signs of life, never while a question waits; 0 is never, and tasks then have 600000",
+        "the same between two signs of life, never while a question waits; 0 is never, and steps and tasks then have 600000",
         _whole_number(0, 30 * _DAY_MS),
         _sooner,
+        ("CODEX_OUTPUT_TIMEOUT_MS",),
     ),
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",

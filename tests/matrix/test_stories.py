@@ -14,6 +14,7 @@ from helmsman import Helmsman, run_step
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
+from helmsman.model.question_text import question_as_dict
 from helmsman.testing import add, hang, patch, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
@@ -197,6 +198,8 @@ async def test_patch_approval_with_its_diff(
     (question,) = session.questions
     assert question.type == "patch_approval"
     assert "+hello\n+world\n" in question.details["diff"]
+    (part,) = question_as_dict(question)["questions"]
+    assert "new.txt  +2 -0" in part["question"]  # for clients that show only the text
     await session.respond(question.id, "approve")
     assert (await finished(session)).status == "done"
     assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"

@@ -95,6 +95,30 @@ def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> No
     assert session_options(tmp_path, {"config": given}).config == given
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("hide_agent_reasoning", "true", True),
+        ("model_context_window", " 100 ", 100),
+        ("model", "o3", "o3"),
+        ("model", '"o3"', "o3"),
+        ("notify", '["notify-send", "done"]', ["notify-send", "done"]),
+        ("tools", "{web_search = true}", {"web_search": True}),
+        ("x", '1\ny = "2"', '1\ny = "2"'),
+        ("x", "2026-01-31", "2026-01-31"),
+        ("x", "inf", "inf"),
+        ("x", "", ""),
+        ("mcp_servers.a.env.PORT", "8080", "8080"),
+        ("mcp_servers.a.env.PORT", '"8080"', "8080"),
+        ("tools", {"web_search": "true"}, {"web_search": "true"}),
+    ],
+)
+def test_a_text_in_the_configuration_is_read_as_codex_reads_its_own_option(
+    tmp_path: Path, key: str, text: Any, value: Any
+) -> None:
+    assert session_options(tmp_path, {"config": {key: text}}).config == {key: value}
+
+
 def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) -> None:
     allowed, outside = tmp_path / "allowed", tmp_path / "outside"
     allowed.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -209,23 +208,15 @@ def prompt_text(prompt: str) -> str:
         raise InvalidInput("What comes on stdin is not UTF-8 text. Give the prompt as text.") from None
 
 
-def config_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings of Codex given as KEY=VALUE."""
-    config: dict[str, Any] = {}
+def config_values(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings of Codex given as KEY=VALUE, each still to be read."""
+    config: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE.", param_hint="--config")
-        config[key.strip()] = _toml_value(value.strip())
+        config[key.strip()] = value.strip()
     return config
-
-
-def _toml_value(text: str) -> Any:
-    """The value as TOML, and what is no TOML as it stands: as Codex itself reads `-c`."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
 
 
 def schema_in(file: str | None) -> dict[str, Any] | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
@@ -91,6 +93,9 @@ def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]],
 takes_start_options: Final = only_known_arguments(StartOptions)
 """For every function that passes `StartOptions` on: a misspelt one raises TypeError before anything starts."""
 
+_TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "query_params", "set"})
+"""Tables of Codex's configuration in which every value is a text: the environment of an MCP server, its headers, …."""
+
 _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
 """What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
 
@@ -115,7 +120,7 @@ def session_options(
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
-    config = dict(options.get("config") or {})
+    config = {key: _config_value(key, value) for key, value in (options.get("config") or {}).items()}
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
@@ -255,6 +260,23 @@ def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
             f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
         )
     return roots or ()
+
+
+def _config_value(key: str, value: Any) -> Any:
+    """A text as Codex reads the VALUE of `-c KEY=VALUE`: as TOML, or as it stands where it is none, or only a text fits."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read = tomllib.loads(f"value = {value.strip()}")
+    except (ValueError, RecursionError):
+        return value
+    meant = read["value"]
+    if read.keys() != {"value"} or not isinstance(meant, bool | int | float | str | list | dict):
+        return value
+    if isinstance(meant, float) and not math.isfinite(meant):
+        return value
+    only_texts = key.rpartition(".")[0].rpartition(".")[2] in _TEXTS_BY_NAME
+    return value if only_texts and not isinstance(meant, str) else meant
 
 
 def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:

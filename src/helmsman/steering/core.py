@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
     from helmsman.sessions.session import QuestionHandler, WhenBusy
+    from helmsman.sessions.state import SessionStatus
     from helmsman.steering.opening import SessionOpener
     from helmsman.steering.turns import TurnBeginner
     from helmsman.tasks.model import Task
@@ -458,6 +459,11 @@ class Steering(Turns):
             if cursor is None:
                 break
         return shown, cursor
+
+    async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
+        """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
+        known = self.sessions
+        return await self._memory.statuses([one for one in sessions if one[0].session_id not in known])
 
     # --- where capabilities take part --------------------------------------------------------------------------------
 

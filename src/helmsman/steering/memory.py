@@ -26,6 +26,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
+from helmsman.sessions.state import SessionState
 from helmsman.tasks.model import kept_options
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.truth import TaskTruth
@@ -89,10 +91,7 @@ class Memory:
             changes = await self._truth.changes(running, tasks)
             running = running if changes is None or changes.get("status") == "working" else None
         turn = await self._truth.turn(session_id) if running is None else None
-        failed: tuple[Event, ...] = ()
-        if last is not None and running is None:
-            failed = _failed_turn(session_id, last, changes or {}, turn)
-        past = failed or (() if turn is None else _as_events(session_id, turn))
+        past = _past(session_id, last if running is None else None, changes or {}, turn)
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
         newest = tasks[0] if running is not None else last if past else None
@@ -106,6 +105,17 @@ class Memory:
             past=past,
             earlier_turns=sum(task.turn_id is not None and task is not newest for task in tasks),
         )
+
+    async def statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
+        """How the last turn ended of sessions that nobody runs, each given with its tasks."""
+        turns = await self._truth.last_turns([info for info, _ in sessions])
+        ended: dict[str, SessionStatus] = {}
+        for info, tasks in sessions:
+            state = SessionState(info.session_id)
+            for event in _past(info.session_id, next(filter(_was_a_turn, tasks), None), {}, turns[info.session_id]):
+                state.apply(event)
+            ended[info.session_id] = state.status
+        return ended
 
     def refuse_outside(self, session: Session) -> None:
         """Make sure that this door may look at a session.
@@ -188,6 +198,12 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
         )
         for number, about in enumerate(task.timed_out, 1)
     )
+
+
+def _past(session_id: str, task: Task | None, changes: TaskChanges, turn: RecordedTurn | None) -> tuple[Event, ...]:
+    """What is known of a turn that is over, which may have been this task."""
+    failed = () if task is None else _failed_turn(session_id, task, changes, turn)
+    return failed or (() if turn is None else _as_events(session_id, turn))
 
 
 def _failed_turn(session_id: str, task: Task, changes: TaskChanges, turn: RecordedTurn | None) -> tuple[Event, ...]:
