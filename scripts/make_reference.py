@@ -51,6 +51,9 @@ DEFAULTS_ELSEWHERE = {
     "codex_home": "`~/.codex`",
     "state_dir": "the platform's state directory",
     "allowed_roots": "anywhere",
+    "default_model": "as Codex is configured",
+    "default_profile": "none",
+    "default_config": "none",
 }
 """Defaults that depend on the machine, or are the absence of a value."""
 

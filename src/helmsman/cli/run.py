@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.base.config_values import pair
 from helmsman.base.surroundings import current
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
@@ -210,13 +211,10 @@ def prompt_text(prompt: str) -> str:
 
 def config_values(pairs: Sequence[str]) -> dict[str, str]:
     """Settings of Codex given as KEY=VALUE, each still to be read."""
-    config: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE.", param_hint="--config")
-        config[key.strip()] = value.strip()
-    return config
+    try:
+        return dict(map(pair, pairs))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--config") from None
 
 
 def schema_in(file: str | None) -> dict[str, Any] | None:

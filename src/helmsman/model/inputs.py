@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
+from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
 from helmsman.base.surroundings import from_here
 from helmsman.base.unknown_names import nearest
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.model.options import TurnKind
+    from helmsman.settings import Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576
 """What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
@@ -93,9 +93,6 @@ def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]],
 takes_start_options: Final = only_known_arguments(StartOptions)
 """For every function that passes `StartOptions` on: a misspelt one raises TypeError before anything starts."""
 
-_TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "query_params", "set"})
-"""Tables of Codex's configuration in which every value is a text: the environment of an MCP server, its headers, …."""
-
 _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
 """What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
 
@@ -106,8 +103,11 @@ def session_options(
     allowed_roots: Sequence[Path] = (),
     *,
     default_agent: str = DEFAULT_AGENT,
+    defaults: Settings | None = None,
 ) -> SessionOptions:
     """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
+
+    `defaults` are for a new one: what these settings say of model, profile and configuration holds where `options` do not.
 
     Raises:
         InvalidInput: Something is missing, wrong, or contradicts something else.
@@ -120,7 +120,13 @@ def session_options(
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
-    config = {key: _config_value(key, value) for key, value in (options.get("config") or {}).items()}
+    agent = _clean("agent", options.get("agent")) or default_agent
+    model, profile = _clean("model", options.get("model")), _clean("profile", options.get("profile"))
+    config = {key: read_value(key, value) for key, value in (options.get("config") or {}).items()}
+    if defaults is not None and agent == DEFAULT_AGENT:  # they are in its words
+        model = model or (None if "model" in config else defaults.default_model)
+        config = over(_default_config(defaults, profile), config)
+        profile = profile or defaults.default_profile
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
@@ -131,19 +137,27 @@ def session_options(
             parameter="sandbox",
         )
     return SessionOptions(
-        agent=_clean("agent", options.get("agent")) or default_agent,
+        agent=agent,
         cwd=place,
-        model=_clean("model", options.get("model")),
+        model=model,
         asks=ASKS.get(approval or ""),
         writes=WRITES.get(sandbox or ""),
         writable_roots=roots,
-        profile=_clean("profile", options.get("profile")),
+        profile=profile,
         config=config,
         base_instructions=options.get("base_instructions"),
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=_switch(options, "skip_git_repo_check"),
         trust_repository=_switch(options, "trust_repository"),
     )
+
+
+def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any]:
+    """The default configuration for a caller who named this profile: what that says of the policy is the caller's word."""
+    config = defaults.default_config
+    if profile is None:
+        return config
+    return {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
@@ -260,23 +274,6 @@ def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
             f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
         )
     return roots or ()
-
-
-def _config_value(key: str, value: Any) -> Any:
-    """A text as Codex reads the VALUE of `-c KEY=VALUE`: as TOML, or as it stands where it is none, or only a text fits."""
-    if not isinstance(value, str):
-        return value
-    try:
-        read = tomllib.loads(f"value = {value.strip()}")
-    except (ValueError, RecursionError):
-        return value
-    meant = read["value"]
-    if read.keys() != {"value"} or not isinstance(meant, bool | int | float | str | list | dict):
-        return value
-    if isinstance(meant, float) and not math.isfinite(meant):
-        return value
-    only_texts = key.rpartition(".")[0].rpartition(".")[2] in _TEXTS_BY_NAME
-    return value if only_texts and not isinstance(meant, str) else meant
 
 
 def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:

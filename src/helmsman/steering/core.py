@@ -103,7 +103,8 @@ class Steering(Turns):
         """
         roots = self.allowed_roots
         agent = self.settings.default_agent
-        checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
+        place = cwd if cwd is not None else "."
+        checked = session_options(place, options, roots, default_agent=agent, defaults=self.settings)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
