@@ -37,6 +37,7 @@ from helmsman.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import TurnKind
@@ -90,6 +91,7 @@ async def run_step(
     effort: str | None = None,
     session_id: str | None = None,
     on_question: QuestionHandler | None = None,
+    tools: Sequence[ClientTool] = (),
     on_event: Callable[[Session, Event], None] | None = None,
     first_event_timeout: float | Literal["settings"] | None = "settings",
     inactivity_timeout: float | Literal["settings"] | None = "settings",
@@ -113,6 +115,7 @@ async def run_step(
         effort: How hard the model is to think, in its own words (`low`, `high`, …).
         session_id: Go on in this session instead of a new one.
         on_question: Answers what Codex asks. Without it every question is refused at once.
+        tools: Functions of this program that the agent may call.
         on_event: Told of each event as it comes; must not block.
         first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever. By default what
             the settings say, else a minute.
@@ -149,10 +152,11 @@ async def run_step(
             except SessionNotFound:
                 log.debug("session %s left nothing to continue; starting over", session.id)
         if session_id is not None:
-            return await helm.say(session_id, prompt, images=images, on_question=on_question, **turn, **options)
+            more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
+            return await helm.say(session_id, prompt, **more, **turn, **options)
         kind: TurnKind | None = "plan" if plan else None
         new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "kind": kind, "worktree": worktree}
-        return await helm.start(prompt, images=images, **new, **turn, **options)
+        return await helm.start(prompt, images=images, tools=tools, **new, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         usual = helmsman.settings

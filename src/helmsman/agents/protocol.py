@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.errors import HelmsmanError
-    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, TurnOutcome, Usage
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
@@ -39,6 +40,7 @@ class Capability(Enum):
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
     REVIEW = "review", "give its findings of a review"
     PLAN = "plan", "plan first"
+    CLIENT_TOOLS = "client_tools", "call functions of a program"
     SANDBOX = "sandbox", "hold its commands to a sandbox"
     USAGE = "usage", "tell what it has used"
 
@@ -313,6 +315,10 @@ class Engine(ABC):
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
         raise QuestionNotOpen(f"Question {question.id} is not open: {self.capabilities.engine} never asks.")
+
+    async def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        """Send what a function of a program gave. Nobody may wait for it any more."""
+        raise self._refusal(Capability.CLIENT_TOOLS)
 
     # --- an engine that goes on when we leave it, and in which others may have left something running ---------------------
 

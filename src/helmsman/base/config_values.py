@@ -48,8 +48,6 @@ def read_value(key: str, value: Any) -> Any:
 
 def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """One configuration over another, value by value. Keys may be dotted, or tables; no key of the result is in another."""
-    if not defaults:
-        return dict(own)
     chosen = dict(_leaves(own))
     below = {key: value for key, value in _leaves(defaults) if not any(_overlap(key, other) for other in chosen)}
     return below | chosen

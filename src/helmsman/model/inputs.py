@@ -125,7 +125,8 @@ def session_options(
     config = {key: read_value(key, value) for key, value in (options.get("config") or {}).items()}
     if defaults is not None and agent == DEFAULT_AGENT:  # they are in its words
         model = model or (None if "model" in config else defaults.default_model)
-        config = over(_default_config(defaults, profile), config)
+        if defaults.default_config:
+            config = over(_default_config(defaults, profile), config)
         profile = profile or defaults.default_profile
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.mcp_servers import McpServer
     from helmsman.base.jsonrpc import Peer
+    from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
 CLIENT_NAME: Final = "helmsman"
@@ -96,6 +97,8 @@ class ThreadSettings:
     config: Mapping[str, Any] | None = None
     base_instructions: str | None = None
     developer_instructions: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    """For a new thread alone: it keeps them."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -228,7 +231,13 @@ class AppServer:
     # --- threads -----------------------------------------------------------------------------------------------------
 
     async def start_thread(self, settings: ThreadSettings) -> Thread:
-        answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
+        tools = [
+            {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+            for tool in settings.tools
+        ]
+        answer = await self._call(
+            "thread/start", timeout=OPEN_TIMEOUT, dynamicTools=tools or None, **settings.as_params()
+        )
         return _opened_thread("thread/start", answer)
 
     async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
