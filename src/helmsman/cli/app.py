@@ -24,7 +24,7 @@ _HELP_WIDTHS: Final = 50, 100
 """How narrow and how wide help is at most."""
 
 _HEADINGS: Final = {
-    "Start and follow": ("run", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
     "Answer and stop": ("respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),

@@ -128,7 +128,9 @@ def command(
         if go_on:
             resumed = await _newest(helm, place)
         if detach:
-            return await _start(helm, text, directory, resumed, arguments, timeout, as_json=as_json)
+            return await start_detached(
+                helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
+            )
         if timeout is not None:
             arguments.update(first_event_timeout=timeout, inactivity_timeout=timeout)
         if attempts is not None:
@@ -165,21 +167,21 @@ async def _newest(helm: Helmsman, place: Path) -> str:
     return found[0].session_id
 
 
-async def _start(
+async def start_detached(
     helm: Helmsman,
     text: str,
     directory: str | None,
-    resumed: str | None,
     arguments: dict[str, Any],
-    timeout: float | None,
     *,
+    resumed: str | None = None,
+    timeout: float | None = None,
     as_json: bool,
 ) -> int:
     """Begin, and leave it running."""
     if not await helm.goes_on_alone():
         raise InvalidInput(
-            "Here Codex ends with this command, so there is nothing to detach from. Leave out --detach, or do without "
-            "HELMSMAN_DETACH=0."
+            "Here Codex ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
+            "or do without HELMSMAN_DETACH=0."
         )
     limits = None if timeout is None else TurnLimits(timeout, timeout)
     if resumed is not None:
