@@ -59,6 +59,9 @@ class Capability(Enum):
     # --- about the agent ---
     MODELS = "models", "list its models"
     ACCOUNT = "account", "tell whose account it uses"
+    LOGIN = "login", "be logged in from here"
+    SKILLS = "skills", "list its skills"
+    CONFIGURE = "configure", "be configured from here"
 
     def __init__(self, word: str, text: str) -> None:
         self.word = word
@@ -205,6 +208,60 @@ class Account:
     email: str | None
     plan: str | None
     requires_login: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """A login that has begun: the page to open, and the code to enter there, if there is one."""
+
+    id: str
+    url: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
+
+    name: str
+    description: str
+    scope: str
+    path: str
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillList:
+    """The skills there are, and in sentences which could not be read."""
+
+    skills: tuple[Skill, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLayer:
+    """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
+
+    kind: str
+    file: str | None = None
+    version: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
+
+    values: Mapping[str, Any]
+    layers: tuple[ConfigLayer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEdit:
+    """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
+
+    key: str
+    value: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +433,26 @@ class Engine(ABC):
     async def account(self) -> Account:
         """Who is logged in."""
         raise self._refusal(Capability.ACCOUNT)
+
+    async def start_login(self, *, with_code: bool) -> Login:
+        """Begin to log in: with a page that this machine's browser opens, or a code to enter on any."""
+        raise self._refusal(Capability.LOGIN)
+
+    async def login_ended(self, login: Login) -> str | None:
+        """Wait until somebody has logged in, or has not: then the reason."""
+        raise self._refusal(Capability.LOGIN)
+
+    async def skills(self, directory: Path) -> SkillList:
+        """The skills it has for work in a directory."""
+        raise self._refusal(Capability.SKILLS)
+
+    async def read_config(self, directory: Path | None) -> AgentConfig:
+        """Its configuration for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
+        raise self._refusal(Capability.CONFIGURE)
 
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:

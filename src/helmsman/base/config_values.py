@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -44,6 +45,16 @@ def read_value(key: str, value: Any) -> Any:
         return value
     only_texts = key.rpartition(".")[0].rpartition(".")[2] in _TEXTS_BY_NAME
     return value if only_texts and not isinstance(meant, str) else meant
+
+
+def as_toml(value: Any) -> str:
+    """A configuration value in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    # Otherwise JSON is TOML, but for surrogate pairs, which TOML does not know, and for DEL, which it wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

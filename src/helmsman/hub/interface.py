@@ -60,7 +60,8 @@ _READING: Final = frozenset(
     {
         *("codex", "capabilities", "was_answered", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
-        *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
+        *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
+        *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.reviews.report", "extras.upkeep.goal"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),

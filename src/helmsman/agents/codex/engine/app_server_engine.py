@@ -495,6 +495,9 @@ class AppServerEngine(AppServerUpkeep):
         if method == "serverRequest/resolved":
             self._questions.resolved(params)
             return
+        if method == "account/login/completed":
+            self.on_login_ended(params)
+            return
         if method == "thread/settings/updated":
             self._state(str(params.get("threadId"))).changed(params)
         event = from_app_server(method, params)
