@@ -87,7 +87,7 @@ class Settings:
     default_agent: str = "codex"
     default_model: str | None = None
     default_profile: str | None = None
-    default_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    default_config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     codex_path: Path | None
     codex_home: Path
     approval_timeout: float

@@ -127,6 +127,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         ("codex_start", {"prompt": "x", "images": ["/no/such.png"]}, "invalid_input", "no image"),
         ("codex_start", {"prompt": "x", "config": {"a\nb": 1}}, "invalid_input", "key"),
         ("codex_start", {"prompt": "x", "promt": "y"}, "invalid_input", "promt"),
+        ("codex_start", {"prompt": "x", "tools": []}, "invalid_input", "tools"),
         ("codex_start", {"prompt": "x" * 20_000_000}, "invalid_input", "1048576"),
         ("codex_say", {"sessionId": "nope", "message": "x"}, "session_not_found", "nope"),
         ("codex_status", {"sessionId": "nope"}, "session_not_found", "nope"),

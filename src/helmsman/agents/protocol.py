@@ -494,6 +494,10 @@ class SessionIndex(Protocol):
         """
         ...
 
+    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
+        """The last turn of a session as it was just listed; None where nothing is recorded."""
+        ...
+
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         """All that is recorded of a session's turns, last first."""
         ...

@@ -479,7 +479,7 @@ class Steering(Turns):
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
         known = self.sessions
-        return await self._memory.statuses([one for one in sessions if one[0].session_id not in known])
+        return await self._memory.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)
 
     # --- where capabilities take part --------------------------------------------------------------------------------
 

@@ -30,9 +30,9 @@ from helmsman.sessions.state import SessionState
 from helmsman.tasks.model import kept_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from helmsman.agents.protocol import RecordedTurn, SessionInfo
+    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
@@ -106,9 +106,11 @@ class Memory:
             earlier_turns=sum(task.turn_id is not None and task is not newest for task in tasks),
         )
 
-    async def statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
+    async def statuses(
+        self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, SessionStatus]:
         """How the last turn ended of sessions that nobody runs, each given with its tasks."""
-        turns = await self._truth.last_turns([info for info, _ in sessions])
+        turns = await self._truth.last_turns([info for info, _ in sessions], indexes)
         ended: dict[str, SessionStatus] = {}
         for info, tasks in sessions:
             state = SessionState(info.session_id)

@@ -86,21 +86,25 @@ class TaskTruth:
         """What Codex has written down of a turn, of the last one by default."""
         return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
 
-    async def last_turns(self, sessions: Sequence[SessionInfo]) -> dict[str, RecordedTurn | None]:
-        """The last turn of each of these sessions, by its id."""
+    async def last_turns(
+        self, sessions: Sequence[SessionInfo], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, RecordedTurn | None]:
+        """The last turn of each of these sessions, by its id; `indexes`, by agent, are those that have listed them."""
         known = {info.session_id: self._last_turns.get(info.session_id) for info in sessions}
         if any((last := known[info.session_id]) is None or last[0] != info.updated_at for info in sessions):
-            return await anyio.to_thread.run_sync(self._read_last_turns, sessions)
+            return await anyio.to_thread.run_sync(self._read_last_turns, sessions, indexes)
         return {session_id: last[1] for session_id, last in known.items() if last is not None}
 
-    def _read_last_turns(self, sessions: Sequence[SessionInfo]) -> dict[str, RecordedTurn | None]:
+    def _read_last_turns(
+        self, sessions: Sequence[SessionInfo], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, RecordedTurn | None]:
         turns: dict[str, RecordedTurn | None] = {}
         for info in sessions:
             last = self._last_turns.get(info.session_id)
             if last is None or last[0] != info.updated_at:
                 if len(self._last_turns) >= _LAST_TURNS_KEPT:
                     self._last_turns.clear()
-                last = self._last_turns[info.session_id] = info.updated_at, self._turn(info.session_id, None, None)
+                last = self._last_turns[info.session_id] = info.updated_at, indexes[info.agent].last_turn(info)
             turns[info.session_id] = last[1]
         return turns
 
