@@ -51,6 +51,9 @@ DEFAULTS_ELSEWHERE = {
     "codex_home": "`~/.codex`",
     "state_dir": "the platform's state directory",
     "allowed_roots": "anywhere",
+    "default_model": "as Codex is configured",
+    "default_profile": "none",
+    "default_config": "none",
 }
 """Defaults that depend on the machine, or are the absence of a value."""
 
@@ -151,7 +154,8 @@ def _settings() -> Iterator[str]:
         for setting in setting_texts():
             default = DEFAULTS_ELSEWHERE.get(setting.key) or _default(chosen, setting.key)
             said = " | ".join(map(_escaped, (_allowed(setting.variable, place), setting.meaning, setting.project)))
-            yield f"| `{setting.variable}` | `{setting.key}` | {default} | {said} |"
+            names = ", ".join(f"`{name}`" for name in (setting.variable, *setting.other_names))
+            yield f"| {names} | `{setting.key}` | {default} | {said} |"
     yield ""
 
 

@@ -98,6 +98,26 @@ def test_every_variable_is_read(place: Place) -> None:
     )
 
 
+def test_some_variables_have_another_name(place: Place) -> None:
+    settings = place.load({"LOG_LEVEL": "warn", "CODEX_OUTPUT_TIMEOUT_MS": "2000"})
+    assert (settings.log_level, settings.inactivity_timeout) == ("warning", 2)
+    both = place.load({"HELMSMAN_INACTIVITY_TIMEOUT_MS": "1000", "CODEX_OUTPUT_TIMEOUT_MS": "2000"})
+    assert both.inactivity_timeout == 1
+    with pytest.raises(InvalidSetting, match="CODEX_OUTPUT_TIMEOUT_MS is 'soon', which makes no sense"):
+        place.load({"CODEX_OUTPUT_TIMEOUT_MS": "soon"})
+
+
+def test_defaults_for_sessions_come_from_a_table_a_variable_or_flags(place: Place) -> None:
+    place.user("[default_config]\nmodel_verbosity = 'low'\n[default_config.tools]\nview_image = true\n")
+    assert place.load().default_config == {"model_verbosity": "low", "tools": {"view_image": True}}
+    assert place.load({"HELMSMAN_DEFAULT_CONFIG": "a.b = 1\nc = 'x'"}).default_config == {"a": {"b": 1}, "c": "x"}
+    assert place.load(default_config=["a.b=1", "c=x"]).default_config == {"a.b": 1, "c": "x"}
+    assert place.load(default_model="o3", default_profile="work").default_model == "o3"
+    with pytest.raises(InvalidSetting, match="--config cannot be read") as refused:
+        place.load(default_config=["tok-secret"])
+    assert "tok-secret" not in refused.value.message
+
+
 def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
     place.user("max_sessions = 9\nevent_buffer_size = 9\napproval_timeout_ms = 9000\nlog_level = 'error'")
     place.project("max_sessions = 3\nevent_buffer_size = 3\napproval_timeout_ms = 3000")
@@ -218,6 +238,9 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
 
 ONLY_YOURS = {
     "default_agent",
+    "default_model",
+    "default_profile",
+    "default_config",
     "codex_path",
     "codex_remote",
     "codex_home",

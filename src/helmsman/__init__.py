@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
+    from helmsman.model.client_tools import ClientTool
     from helmsman.model.questions import Prompt, Question
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from helmsman.step import StepResult, run_step, run_step_sync
 
 __all__ = [
+    "ClientTool",
     "Helmsman",
     "HelmsmanError",
     "Prompt",
@@ -48,6 +50,7 @@ __all__ = [
 
 _HOMES = {
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
+    "model.client_tools": ("ClientTool",),
     "model.questions": ("Prompt", "Question"),
     "service": ("Helmsman",),
     "sessions.session": ("QuestionHandler", "Session"),

@@ -14,11 +14,10 @@ anything.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -26,6 +25,20 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from helmsman.base.git_view import repository_root
+from helmsman.base.given_values import (
+    Given,
+    agent_name,
+    any_path,
+    config_table,
+    directories,
+    existing_directory,
+    exists,
+    one_of,
+    plain_name,
+    program,
+    switch,
+    whole_number,
+)
 from helmsman.base.surroundings import current
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
@@ -50,7 +63,6 @@ REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
 """The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
 _APP: Final = "helmsman"
 _CONFIG_LIMIT: Final = 1024 * 1024
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
 """What people set in milliseconds and Helmsman counts in seconds."""
@@ -73,6 +85,9 @@ class Settings:
     """
 
     default_agent: str = "codex"
+    default_model: str | None = None
+    default_profile: str | None = None
+    default_config: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     codex_path: Path | None
     codex_home: Path
     approval_timeout: float
@@ -142,7 +157,7 @@ def load_settings(
     return Settings(**seconds, files=files, ignored=tuple(ignored), codex_remote_token=token, **values)
 
 
-def _narrow(values: dict[str, Any], given: _Given) -> Iterable[str]:
+def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
     """Let a project's value narrow what holds so far. What it asks for in vain is told."""
     setting, own = _SETTINGS[given.key], values[given.key]
     if setting.project is only_yours:
@@ -238,12 +253,13 @@ class SettingText:
     variable: str
     meaning: str
     project: str
+    other_names: tuple[str, ...] = ()
 
 
 def setting_texts() -> tuple[SettingText, ...]:
     """Every setting there is, in words."""
     return tuple(
-        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project])
+        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
         for key, setting in _SETTINGS.items()
     )
 
@@ -251,41 +267,32 @@ def setting_texts() -> tuple[SettingText, ...]:
 # --- where values come from ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A value as somebody wrote it. `name` is what that person calls the setting; relative paths begin at `base`."""
-
-    key: str
-    name: str
-    value: object
-    base: Path
-    home: Path
-
-    def refuse(self, allowed: str) -> InvalidSetting:
-        return InvalidSetting(f"{self.name} is {self.value!r}, which makes no sense. Set it to {allowed}.")
+_FLAGS: Final = {"default_model": "model", "default_profile": "profile", "default_config": "config"}
+"""What flags are called that are not called as their settings are."""
 
 
-def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[_Given]:
+def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[Given]:
     for key, value in flags.items():
         if key not in _SETTINGS:
             raise InvalidSetting(f"There is no setting {key!r}. {_nearest(key)}")
         if value is not None:
-            yield _Given(key, "--" + key.replace("_", "-"), value, cwd, home)
+            yield Given(key, "--" + _FLAGS.get(key, key).replace("_", "-"), value, cwd, home)
 
 
-def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[_Given]:
+def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[Given]:
     for key, setting in _SETTINGS.items():
-        if value := env.get(setting.variable):
-            yield _Given(key, setting.variable, value, cwd, home)
+        for variable in reversed((setting.variable, *setting.other_names)):  # the first is the one that counts
+            if value := env.get(variable):
+                yield Given(key, variable, value, cwd, home)
 
 
-def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
+def _from_file(file: ConfigFile, home: Path) -> Iterable[Given]:
     for key, value in file.content.items():
         if key in OTHER_TABLES:
             continue
         if key not in _SETTINGS:
             raise InvalidSetting(f"{file.path} has an unknown key {key!r}. {_nearest(key)}")
-        yield _Given(key, f"{key} in {file.path}", value, file.path.parent, home)
+        yield Given(key, f"{key} in {file.path}", value, file.path.parent, home)
 
 
 def _nearest(key: str) -> str:
@@ -299,22 +306,15 @@ def _project_file(cwd: Path, user: ConfigFile | None) -> ConfigFile | None:
     root = repository_root(cwd) or cwd
     for place in (cwd, *(parent for parent in cwd.parents if parent.is_relative_to(root))):
         path = place / CONFIG_NAME
-        if _exists(path):
+        if exists(path):
             if user is not None and path.samefile(user.path):
                 return None
             return _read_file(path, trusted=False)
     return None
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a directory one may not look into has nothing for us
-        return False
-
-
 def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:
-    return ConfigFile(path, read_toml(path), trusted) if _exists(path) else None
+    return ConfigFile(path, read_toml(path), trusted) if exists(path) else None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -349,38 +349,13 @@ def _home(env: Mapping[str, str]) -> Path:
 # --- what a value may be ---------------------------------------------------------------------------------------------
 
 
-def _whole_number(least: int, most: int) -> Callable[[_Given], int]:
-    def parse(given: _Given) -> int:
-        value = given.value
-        if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise given.refuse(f"a whole number from {least} to {most}")
-        return value
-
-    return parse
+def _log_level(given: Given) -> str:
+    """`warn` is what most other programs call it."""
+    is_short = isinstance(given.value, str) and given.value.strip().lower() == "warn"
+    return "warning" if is_short else one_of(*get_args(LogLevel))(given)
 
 
-def _one_of(*choices: str) -> Callable[[_Given], str]:
-    def parse(given: _Given) -> str:
-        value = given.value.strip().lower() if isinstance(given.value, str) else None
-        if value not in choices:
-            raise given.refuse(f"one of {', '.join(choices)}")
-        return value
-
-    return parse
-
-
-def _switch(given: _Given) -> bool:
-    value = given.value
-    if isinstance(value, str):
-        value = {"1": 1, "true": 1, "yes": 1, "on": 1, "0": 0, "false": 0, "no": 0, "off": 0}.get(value.strip().lower())
-    if not isinstance(value, int) or value not in (0, 1):
-        raise given.refuse("1 or 0 (also true or false, yes or no, on or off)")
-    return bool(value)
-
-
-def _toolsets(given: _Given) -> tuple[str, ...]:
+def _toolsets(given: Given) -> tuple[str, ...]:
     value = given.value
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
@@ -396,50 +371,10 @@ def _toolsets(given: _Given) -> tuple[str, ...]:
     return chosen
 
 
-def _agent(given: _Given) -> str:
-    """Only the form: which agents there are is known above."""
-    value = given.value.strip().lower() if isinstance(given.value, str) else ""
-    if not _NAME.fullmatch(value):
-        raise given.refuse("the name of an agent, such as codex")
-    return value
-
-
-def _path(given: _Given) -> Path:
-    value = given.value
-    if not isinstance(value, str | Path) or not str(value).strip() or any(char < " " for char in str(value)):
-        raise given.refuse("a path")
-    path = Path(value)
-    if path.parts[:1] == ("~",):
-        path = given.home.joinpath(*path.parts[1:])
-    return given.base / path
-
-
-def _program(given: _Given) -> Path:
-    """A path, or a bare name that is looked up on PATH."""
-    path = _path(given)
-    has_directory = any(separator in str(given.value) for separator in (os.sep, os.altsep) if separator)
-    return path if has_directory else Path(path.name)
-
-
-def _address(given: _Given) -> str:
+def _address(given: Given) -> str:
     if not isinstance(given.value, str):
         raise given.refuse("the address of an engine")
     return engine_address(given.value.strip()).geturl()
-
-
-def _existing_directory(given: _Given) -> Path:
-    path = _path(given)
-    if not _exists(path) or not path.is_dir():
-        raise given.refuse("a directory that exists")  # Codex itself refuses to start with another
-    return path
-
-
-def _directories(given: _Given) -> tuple[Path, ...]:
-    """Directories in a list, or in one text as PATH has them; links resolved."""
-    parts = given.value.split(os.pathsep) if isinstance(given.value, str) else given.value
-    if not isinstance(parts, list) or not parts:
-        raise given.refuse("directories that exist")
-    return tuple(_existing_directory(replace(given, value=part)).resolve() for part in parts)
 
 
 # --- what a project's file can do ------------------------------------------------------------------------------------
@@ -485,15 +420,34 @@ class _Setting:
     variable: str
     default: Any
     meaning: str
-    parse: Callable[[_Given], Any]
+    parse: Callable[[Given], Any]
     project: _Narrowing
+    other_names: tuple[str, ...] = ()
+    """Variables that mean the same."""
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
     "default_agent": _Setting(
-        "HELMSMAN_DEFAULT_AGENT", "codex", "who runs a session that names no agent", _agent, only_yours
+        "HELMSMAN_DEFAULT_AGENT", "codex", "who runs a session that names no agent", agent_name, only_yours
     ),
-    "codex_path": _Setting("CODEX_CLI_PATH", None, "the Codex binary", _program, only_yours),
+    "default_model": _Setting(
+        "HELMSMAN_DEFAULT_MODEL", None, "the model of a Codex session that names none", plain_name, only_yours
+    ),
+    "default_profile": _Setting(
+        "HELMSMAN_DEFAULT_PROFILE",
+        None,
+        "the profile of Codex's configuration for a session that names none",
+        plain_name,
+        only_yours,
+    ),
+    "default_config": _Setting(
+        "HELMSMAN_DEFAULT_CONFIG",
+        {},
+        "keys of Codex's configuration for every session, under those that it names itself (in the file: a table)",
+        config_table,
+        only_yours,
+    ),
+    "codex_path": _Setting("CODEX_CLI_PATH", None, "the Codex binary", program, only_yours),
     "codex_remote": _Setting(
         "HELMSMAN_CODEX_REMOTE",
         None,
@@ -502,30 +456,30 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         _address,
         only_yours,
     ),
-    "codex_home": _Setting("CODEX_HOME", None, "Codex's home", _existing_directory, only_yours),
+    "codex_home": _Setting("CODEX_HOME", None, "Codex's home", existing_directory, only_yours),
     "approval_timeout_ms": _Setting(
         "APPROVAL_TIMEOUT_MS",
         300_000,
         "a question without an answer is denied after this",
-        _whole_number(1, 30 * _DAY_MS),
+        whole_number(1, 30 * _DAY_MS),
         _smaller,
     ),
-    "max_sessions": _Setting("MAX_SESSIONS", 10, "turns running at once", _whole_number(1, 1000), _smaller),
+    "max_sessions": _Setting("MAX_SESSIONS", 10, "turns running at once", whole_number(1, 1000), _smaller),
     "event_buffer_size": _Setting(
-        "EVENT_BUFFER_SIZE", 500, "events kept for each session", _whole_number(1, 1_000_000), _smaller
+        "EVENT_BUFFER_SIZE", 500, "events kept for each session", whole_number(1, 1_000_000), _smaller
     ),
     "log_level": _Setting(
         "LOG_LEVEL",
         "info",
         "what is logged; logs go to stderr",
-        _one_of(*get_args(LogLevel)),
+        _log_level,
         only_yours,
     ),
     "engine": _Setting(
         "HELMSMAN_ENGINE",
         "auto",
         "what runs Codex; auto is the app-server where Codex has one",
-        _one_of(*get_args(EngineChoice)),
+        one_of(*get_args(EngineChoice)),
         only_yours,
     ),
     "tools": _Setting("HELMSMAN_TOOLS", ("sessions",), "toolsets that `helmsman serve` offers", _toolsets, _fewer),
@@ -533,7 +487,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "HELMSMAN_STATE_DIR",
         None,
         "tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token",
-        _path,
+        any_path,
         only_yours,
     ),
     "allowed_roots": _Setting(
@@ -541,46 +495,47 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         (),
         "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
         "what could write elsewhere is then refused",
-        _directories,
+        directories,
         only_yours,
     ),
-    "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", _switch, _off),
+    "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", switch, _off),
     "engine_idle_ms": _Setting(
         "HELMSMAN_ENGINE_IDLE_MS",
         900_000,
         "how long an engine waits for somebody when nothing runs in it",
-        _whole_number(1000, 30 * _DAY_MS),
+        whole_number(1000, 30 * _DAY_MS),
         _smaller,
     ),
     "hub_idle_ms": _Setting(
         "HELMSMAN_HUB_IDLE_MS",
         60_000,
         "how long the hub stays when no client is connected and nothing runs",
-        _whole_number(0, 30 * _DAY_MS),
+        whole_number(0, 30 * _DAY_MS),
         only_yours,
     ),
     "first_event_timeout_ms": _Setting(
         "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
         0,
-        "a turn whose model shows no sign of life within this is ended; 0 is never, and tasks then have 60000",
-        _whole_number(0, 30 * _DAY_MS),
+        "a turn whose model shows no sign of life within this is ended; 0 is never, and steps and tasks then have 60000",
+        whole_number(0, 30 * _DAY_MS),
         _sooner,
     ),
     "inactivity_timeout_ms": _Setting(
         "HELMSMAN_INACTIVITY_TIMEOUT_MS",
         0,
-        "the same between two signs of life, never while a question waits; 0 is never, and tasks then have 600000",
-        _whole_number(0, 30 * _DAY_MS),
+        "the same between two signs of life, never while a question waits; 0 is never, and steps and tasks then have 600000",
+        whole_number(0, 30 * _DAY_MS),
         _sooner,
+        ("CODEX_OUTPUT_TIMEOUT_MS",),
     ),
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",
         "auto",
         "whether Codex keeps a snapshot of the login shell for its commands; auto where the profile is not quick",
-        _one_of(*get_args(SnapshotChoice)),
+        one_of(*get_args(SnapshotChoice)),
         only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", _switch, _off
+        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", switch, _off
     ),
 }

@@ -12,7 +12,7 @@ import logging
 import math
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
 
@@ -25,6 +25,7 @@ from helmsman.errors import (
     StepInterrupted,
     StepOutputInvalid,
     StepTimedOut,
+    TurnTimedOut,
 )
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
@@ -36,6 +37,7 @@ from helmsman.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import TurnKind
@@ -89,10 +91,12 @@ async def run_step(
     effort: str | None = None,
     session_id: str | None = None,
     on_question: QuestionHandler | None = None,
+    tools: Sequence[ClientTool] = (),
     on_event: Callable[[Session, Event], None] | None = None,
-    first_event_timeout: float | None = FIRST_EVENT_TIMEOUT,
-    inactivity_timeout: float | None = INACTIVITY_TIMEOUT,
+    first_event_timeout: float | Literal["settings"] | None = "settings",
+    inactivity_timeout: float | Literal["settings"] | None = "settings",
     attempts: int = ATTEMPTS,
+    retry_interrupted: bool = False,
     plan: bool = False,
     worktree: bool = False,
     bound: bool = True,
@@ -111,10 +115,14 @@ async def run_step(
         effort: How hard the model is to think, in its own words (`low`, `high`, …).
         session_id: Go on in this session instead of a new one.
         on_question: Answers what Codex asks. Without it every question is refused at once.
+        tools: Functions of this program that the agent may call.
         on_event: Told of each event as it comes; must not block.
-        first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever.
-        inactivity_timeout: Seconds without a sign of life after that; None waits for ever.
+        first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever. By default what
+            the settings say, else a minute.
+        inactivity_timeout: Seconds without a sign of life after that; None waits for ever. By default what the settings
+            say, else ten minutes.
         attempts: How often to try; each retry continues in the same session.
+        retry_interrupted: A turn that somebody stopped is continued, too, while there are attempts left.
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
         worktree: A new session has a git worktree of its own.
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
@@ -122,16 +130,12 @@ async def run_step(
         options: As for `Helmsman.start`.
 
     Raises:
-        StepFailed: The turn failed, or the agent's message says so (`FAILED: …`).
+        StepFailed: The turn failed, had no final message, or that says that it failed (`FAILED: …`).
         StepTimedOut: The model stayed silent, on every attempt.
         StepInterrupted: Somebody stopped the turn.
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
-    limits = TurnLimits(
-        first_event=math.inf if first_event_timeout is None else first_event_timeout,
-        inactivity=math.inf if inactivity_timeout is None else inactivity_timeout,
-    )
     turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort}
     on_question = on_question or _refuse
     attempts = 1 if plan else attempts  # to continue is not to plan
@@ -148,12 +152,18 @@ async def run_step(
             except SessionNotFound:
                 log.debug("session %s left nothing to continue; starting over", session.id)
         if session_id is not None:
-            return await helm.say(session_id, prompt, images=images, on_question=on_question, **turn, **options)
+            more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
+            return await helm.say(session_id, prompt, **more, **turn, **options)
         kind: TurnKind | None = "plan" if plan else None
         new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "kind": kind, "worktree": worktree}
-        return await helm.start(prompt, images=images, **new, **turn, **options)
+        return await helm.start(prompt, images=images, tools=tools, **new, **turn, **options)
 
     async with _opened(helm, settings, env) as helmsman:
+        usual = helmsman.settings
+        limits = TurnLimits(
+            _seconds(first_event_timeout, usual.first_event_timeout or FIRST_EVENT_TIMEOUT),
+            _seconds(inactivity_timeout, usual.inactivity_timeout or INACTIVITY_TIMEOUT),
+        )
         while tried < max(1, attempts) and failed.retry:
             tried += 1
             try:
@@ -165,12 +175,20 @@ async def run_step(
             if outcome is None:
                 return _result(session, output_schema, tried)
             failed = outcome
+            if failed.error is StepInterrupted:
+                failed = replace(failed, retry=retry_interrupted)
     raise failed.error(
         f"{failed.message} (attempt {tried} of {attempts})" if tried > 1 else failed.message,
         session_id=session.id if session is not None else None,
         attempts=tried,
         cause_code=failed.cause_code,
     )
+
+
+def _seconds(given: float | Literal["settings"] | None, usual: float) -> float:
+    if given == "settings":
+        return usual
+    return math.inf if given is None else given
 
 
 def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
@@ -216,14 +234,18 @@ async def _follow(
 def _ended(session: Session) -> _Failed | None:
     match session.status:
         case "done":
-            text = session.result or ""
-            return _Failed(StepFailed, text, retry=False) if text.lstrip().startswith(FAILED_PREFIX) else None
+            text = (session.result or "").strip()
+            if not text:
+                return _Failed(StepFailed, "The turn ended without a final message. Run the step again.", retry=False)
+            return _Failed(StepFailed, text, retry=False) if text.startswith(FAILED_PREFIX) else None
         case "interrupted":
             return _Failed(StepInterrupted, "The turn was interrupted. Run the step again to go on.", retry=False)
         case _:
             error = session.error
             message = error.message if error is not None else "The turn failed."
-            return _Failed(StepFailed, message, error is not None and error.retryable, error.code if error else None)
+            code = error.code if error is not None else None
+            kind = StepTimedOut if code == TurnTimedOut.code else StepFailed  # a limit of the session's own was first
+            return _Failed(kind, message, error is not None and error.retryable, code)
 
 
 def _result(session: Session, output_schema: Mapping[str, Any] | None, attempts: int) -> StepResult:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman.cli.browser import write_redirect
-from helmsman.testing import add, patch, run, say, usage
+from helmsman.testing import add, patch, rate_limit, run, say, usage
 from tests.browser.chromium import SECONDS
 
 if TYPE_CHECKING:
@@ -59,11 +60,21 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
 ) -> None:
     await page.click(".places a[href='#/usage']")
     await page.until_text("main .empty", "No tokens were spent")
-    model.on("", [say("ok"), usage(12_000, 4_000, 700, 100)])
+    await page.until_text(".limits", "Nothing is known of rate limits")
+    limit = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 7230)
+    model.on("", [say("ok"), usage(12_000, 4_000, 700, 100), limit])
     await settled(await helm.start("spend", cwd=git_repo))
     await page.click(".segments [data-since=all]")
     await page.until("document.querySelectorAll('.chart svg').length === 3")
-    assert "12.7k" in await page.text(".tiles")
+    assert "12.7k" in await page.text(".usage .tiles")
+    await page.get("location.hash = '#/tasks'")
+    await page.until("document.title === 'Tasks · Helmsman'")
+    await page.get("location.hash = '#/usage'")
+    await page.until_text(".limits .tile", "Limit primary, 5 h")
+    assert "10 % left" in await page.text(".limits .tile")
+    assert "reset in 2 h" in await page.text(".limits .tile")
+    await page.click(".segments [data-since=all]")
+    await page.until("document.querySelectorAll('.chart svg').length === 3")
     label = await page.get("document.querySelector('.chart svg').getAttribute('aria-label')")
     assert label.startswith("Tokens per day. The most: 20")
     assert await page.get("document.querySelectorAll('.chart rect.output').length") == 3

@@ -147,8 +147,9 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
     detached_cli: Cli, model: ScriptedModel
 ) -> None:
     model.on("Make", patch(add("made.txt", "made\n")), say("Made."))
-    done = await detached_cli.run("run", "--full-auto", "--worktree", "--json", "Make it")
-    assert done.exit_code == 0
+    begun = await detached_cli.run("start", "--full-auto", "--worktree", "--json", "Make it")
+    done = await detached_cli.run("watch", begun.json[0]["sessionId"])  # it goes on without the command that started it
+    assert (done.exit_code, done.stdout) == (0, "Made.\n")
     assert not (detached_cli.directory / "made.txt").exists()
     told = (await detached_cli.run("run", "--full-auto", "--worktree", "Make it")).stderr
     applied = await detached_cli.run("apply", told.rpartition("helmsman apply ")[2].strip(), "--yes")
@@ -176,4 +177,4 @@ async def test_what_cannot_go_together_is_refused(detached_cli: Cli) -> None:
         assert refused.exit_code == 2, refused.stderr
     detached_cli.env["HELMSMAN_DETACH"] = "0"
     refused = await detached_cli.run("run", "--detach", "Work")
-    assert "nothing to detach from" in refused.stderr
+    assert "nothing to leave running" in refused.stderr

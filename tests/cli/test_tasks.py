@@ -324,6 +324,27 @@ def in_cloud(cloud: ScriptedCloud, cloud_cli: Cli) -> CloudTask:
 
 
 @pytest.mark.matrix
+async def test_a_task_is_handed_to_the_cloud(cloud_cli: Cli, cloud: ScriptedCloud) -> None:
+    words = ("tasks", "submit", "-", "--environment", "My project", "--attempts", "2", "--branch", "main")
+    done = await cloud_cli.run(*words, "--json", stdin=b"Fix the lexer")
+    assert done.exit_code == 0, done.stderr
+    (shown,) = done.json
+    assert (shown["mode"], shown["status"], shown["instruction"]) == ("cloud", "working", "Fix the lexer")
+    assert shown["externalId"] in shown["url"]
+    assert (await cloud_cli.run("tasks", "--origin", "cloud")).stdout.split("\t")[0] == shown["taskId"]
+    nowhere = await cloud_cli.run("tasks", "submit", "Fix it")
+    assert "needs an environment" in nowhere.stderr
+    outside = await cloud_cli.run(
+        "tasks", "submit", "Fix it", "-C", "/", HELMSMAN_ALLOWED_ROOTS=str(cloud_cli.directory)
+    )
+    assert outside.exit_code == 2
+    assert "allowed roots" in outside.stderr
+    cloud.rejects_login = True
+    failed = await cloud_cli.run(*words, stdin=b"Fix the lexer again")
+    assert failed.exit_code == 1
+
+
+@pytest.mark.matrix
 async def test_a_cloud_task_is_asked_about_and_cannot_be_stopped(cloud_cli: Cli, in_cloud: CloudTask) -> None:
     shown = await cloud_cli.run("tasks", "show", "fix-parser")
     assert in_cloud.id in shown.stdout

@@ -175,10 +175,21 @@ def test_a_name_that_means_something_else_is_refused(person: Person) -> None:
     assert path.read_text(encoding="utf-8") == CLAUDE
 
 
-def test_an_old_entry_with_options_of_codex_is_not_rewritten_for_they_would_be_lost(person: Person) -> None:
-    text = '[mcp_servers.c]\ncommand = "codex"\nargs = ["-c", "sandbox_mode=read-only", "mcp-server"]\n'
+def test_options_of_an_old_entry_become_defaults_for_all_sessions(person: Person) -> None:
+    words = ["-m", "o3", "-c", 'model_reasoning_effort="high"', "mcp-server"]
+    text = json.dumps({"mcpServers": {"c": {"command": "codex", "args": words}}}, indent=2)
+    path = person.write("cursor", text)
+    person.install("cursor")
+    args = person.servers("cursor")["c"]["args"]
+    assert args[args.index("serve") + 1 :] == [*words[:-1], "--tools", "compat"]
+    person.uninstall("cursor")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_an_old_entry_with_other_options_of_codex_is_not_rewritten_for_they_would_be_lost(person: Person) -> None:
+    text = '[mcp_servers.c]\ncommand = "codex"\nargs = ["-s", "read-only", "mcp-server"]\n'
     path = person.write("codex", text)
-    with pytest.raises(InvalidInput, match=r"\(-c sandbox_mode=read-only\) would be lost.*--name helmsman"):
+    with pytest.raises(InvalidInput, match=r"\(-s read-only\) would be lost.*--name helmsman"):
         person.install("codex")
     assert path.read_text(encoding="utf-8") == text
     assert person.install("codex", name="helmsman") == ["added helmsman"]

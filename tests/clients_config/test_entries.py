@@ -44,16 +44,29 @@ def test_a_codex_named_by_its_path_is_remembered(binary: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "options"),
+    ("words", "defaults"),
     [
         (("codex", "-c", "model=o3", "mcp-server"), ("-c", "model=o3")),
         (("codex", "mcp-server", "--profile", "work"), ("--profile", "work")),
-        (("codex", "--config=a=b", "mcp-server"), ("--config=a=b",)),
+        (("codex", "-pwork", "mcp-server"), ("--profile", "work")),
+        (("codex", "--config=a=b", "mcp-server"), ("-c", "a=b")),
         (("npx", "-y", "@openai/codex", "mcp-server", "-c", "x=y"), ("-c", "x=y")),
+        (
+            ("codex", "-m", "o3", "-c", 'model_reasoning_effort="high"', "mcp-server", "--enable", "goals"),
+            ("-m", "o3", "-c", 'model_reasoning_effort="high"', "-c", "features.goals=true"),
+        ),
     ],
 )
-def test_options_given_to_codex_are_seen(words: tuple[str, ...], options: tuple[str, ...]) -> None:
-    assert recognise(entry(*words)) == OldServer(options=options)
+def test_options_given_to_codex_become_those_of_helmsman(words: tuple[str, ...], defaults: tuple[str, ...]) -> None:
+    assert recognise(entry(*words)) == OldServer(defaults=defaults)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("-s", "danger-full-access"), ("-a", "never"), ("-C", "/src"), ("--full-auto",), ("-i", "a.png"), ("-m",)],
+)
+def test_options_for_which_there_is_no_place_are_seen(options: tuple[str, ...]) -> None:
+    assert recognise(entry("codex", "mcp-server", *options)) == OldServer(options=options)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, run_step
+from helmsman import ClientTool, Helmsman, run_step
 from helmsman.errors import InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import Gate, add, patch, run, say
+from helmsman.testing import Gate, add, call, patch, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from helmsman import Question, Session, Settings
@@ -387,6 +387,36 @@ async def test_a_handler_goes_on_with_its_question_and_answers_through_the_next_
     await ended(session)
     assert (git_repo / "made.txt").exists()
     assert len(asked_of) == 1
+
+
+async def test_a_function_runs_in_the_program_that_offers_it_once_though_the_hub_is_killed(
+    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("look", call("look_up", {"key": "port"}), say("found"))
+    model.on("again", call("look_up", {"key": "host"}), say("found"))
+    called, reached, go_on = list[str](), anyio.Event(), anyio.Event()
+
+    async def look_up(arguments: Mapping[str, Any]) -> str:
+        called.append(arguments["key"])
+        reached.set()
+        await go_on.wait()
+        return f"value {len(called)} in process {os.getpid()}"
+
+    schema = {"type": "object", "properties": {"key": {"type": "string"}}}
+    tool = ClientTool(name="look_up", description="Looks a key up.", input_schema=schema, run=look_up)
+    session = await helm.start("look", cwd=git_repo, tools=[tool])
+    with anyio.fail_after(SECONDS):
+        await reached.wait()
+        await kill_hub(in_hub.state_dir)
+        await helm.session(session.id)
+    go_on.set()
+    await ended(session)
+    assert called == ["port"]
+    assert (session.result, model.requests[-1].tool_outputs) == ("found", (f"value 1 in process {os.getpid()}",))
+    async with Helmsman(in_hub, env=codex_home.env) as another:  # as that program started anew
+        await ended(await another.say(session.id, "again", tools=[tool]))
+    assert called == ["port", "host"]
+    assert model.requests[-1].tool_outputs[-1] == f"value 2 in process {os.getpid()}"
 
 
 async def test_a_call_that_the_dead_hub_had_taken_is_done_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import struct
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman import ClientTool, Helmsman
 from helmsman.errors import (
     AnswerInvalid,
     CodexNotFound,
@@ -29,11 +30,13 @@ from helmsman.model.options import SessionOptions
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.ledger import draft_task
 from helmsman.testing import always, fail, hang, run, say
+from helmsman.testing.script import Call
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from helmsman.model.client_tools import ToolFunction
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -47,6 +50,57 @@ SECONDS = 30
 async def finished(session: Session) -> Session:
     assert await session.wait(until="end", timeout=SECONDS)
     return session
+
+
+def offered(run: ToolFunction, name: str = "look_up") -> ClientTool:
+    return ClientTool(name=name, description="Looks something up.", input_schema={"type": "object"}, run=run)
+
+
+async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
+    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, cancelled = anyio.Event(), anyio.Event()
+
+    async def for_ever(_arguments: Mapping[str, Any]) -> str:
+        reached.set()
+        try:
+            await anyio.sleep(math.inf)
+            return "never"
+        finally:
+            cancelled.set()
+
+    model.on("look", Call("look_up"), say("never said"))
+    session = await helm.start("look", cwd=folder, tools=[offered(for_ever)])
+    with anyio.fail_after(SECONDS):
+        await reached.wait()
+        await session.interrupt()
+        await cancelled.wait()
+    assert session.status == "interrupted"
+    session.tools.clear()  # as when the program has left
+    monkeypatch.setattr("helmsman.sessions.tool_calls._OFFERED_SECONDS", 0.1)
+    model.on("again", Call("look_up"), say("so be it"))
+    await finished(await session.say("again"))
+    assert "The program that offers look_up is not there" in model.requests[-1].tool_outputs[-1]
+
+
+@pytest.mark.parametrize(
+    ("tool", "sentence"),
+    [
+        ({"name": "no spaces"}, "'no spaces' cannot be the name of a tool"),
+        ({"description": " "}, "has no description"),
+        ({"input_schema": {"type": "array"}}, "of the type object"),
+        ({"name": "other"}, "Two tools have the same name"),
+    ],
+)
+async def test_a_function_that_makes_no_sense_is_refused(
+    helm: Helmsman, folder: Path, tool: dict[str, Any], sentence: str
+) -> None:
+    async def nothing(_arguments: Mapping[str, Any]) -> str:
+        return ""
+
+    with pytest.raises(InvalidInput, match=sentence) as refused:
+        await helm.start("x", cwd=folder, tools=[replace(offered(nothing), **tool), offered(nothing, "other")])
+    assert refused.value.details["parameter"] == "tools"
 
 
 async def test_a_session_gives_its_events_its_result_and_its_usage(

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import helmsman
-from helmsman import Helmsman, run_step
+from helmsman import Helmsman, load_settings, run_step
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
 from helmsman.step import CONTINUE
@@ -103,6 +103,25 @@ async def test_a_model_that_falls_silent_later_is_too(step: dict[str, Any], mode
     assert (result.text, result.attempts) == ("done", 2)
 
 
+async def test_the_limits_of_the_settings_hold_where_the_caller_names_none(
+    step: dict[str, Any], model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
+) -> None:
+    env = codex_home.env | {"HELMSMAN_FIRST_EVENT_TIMEOUT_MS": "500", "CODEX_OUTPUT_TIMEOUT_MS": "400"}
+    binary = {"codex_path": str(step["settings"].codex_path), "detach": False}
+    step["settings"] = load_settings(binary, env, tmp_path)
+    gate = model.gate()
+    model.on("silent", hang())
+    model.on(CONTINUE, say("I am about to", gate))
+    with pytest.raises(StepTimedOut, match=r"nothing more from the model within 0\.4 s.* \(attempt 2 of 2\)"):
+        await run_step("silent", attempts=2, **step)
+
+
+async def test_a_turn_without_a_final_message_has_failed(step: dict[str, Any], model: ScriptedModel) -> None:
+    model.on("say nothing", run("true"), say(""))
+    with pytest.raises(StepFailed, match="without a final message"):
+        await run_step("say nothing", sandbox="read-only", approval_policy="never", **step)
+
+
 async def test_silence_on_every_attempt_is_a_timeout(step: dict[str, Any], model: ScriptedModel) -> None:
     model.otherwise(always(hang()))
     with pytest.raises(StepTimedOut, match=r"no sign of life .* within 0\.3 s") as caught:
@@ -158,13 +177,18 @@ async def test_a_step_that_somebody_stops_is_interrupted(
     model.on("hang", hang())
     async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
 
-        async def stop() -> None:
-            await model.wait_for_request()
-            await next(iter(helm.sessions.values())).interrupt()
+        async def stop(prompt: str) -> None:
+            await model.wait_for_request(lambda request: prompt in request.user_texts)
+            await next(session for session in helm.sessions.values() if session.state.is_running).interrupt()
 
-        tasks.start_soon(stop)
+        tasks.start_soon(stop, "hang")
         with pytest.raises(StepInterrupted):
             await run_step("hang", helm=helm, cwd=folder)
+        model.on("hang again", hang())
+        model.on(CONTINUE, say("done"))
+        tasks.start_soon(stop, "hang again")
+        result = await run_step("hang again", helm=helm, cwd=folder, retry_interrupted=True)
+        assert (result.text, result.attempts) == ("done", 2)
 
 
 async def test_a_cancelled_step_leaves_no_turn_running(

@@ -80,7 +80,14 @@ REQUESTS = {
     "mcpServerStatus/list": Uses((), "ListMcpServerStatusResponse", ("data",)),
     "account/read": Uses((), "GetAccountResponse", ("account", "requiresOpenaiAuth")),
     "account/rateLimits/read": Uses((), "GetAccountRateLimitsResponse", ("rateLimits",)),
-    "config/read": Uses(("includeLayers", "cwd"), "ConfigReadResponse", ("config",)),
+    "account/login/start": Uses((), "LoginAccountResponse"),
+    "account/login/cancel": Uses(("loginId",)),
+    "config/read": Uses(("includeLayers", "cwd"), "ConfigReadResponse", ("config", "layers")),
+    "config/value/write": Uses(
+        ("keyPath", "value", "mergeStrategy", "expectedVersion"), "ConfigWriteResponse", ("overriddenMetadata",)
+    ),
+    "config/batchWrite": Uses(("edits", "expectedVersion"), "ConfigWriteResponse", ("overriddenMetadata",)),
+    "skills/list": Uses(("cwds",), "SkillsListResponse", ("data",)),
 }
 
 WHERE = ("threadId", "turnId")
@@ -98,6 +105,7 @@ NOTIFICATIONS = {
     "item/plan/delta": Uses((*WHERE, "itemId", "delta")),
     "thread/tokenUsage/updated": Uses((*WHERE, "tokenUsage")),
     "account/rateLimits/updated": Uses(("rateLimits",)),
+    "account/login/completed": Uses(("loginId", "success", "error")),
     "error": Uses((*WHERE, "error", "willRetry")),
     "configWarning": Uses(("summary",)),
     "deprecationNotice": Uses(("summary",)),
@@ -111,6 +119,7 @@ QUESTIONS = {
     "item/fileChange/requestApproval": Uses((*WHERE, "itemId", "reason", "grantRoot")),
     "item/permissions/requestApproval": Uses((*WHERE, "itemId", "reason", "permissions"), feature=Since("0.113.0")),
     "item/tool/requestUserInput": Uses((*WHERE, "itemId", "questions")),
+    "item/tool/call": Uses((*WHERE, "callId", "tool", "arguments")),
     "mcpServer/elicitation/request": Uses(("threadId", "turnId", "serverName"), feature=Since("0.111.0")),
     "execCommandApproval": Uses(("conversationId", "callId", "command", "cwd", "reason")),
     "applyPatchApproval": Uses(("conversationId", "callId", "fileChanges", "reason", "grantRoot")),

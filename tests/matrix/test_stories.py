@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, run_step
+from helmsman import ClientTool, Helmsman, run_step
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
-from helmsman.testing import add, hang, patch, run, say
+from helmsman.model.question_text import question_as_dict
+from helmsman.testing import add, call, hang, patch, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.sessions.session import Session
@@ -198,9 +200,37 @@ async def test_patch_approval_with_its_diff(
     (question,) = session.questions
     assert question.type == "patch_approval"
     assert "+hello\n+world\n" in question.details["diff"]
+    (part,) = question_as_dict(question)["questions"]
+    assert "new.txt  +2 -0" in part["question"]  # for clients that show only the text
     await session.respond(question.id, "approve")
     assert (await finished(session)).status == "done"
     assert (folder / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
+
+
+async def test_functions_of_the_program(
+    helm: Helmsman,
+    model: ScriptedModel,
+    git_repo: Path,
+    codex_version: tuple[int, int, int],
+    verdict: object,
+) -> None:
+    async def look_up(arguments: Mapping[str, Any]) -> str:
+        if arguments["key"] == "unknown":
+            raise KeyError("no such key")
+        return f"the value of {arguments['key']}"
+
+    schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+    tool = ClientTool(name="look_up", description="Looks a key up.", input_schema=schema, run=look_up)
+    port, unknown = (call("look_up", {"key": key}) for key in ("port", "unknown"))
+    model.on("look", port, unknown, say("ok"))
+    session = await helm.start("look", cwd=git_repo, sandbox="read-only", tools=[tool])
+    assert (await finished(session)).status == "done"
+    told = [output for request in model.requests for output in request.tool_outputs]
+    assert any("the value of port" in output for output in told)
+    assert any("KeyError: 'no such key'" in output for output in told)
+    if Version(*codex_version) > Version(0, 93, 0):
+        calls = [item for item in session.items if item.type == "dynamic_tool_call"]
+        assert [item.status for item in calls] == ["completed", "failed"]
 
 
 @on_its_own_engine

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 UPKEEP = {
     "codex_fork", "codex_rollback", "codex_compact", "codex_rename", "codex_archive", "codex_unarchive", "codex_goal",
-    "codex_models", "codex_account",
+    "codex_models", "codex_account", "codex_skills",
 }  # fmt: skip
 
 
@@ -115,7 +115,15 @@ async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedMode
     assert (await codex("codex_interrupt", sessionId=session_id))["status"] == "interrupted"
 
 
-async def test_models_and_the_account_are_told(codex: Caller) -> None:
+async def test_models_the_account_and_skills_are_told(codex: Caller, codex_home: CodexHome, git_repo: Path) -> None:
+    for place in (codex_home.path / "skills" / "mine", git_repo / ".codex" / "skills" / "ours"):
+        place.mkdir(parents=True)
+        text = f"---\nname: {place.name}\ndescription: Is {place.name}.\n---\nDo it.\n"
+        (place / "SKILL.md").write_text(text, encoding="utf-8")
+    skills = {skill["name"]: skill for skill in (await codex("codex_skills", workingDirectory=str(git_repo)))["skills"]}
+    assert {"description": "Is mine.", "scope": "user", "enabled": True}.items() <= skills["mine"].items()
+    assert skills["ours"]["scope"] == "repo"
+    assert (await codex.error("codex_skills", workingDirectory="/no/such/place"))["code"] == "invalid_input"
     models = (await codex("codex_models"))["models"]
     assert [model["isDefault"] for model in models].count(True) == 1
     assert all(model["efforts"] for model in models)

@@ -35,7 +35,10 @@ async def codex(request: pytest.FixtureRequest, helm: Helmsman) -> AsyncIterator
         yield Caller(client)
 
 
-async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[str, Any], folder: Path) -> None:
+async def test_the_whole_story(
+    codex: Caller, model: ScriptedModel, asks: dict[str, Any], folder: Path, settings: Settings, codex_home: CodexHome
+) -> None:
+    asks["config"] = {"hide_agent_reasoning": "true"}  # as in `-c hide_agent_reasoning=true`: a text Codex would refuse
     model.on("make it", run("touch made.txt", escalate="please"), say("It is made"))
     model.on("hang", hang())
     started = await codex("codex_start", prompt="make it", **asks)
@@ -62,7 +65,11 @@ async def test_the_whole_story(codex: Caller, model: ScriptedModel, asks: dict[s
     assert await codex("codex_interrupt", sessionId=session_id) == {"sessionId": session_id, "status": "interrupted"}
     (listed,) = (await codex("codex_list"))["sessions"]
     assert (listed["sessionId"], listed["isActive"], listed["summary"]) == (session_id, False, "make it")
-    assert listed["agent"] == "codex"
+    assert (listed["agent"], listed["activeStatus"]) == ("codex", "interrupted")
+    async with Helmsman(settings, env=codex_home.env) as later, Client(build_server(later)) as client:
+        for _ in range(2):  # of a session that it has only found on disk, once read and once remembered
+            (listed,) = (await Caller(client)("codex_list"))["sessions"]
+            assert (listed["isActive"], listed["activeStatus"]) == (False, "interrupted")
 
 
 async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_active(
@@ -120,6 +127,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         ("codex_start", {"prompt": "x", "images": ["/no/such.png"]}, "invalid_input", "no image"),
         ("codex_start", {"prompt": "x", "config": {"a\nb": 1}}, "invalid_input", "key"),
         ("codex_start", {"prompt": "x", "promt": "y"}, "invalid_input", "promt"),
+        ("codex_start", {"prompt": "x", "tools": []}, "invalid_input", "tools"),
         ("codex_start", {"prompt": "x" * 20_000_000}, "invalid_input", "1048576"),
         ("codex_say", {"sessionId": "nope", "message": "x"}, "session_not_found", "nope"),
         ("codex_status", {"sessionId": "nope"}, "session_not_found", "nope"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import MAX_PROMPT_CHARS, changed_options, session_options, turn_input
 from helmsman.model.options import SessionOptions
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +95,59 @@ def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> No
     others = {"sandbox_private_desktop": True, "approvals_reviewer": "user", "model_provider": "x", "permissions.a": {}}
     given = {**others, "sandbox_mode": "read-only", "sandbox_workspace_write.network_access": False}
     assert session_options(tmp_path, {"config": given}).config == given
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("hide_agent_reasoning", "true", True),
+        ("model_context_window", " 100 ", 100),
+        ("model", "o3", "o3"),
+        ("model", '"o3"', "o3"),
+        ("notify", '["notify-send", "done"]', ["notify-send", "done"]),
+        ("tools", "{web_search = true}", {"web_search": True}),
+        ("x", '1\ny = "2"', '1\ny = "2"'),
+        ("x", "2026-01-31", "2026-01-31"),
+        ("x", "inf", "inf"),
+        ("x", "", ""),
+        ("mcp_servers.a.env.PORT", "8080", "8080"),
+        ("mcp_servers.a.env.PORT", '"8080"', "8080"),
+        ("tools", {"web_search": "true"}, {"web_search": "true"}),
+    ],
+)
+def test_a_text_in_the_configuration_is_read_as_codex_reads_its_own_option(
+    tmp_path: Path, key: str, text: Any, value: Any
+) -> None:
+    assert session_options(tmp_path, {"config": {key: text}}).config == {key: value}
+
+
+DEFAULTS = {"model_verbosity": "low", "sandbox_mode": "workspace-write", "tools.view_image": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "profile", "config"),
+    [
+        ({}, "o3", "work", DEFAULTS),
+        ({"model": "gpt"}, "gpt", "work", DEFAULTS),
+        ({"config": {"model": "gpt"}}, None, "work", DEFAULTS | {"model": "gpt"}),
+        ({"profile": "careful"}, "o3", "careful", {"model_verbosity": "low", "tools.view_image": False}),
+        ({"config": {"model_verbosity": "high"}}, "o3", "work", DEFAULTS | {"model_verbosity": "high"}),
+        ({"config": {"tools": {"x": 1}}}, "o3", "work", DEFAULTS | {"tools.x": 1}),
+        ({"config": {"tools": {"view_image": True}}}, "o3", "work", DEFAULTS | {"tools.view_image": True}),
+        ({"agent": "other"}, None, None, {}),
+    ],
+)  # fmt: skip
+def test_a_new_session_has_the_defaults_of_the_settings_where_its_caller_says_nothing(
+    tmp_path: Path, given: StartOptions, model: str | None, profile: str | None, config: dict[str, Any]
+) -> None:
+    defaults = replace(
+        load_settings({}, {"HOME": str(tmp_path)}, tmp_path),
+        default_model="o3",
+        default_profile="work",
+        default_config=DEFAULTS,
+    )
+    options = session_options(tmp_path, given, defaults=defaults)
+    assert (options.model, options.profile, options.config) == (model, profile, config)
 
 
 def test_work_stays_inside_the_allowed_roots_whatever_links_say(tmp_path: Path) -> None:

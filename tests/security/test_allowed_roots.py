@@ -250,6 +250,25 @@ async def test_a_profile_leads_nowhere_else(
 
 
 @pytest.mark.anyio
+async def test_defaults_for_all_sessions_lead_nowhere_else(
+    narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
+) -> None:
+    for config in (
+        {"sandbox_mode": "danger-full-access"},
+        {"sandbox_mode": "workspace-write", "sandbox_workspace_write.writable_roots": [str(outside)]},
+        {"notify": ["touch", str(made)]},
+        {"mcp_servers.x.command": "touch"},
+    ):
+        async with Helmsman(replace(narrow, default_config=config), env=codex_home.env) as helm:
+            assert await is_refused(helm.start("touch", cwd=git_repo)), config
+    texts = {"sandbox_mode": '"danger-full-access"', "notify": f'["touch", "{made}"]'}
+    async with Helmsman(narrow, env=codex_home.env) as helm:
+        for key, text in texts.items():
+            assert await is_refused(helm.start("touch", cwd=git_repo, config={key: text})), key
+    assert not made.exists()
+
+
+@pytest.mark.anyio
 async def test_nobody_but_the_user_reviews_what_leaves_the_sandbox(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

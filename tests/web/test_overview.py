@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.httpd.server import HttpOptions, build_app
-from helmsman.testing import hang, run, say, usage
+from helmsman.testing import hang, rate_limit, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES
 from tests.hub_service import hub_service
 from tests.web.browser import SECONDS
@@ -67,6 +69,19 @@ async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: Scr
     assert done["task"]["status"] == "canceled"
     assert "enough" in done["task"]["note"]
     assert (await browser.http.get("/api/tasks/T-local-none")).status_code == 404
+
+
+async def test_rate_limits_are_told_with_when_they_are_reset(
+    browser: Browser, model: ScriptedModel, git_repo: Path
+) -> None:
+    unknown = await browser.get("/api/account")
+    assert (unknown["limits"], unknown["largeTaskFits"]) == ([], "unknown")
+    resets_at = int(time.time()) + 3600
+    model.on("one", [say("ok"), rate_limit(90, window_minutes=300, resets_at=resets_at)])
+    await browser.settled(await browser.start("one", workingDirectory=str(git_repo)))
+    (limit,) = (await browser.get("/api/account"))["limits"]
+    assert (limit["remainingPercent"], limit["windowMinutes"]) == (10, 300)
+    assert datetime.fromisoformat(limit["resetsAt"]).timestamp() == resets_at
 
 
 async def test_usage_is_grouped_and_adds_up(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.errors import HelmsmanError
-    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, TurnOutcome, Usage
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
@@ -39,6 +40,7 @@ class Capability(Enum):
     OUTPUT_SCHEMA = "output_schema", "keep to an output schema"
     REVIEW = "review", "give its findings of a review"
     PLAN = "plan", "plan first"
+    CLIENT_TOOLS = "client_tools", "call functions of a program"
     SANDBOX = "sandbox", "hold its commands to a sandbox"
     USAGE = "usage", "tell what it has used"
 
@@ -57,6 +59,9 @@ class Capability(Enum):
     # --- about the agent ---
     MODELS = "models", "list its models"
     ACCOUNT = "account", "tell whose account it uses"
+    LOGIN = "login", "be logged in from here"
+    SKILLS = "skills", "list its skills"
+    CONFIGURE = "configure", "be configured from here"
 
     def __init__(self, word: str, text: str) -> None:
         self.word = word
@@ -206,6 +211,60 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """A login that has begun: the page to open, and the code to enter there, if there is one."""
+
+    id: str
+    url: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
+
+    name: str
+    description: str
+    scope: str
+    path: str
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillList:
+    """The skills there are, and in sentences which could not be read."""
+
+    skills: tuple[Skill, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLayer:
+    """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
+
+    kind: str
+    file: str | None = None
+    version: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
+
+    values: Mapping[str, Any]
+    layers: tuple[ConfigLayer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEdit:
+    """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
+
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What a session is to reach; `status` is for example `active`, `paused` or `complete`."""
 
@@ -314,6 +373,10 @@ class Engine(ABC):
         """Send the answer to a question; None refuses. The first answer counts, later ones raise `QuestionNotOpen`."""
         raise QuestionNotOpen(f"Question {question.id} is not open: {self.capabilities.engine} never asks.")
 
+    async def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        """Send what a function of a program gave. Nobody may wait for it any more."""
+        raise self._refusal(Capability.CLIENT_TOOLS)
+
     # --- an engine that goes on when we leave it, and in which others may have left something running ---------------------
 
     async def running_sessions(self) -> tuple[str, ...]:
@@ -371,6 +434,26 @@ class Engine(ABC):
         """Who is logged in."""
         raise self._refusal(Capability.ACCOUNT)
 
+    async def start_login(self, *, with_code: bool) -> Login:
+        """Begin to log in: with a page that this machine's browser opens, or a code to enter on any."""
+        raise self._refusal(Capability.LOGIN)
+
+    async def login_ended(self, login: Login) -> str | None:
+        """Wait until somebody has logged in, or has not: then the reason."""
+        raise self._refusal(Capability.LOGIN)
+
+    async def skills(self, directory: Path) -> SkillList:
+        """The skills it has for work in a directory."""
+        raise self._refusal(Capability.SKILLS)
+
+    async def read_config(self, directory: Path | None) -> AgentConfig:
+        """Its configuration for work in a directory."""
+        raise self._refusal(Capability.CONFIGURE)
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
+        raise self._refusal(Capability.CONFIGURE)
+
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
         """The account's limits as last reported, if they were."""
@@ -409,6 +492,10 @@ class SessionIndex(Protocol):
         Where `turn_id` is None, or the agent names no turns, `since` decides: the first turn that began then or later, or
         the last one that the session still has.
         """
+        ...
+
+    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
+        """The last turn of a session as it was just listed; None where nothing is recorded."""
         ...
 
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:

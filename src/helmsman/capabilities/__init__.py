@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.changes import Changes
+    from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.upkeep import Upkeep
@@ -40,6 +41,13 @@ class Extras:
         from helmsman.capabilities.account import AccountFacts
 
         return AccountFacts(self._helm)
+
+    @cached_property
+    def configuration(self) -> AgentConfiguration:
+        """Codex's own configuration: read, and changed in the user's file."""
+        from helmsman.capabilities.configuration import AgentConfiguration
+
+        return AgentConfiguration(self._helm)
 
     @cached_property
     def reviews(self) -> Reviews:

@@ -12,13 +12,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.agents.protocol import Account, Capability
+from helmsman.base.files import refuse_outside
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
+from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from helmsman.agents.protocol import Model
+    from helmsman.agents.protocol import Login, Model, SkillList
     from helmsman.model.events import RateLimit, RateLimitsReported
+    from helmsman.model.inputs import PathLike
     from helmsman.steering.core import Steering
 
 Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]
@@ -68,6 +71,25 @@ class AccountFacts:
     async def models(self, agent: str | None = None) -> tuple[Model, ...]:
         """The models one can choose, with their efforts, the default marked."""
         return await (await self._helm.engine(Capability.MODELS, agent=agent)).models()
+
+    async def skills(self, directory: PathLike | None = None, agent: str | None = None) -> SkillList:
+        """The skills the agent has for work in a directory (the current one).
+
+        Raises:
+            InvalidInput: There is no such directory, or it is outside the allowed roots.
+        """
+        place = existing_directory("cwd", directory if directory is not None else ".")
+        refuse_outside(place, self._helm.allowed_roots, "cwd")
+        return await (await self._helm.engine(Capability.SKILLS, agent=agent)).skills(place)
+
+    async def log_in(
+        self, on_begun: Callable[[Login], None], *, with_code: bool = False, agent: str | None = None
+    ) -> str | None:
+        """Have the agent log in, and wait until somebody has, or the reason why not. `on_begun` is told what to do."""
+        engine = await self._helm.engine(Capability.LOGIN, agent=agent)
+        login = await engine.start_login(with_code=with_code)
+        on_begun(login)
+        return await engine.login_ended(login)
 
     async def read(self, agent: str | None = None) -> AccountReport:
         """Who is logged in, what is left, and what that means for a large task."""
@@ -156,7 +178,7 @@ def _login(account: Account) -> str:
         case str(kind):
             return f"Codex is logged in with {kind}."
         case None if account.requires_login:
-            return "Codex is not logged in. Run `codex login`."
+            return "Codex is not logged in. Run `helmsman login`."
         case None:
             return "Codex uses a model provider that needs no OpenAI login."
 
@@ -164,7 +186,7 @@ def _login(account: Account) -> str:
 def _outlook(account: Account, limits: Sequence[Allowance]) -> tuple[Outlook, str]:
     """Whether a large task fits. Nobody knows beforehand what a task takes, so this is no more than a rule of thumb."""
     if account.kind is None and account.requires_login:
-        return "no", "Nothing can run before Codex is logged in. Run `codex login`."
+        return "no", "Nothing can run before Codex is logged in. Run `helmsman login`."
     if not limits:
         return "unknown", "Nothing is known of rate limits, so nobody can say whether a large task fits."
     least = _least(_general(limits))

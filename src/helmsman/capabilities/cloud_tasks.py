@@ -24,7 +24,7 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.model.inputs import turn_input
-from helmsman.steering.turns import known_error
+from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
 from helmsman.tasks.model import TaskDraft, new_task_id
 

@@ -15,7 +15,7 @@ from helmsman.agents.protocol import Begun, Capability
 from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
 from helmsman.model.events import AgentMessage, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
-from helmsman.steering.turns import busy
+from helmsman.steering.turn_errors import busy
 from helmsman.tasks.ledger import draft_task
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ _HELP_WIDTHS: Final = 50, 100
 """How narrow and how wide help is at most."""
 
 _HEADINGS: Final = {
-    "Start and follow": ("run", "plan", "review", "say", "status", "watch", "dashboard"),
+    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "dashboard"),
     "Answer and stop": ("respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
     "Tasks and cloud": ("tasks",),
-    "Codex itself": ("models", "account", "usage", "engines", "hub"),
+    "Codex itself": ("models", "account", "login", "config", "usage", "engines", "hub"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
 """The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.base.config_values import pair
 from helmsman.base.surroundings import current
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
@@ -128,7 +128,9 @@ def command(
         if go_on:
             resumed = await _newest(helm, place)
         if detach:
-            return await _start(helm, text, directory, resumed, arguments, timeout, as_json=as_json)
+            return await start_detached(
+                helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
+            )
         if timeout is not None:
             arguments.update(first_event_timeout=timeout, inactivity_timeout=timeout)
         if attempts is not None:
@@ -165,21 +167,21 @@ async def _newest(helm: Helmsman, place: Path) -> str:
     return found[0].session_id
 
 
-async def _start(
+async def start_detached(
     helm: Helmsman,
     text: str,
     directory: str | None,
-    resumed: str | None,
     arguments: dict[str, Any],
-    timeout: float | None,
     *,
+    resumed: str | None = None,
+    timeout: float | None = None,
     as_json: bool,
 ) -> int:
     """Begin, and leave it running."""
     if not await helm.goes_on_alone():
         raise InvalidInput(
-            "Here Codex ends with this command, so there is nothing to detach from. Leave out --detach, or do without "
-            "HELMSMAN_DETACH=0."
+            "Here Codex ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
+            "or do without HELMSMAN_DETACH=0."
         )
     limits = None if timeout is None else TurnLimits(timeout, timeout)
     if resumed is not None:
@@ -209,23 +211,12 @@ def prompt_text(prompt: str) -> str:
         raise InvalidInput("What comes on stdin is not UTF-8 text. Give the prompt as text.") from None
 
 
-def config_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings of Codex given as KEY=VALUE."""
-    config: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE.", param_hint="--config")
-        config[key.strip()] = _toml_value(value.strip())
-    return config
-
-
-def _toml_value(text: str) -> Any:
-    """The value as TOML, and what is no TOML as it stands: as Codex itself reads `-c`."""
+def config_values(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings of Codex given as KEY=VALUE, each still to be read."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
+        return dict(map(pair, pairs))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--config") from None
 
 
 def schema_in(file: str | None) -> dict[str, Any] | None:

@@ -40,17 +40,47 @@ _LEAVE_SECONDS: Final = 15
 @click.option("--expose-primitives", is_flag=True, default=None, help="List the router's primitives (_codex_…) too.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How Codex is run.")
 @click.option(
+    *("-m", "--model", "default_model"), metavar="MODEL", help="The model of sessions for which the client names none."
+)
+@click.option(
+    "--profile",
+    "default_profile",
+    metavar="NAME",
+    help="The profile of your Codex configuration for sessions for which the client names none.",
+)
+@click.option(
+    *("-c", "--config", "default_config"),
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a key of Codex's configuration for every session; what a client sets wins. Repeatable.",
+)
+@click.option(
     "--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="HTTP: the port to listen on."
 )
 @listening_options("clients", before="HTTP: ")
 def command(
-    transport: str, tools: str | None, expose_primitives: bool | None, engine: str | None, port: int, **listening: Any
+    transport: str,
+    tools: str | None,
+    expose_primitives: bool | None,
+    engine: str | None,
+    default_model: str | None,
+    default_profile: str | None,
+    default_config: tuple[str, ...],
+    port: int,
+    **listening: Any,
 ) -> int:
     """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
     gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
     import anyio
 
-    flags = {"tools": tools, "expose_primitives": expose_primitives, "engine": engine}
+    flags = {
+        "tools": tools,
+        "expose_primitives": expose_primitives,
+        "engine": engine,
+        "default_model": default_model,
+        "default_profile": default_profile,
+        "default_config": list(default_config) or None,
+    }
     settings = settings_of_command(flags)
     if transport == "http":
         return _serve_http(settings, flags, http_options(port, **listening))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
+import anyio
 import click
 
+from helmsman.base.files import refuse_outside
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
@@ -20,6 +22,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_details, print_diff, print_json, print_list
+from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
 from helmsman.cli.whose_changes import cloud_patch
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 _ALIAS_WIDTH: Final = 24
+_SUBMITTED_POLL: Final = 0.1
 _COLUMNS: Final = (
     Column("ID", "cyan"),
     Column("STATUS"),
@@ -85,6 +89,7 @@ def _list_options(body: CommandT) -> CommandT:
     "helmsman tasks wait fix-parser --timeout 600",
     "helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt",
     "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2",
+    'helmsman tasks submit "Add rate limiting to the API" --environment api',
 )
 @_list_options
 def command(**options: Any) -> None:
@@ -175,6 +180,50 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
         asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "where it was started"
         click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
+
+
+@cli_command(
+    "submit",
+    "Hand a task to the Codex cloud.",
+    'helmsman tasks submit "Add rate limiting to the API, with tests" --environment api --attempts 2',
+    group=command,
+)
+@click.argument("prompt")
+@click.option("--environment", metavar="ENV", help="By id, label or configured name.  [default: the configured one]")
+@click.option(
+    "--attempts", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help="How many to make."
+)
+@click.option("--branch", metavar="NAME", help="The branch to start from.")
+@click.option(
+    "-C", "--cd", "directory", default=".", metavar="DIR", help="The repository it is about.  [default: here]"
+)
+def _submit(
+    prompt: str, environment: str | None, attempts: int, branch: str | None, directory: str, as_json: bool
+) -> int:
+    """Hand a task to the Codex cloud, where it runs by itself; PROMPT `-` reads it from stdin.
+
+    Returns when the cloud has it, with its id, its alias and the address of its page.
+    """
+    from helmsman.model.inputs import directory as existing_directory
+
+    text = prompt_text(prompt)
+    host().begin_change("once")
+    place = existing_directory("directory", directory)
+
+    async def submit(helm: Helmsman) -> Task:
+        refuse_outside(place, helm.settings.allowed_roots, "directory")
+        task_id = await helm.tasks.cloud.submit(
+            text, environment=environment, attempts=attempts, branch=branch, directory=place
+        )
+        while (task := await helm.tasks.find(task_id)).status == "pending":  # noqa: ASYNC110 - nobody is told
+            await anyio.sleep(_SUBMITTED_POLL)
+        return task
+
+    task = with_helmsman(submit)
+    _print_task(task, as_json=as_json)
+    if task.status == "working" and not as_json:
+        click.echo(f"Submitted. Wait for it: helmsman tasks wait {task.id}", err=True)
+    return ExitCode.OK if task.status == "working" else ExitCode.FAILED
 
 
 @cli_command("cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command)

@@ -173,7 +173,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
     else:
         assert isinstance(kind, OldServer)
         tools = wish.tools or "compat"
-        options = ("--tools", tools)
+        options = (*kind.defaults, "--tools", tools)
         if kind.binary is not None and Path(kind.binary).is_file():
             env = {_CODEX_VARIABLE: kind.binary, **env}  # the old entry chose this Codex
     content = entry.content

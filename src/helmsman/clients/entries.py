@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Final
@@ -44,10 +44,12 @@ class OwnEntry:
 class OldServer:
     """An entry that runs the MCP server which Codex had built in.
 
-    `binary` is the Codex it names by a full path. `options` are given to Codex, and Helmsman has no place for them.
+    `binary` is the Codex it names by a full path. `defaults` are options of `helmsman serve` that say the same as some that
+    were given to Codex; for its other `options` there is no place.
     """
 
     binary: str | None = None
+    defaults: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
 
@@ -138,22 +140,46 @@ def _old_server(words: list[str]) -> OldServer | None:
 def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | None:
     """Codex's options may stand on either side of its command."""
     command: list[str] = []
+    defaults: list[str] = []
     options: list[str] = []
-    takes_value = False
-    for argument in arguments:
-        if takes_value or argument.startswith("-"):
-            options.append(argument)
-            takes_value = not takes_value and "=" not in argument and argument in _OPTIONS_WITH_VALUE
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            command.append(word)
+            continue
+        name, value = _option(word, words)
+        if value is not None and (default := _DEFAULTS.get(_SHORT.get(name, name))) is not None:
+            written, form = default
+            defaults += [written, form.format(value)]
         else:
-            command.append(argument)
+            options += [name] if value is None else [name, value]
     if command not in _OLD_SERVER:
         return None
-    return OldServer(binary, tuple(options))
+    return OldServer(binary, tuple(defaults), tuple(options))
 
 
+def _option(word: str, following: Iterator[str]) -> tuple[str, str | None]:
+    """An option and its value: in the same word (`--model=o3`, `-mo3`), or the next."""
+    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:3], word[2:])
+    if equals:
+        return name, value
+    return name, next(following, None) if name in _OPTIONS_WITH_VALUE else None
+
+
+_SHORT: Final = {"-m": "--model", "-p": "--profile", "-s": "--sandbox", "-a": "--ask-for-approval", "-c": "--config"}
+_DEFAULTS: Final = {
+    "--model": ("-m", "{}"),
+    "--profile": ("--profile", "{}"),
+    "--config": ("-c", "{}"),
+    "--enable": ("-c", "features.{}=true"),
+    "--disable": ("-c", "features.{}=false"),
+}
+"""Options of Codex's that hold for every session, and how `helmsman serve` is told the same.
+
+Not its sandbox and approval policy: the old server did not heed them, so what they say would be more than anybody had.
+"""
 _OPTIONS_WITH_VALUE: Final = frozenset(
-    {"-c", "--config", "-m", "--model", "-p", "--profile", "-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"}
-    | {"--enable", "--disable", "-i", "--image", "--add-dir", "--local-provider"}
+    {*_SHORT, *_SHORT.values(), "-C", "--cd", "--enable", "--disable", "-i", "--image", "--add-dir", "--local-provider"}
 )
 
 

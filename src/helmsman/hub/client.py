@@ -2,7 +2,7 @@
 
 The connection outlives the hub. When one is gone the next is found or started, what was asked and not answered is asked
 again under the same number (it is done once), and every copy is made true again. Handlers of questions run here, in the
-program, on the copies; for the hub their answer is one like any other.
+program, on the copies; for the hub their answer is one like any other. So do the functions that a program offers to agents.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex
 from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
+from helmsman.model.client_tools import definitions_of, functions_of, result_of
 from helmsman.sessions.copies import take_facts, take_over
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.model.answered_by import AnsweredBy
+    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Verbs
@@ -66,6 +69,23 @@ class _Copied:
         self.asking: dict[str, anyio.CancelScope] = {}
         self.time_left: Mapping[str, TimeLeft] = {}
         """Of its open questions, as the hub last said."""
+        self.tools: dict[str, ToolFunction] = {}
+
+
+class _ToolCall:
+    """A call of a function of the program's."""
+
+    def __init__(self, function: ToolFunction, arguments: Mapping[str, Any]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self.result: ToolResult | None = None
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+
+    async def run(self) -> None:
+        with self.scope:
+            self.result = await result_of(self._function, self._arguments)
+        self.done.set()
 
 
 class HubClient:
@@ -100,8 +120,11 @@ class HubClient:
         self._handlers_to_come = 0
         """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
         self._copies: dict[str, _Copied] = {}
+        self._tool_calls: dict[str, _ToolCall] = {}
         self._connection: Connection | None = None
         self._peer: Peer | None = None
+        self._answering: Peer | None = None
+        """The same, also before this program has said what it follows."""
         self._epoch = 0
         self._lost: HelmsmanError | None = None
         self._news = anyio.Event()
@@ -173,7 +196,8 @@ class HubClient:
             while connection is not None:
                 self._connection = connection
                 transport = ConnectionTransport(connection)
-                peer = Peer(transport, on_notification=self._hear, on_request=lambda _request: False)
+                peer = Peer(transport, on_notification=self._hear, on_request=self._run_tool)
+                self._answering = peer
                 with closing(connection):
                     async with background_tasks() as tasks:
                         tasks.start_soon(connection.write_all)
@@ -207,6 +231,8 @@ class HubClient:
             except HelmsmanError as error:
                 log.warning("session %s is not followed any more: %s", session_id, error)
                 self._copies.pop(session_id).session.feed.close()
+            else:
+                self._offer_tools(peer, session_id)
         self._peer = peer
         self._tell()
 
@@ -220,6 +246,9 @@ class HubClient:
         """Have the hub do something, once, whatever becomes of hubs meanwhile."""
         named = dict(named)
         handler: QuestionHandler | None = named.pop("on_question", None)
+        tools: Sequence[ClientTool | ToolDefinition] = named.pop("tools", ())
+        if tools:
+            named["tools"] = definitions_of(tools)
         number = next(self._numbers)
         self._calls += 1
         self._handlers_to_come += handler is not None
@@ -230,10 +259,14 @@ class HubClient:
                     raise OutcomeUnknown(
                         f"{hubs} hubs ended while they worked on {verb}. It may have been done: look before you try again."
                     )
+                peer = await self._reached()
                 try:
-                    value = await self._ask(await self._reached(), number, verb, arguments, named)
+                    value = await self._ask(peer, number, verb, arguments, named)
                 except _HubGone:
                     continue
+                if tools:
+                    self._copies[value.id].tools |= functions_of(tools)
+                    self._offer_tools(peer, value.id)
                 if handler is not None:
                     value.on_question = handler
                 return value
@@ -282,6 +315,38 @@ class HubClient:
             raise decoded(result["error"])
         return decoded(result["value"], lambda meant: self._copies[meant["id"]].session)
 
+    # --- functions that agents call ----------------------------------------------------------------------------------
+
+    def _offer_tools(self, peer: Peer, session_id: str) -> None:
+        """Let a hub know that this program runs them."""
+        if (tools := self._copies[session_id].tools) and peer.closed is None:
+            peer.notify("tools", {"session": session_id, "names": list(tools)})
+
+    def _run_tool(self, request: IncomingRequest) -> bool:
+        """Run a function for an agent. A call that an earlier hub has asked for is the same call, and is done once."""
+        copied = self._copies.get(str(request.params.get("session")))
+        function = copied.tools.get(str(request.params.get("tool"))) if copied is not None else None
+        if request.method != "tool" or function is None or self._tasks is None:
+            return False
+        key = f"{request.params['session']} {request.params['call']}"
+        call = self._tool_calls.get(key)
+        if call is None:
+            call = self._tool_calls[key] = _ToolCall(function, request.params["arguments"])
+            self._tasks.start_soon(call.run)
+        self._tasks.start_soon(self._tell_result, self._answering, request, call)
+        return True
+
+    async def _tell_result(self, peer: Peer | None, request: IncomingRequest, call: _ToolCall) -> None:
+        await call.done.wait()
+        if call.result is not None and peer is not None:
+            peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
+
+    def _forget_tool_calls(self, copied: _Copied) -> None:
+        """The turn in which they were asked for is over."""
+        before = f"{copied.session.id} "
+        for key in [key for key in self._tool_calls if key.startswith(before)]:
+            self._tool_calls.pop(key).scope.cancel()
+
     def _directory(self) -> str:
         """Where the program is now: a relative path begins there."""
         try:
@@ -307,6 +372,8 @@ class HubClient:
                 copied = self._copies[params["session"]]
                 self._take_facts(copied, decoded(params["facts"]))
                 self._offer_questions(copied)
+                if self._tool_calls and not copied.session.state.is_running:
+                    self._forget_tool_calls(copied)
             case "copy":
                 self._offer_questions(self._take_copy(params["session"], params["copy"]))
             case "called":

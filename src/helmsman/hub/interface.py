@@ -2,7 +2,8 @@
 
 JSON-RPC, a line a message. The first line is the program's hello: its settings, environment and directory. `call` names a
 verb and brings its arguments as values (`helmsman.base.values`), and the directory, in hex, that the program is in by now;
-`cancel` takes one back. A session in an answer comes with a copy of itself, and from then on its events follow. A program
+`cancel` takes one back. `tools` names the functions that the program runs for a session, which it is then asked for as
+`tool`. A session in an answer comes with a copy of itself, and from then on its events follow. A program
 that does not read is waited for by nobody: what it missed it is sent as a copy, once it reads again.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +28,7 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown, QuestionNotOpen
 from helmsman.hub.hello import text_in
 from helmsman.hub.verbs import PARTS, VERBS
+from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
-    from helmsman.model.events import Event
+    from helmsman.model.events import Event, ToolCalled
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
     from helmsman.steering.shared import Shared
@@ -58,7 +61,8 @@ _READING: Final = frozenset(
     {
         *("codex", "capabilities", "was_answered", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
-        *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
+        *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
+        *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.reviews.report", "extras.upkeep.goal"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
@@ -162,6 +166,7 @@ class _Program:
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
         self._is_catching_up = False
+        self._offered: list[tuple[Session, str]] = []
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -181,6 +186,9 @@ class _Program:
             stop()
             for scope in self._reading.values():
                 scope.cancel()
+            for session, name in self._offered:
+                if session.tools.get(name) == self._run_tool:
+                    del session.tools[name]
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -191,6 +199,19 @@ class _Program:
             deadline = session.deadlines.get(params["question"])
             if deadline is not None:
                 deadline.lease(str(params["viewer"]), float(params["seconds"]))
+        elif method == "tools" and (session := self._helm.sessions.get(str(params["session"]))) is not None:
+            for name in params["names"]:
+                self._offered.append((session, name))
+                session.offer({name: self._run_tool})
+
+    async def _run_tool(self, call: ToolCalled) -> ToolResult:
+        """Have the program run a function that it has offered."""
+        about = {"session": call.session_id, "call": call.call_id, "tool": call.tool, "arguments": call.arguments}
+        try:
+            answer = await self._peer.request("tool", about, timeout=math.inf)
+        except HelmsmanError:
+            return ToolResult(text=f"The program that offers {call.tool} has left.", success=False)
+        return ToolResult(text=str(answer["text"]), success=answer["success"] is True)
 
     def _take(self, request: IncomingRequest) -> bool:
         if request.method != "call":

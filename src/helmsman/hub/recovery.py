@@ -28,7 +28,8 @@ from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
 from helmsman.steering.terms import Terms
-from helmsman.steering.turns import Room, known_error
+from helmsman.steering.turn_errors import known_error
+from helmsman.steering.turns import Room
 from helmsman.tasks.model import TERMS
 from helmsman.tasks.reconcile import WAITING, reconcile
 from helmsman.tasks.spec import TurnSpec, forget_images, images_kept

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from helmsman.base.shown_text import exact
 from helmsman.mcp.toolset import CODEX, READS, CallContext, tool
-from helmsman.shapes.contract import NothingInput, Output
+from helmsman.shapes.contract import Input, NothingInput, Output
 
 Time = Annotated[str, BeforeValidator(datetime.isoformat)]
 
@@ -54,6 +55,38 @@ async def codex_models(call: CallContext, _args: NothingInput) -> ModelsOutput:
     """The models codex_start can use, each with the efforts it has; the default one is marked."""
     models = await call.helm.extras.account.models(CODEX)
     return ModelsOutput(models=[ListedModel.model_validate(model, from_attributes=True) for model in models])
+
+
+class SkillsInput(Input):
+    working_directory: str | None = Field(
+        None, description="Where the work would be, e.g. /src/app: a repository has skills of its own."
+    )
+
+
+class ListedSkill(Output):
+    name: str
+    description: str
+    scope: str = Field(description="Whose it is: user, repo, system or admin.")
+    path: str
+    enabled: bool
+
+
+class SkillsOutput(Output):
+    skills: list[ListedSkill]
+    problems: list[str] | None = Field(None, description="Which could not be read, and why.")
+
+
+def _skills_in_words(output: SkillsOutput) -> str:
+    rows = [f"{one.name}{'' if one.enabled else ' (off)'}: {one.description}" for one in output.skills]
+    return "\n".join(map(exact, [*rows, *(output.problems or ())])) or "Codex has no skills."
+
+
+@tool("List Codex's skills", READS, _skills_in_words)
+async def codex_skills(call: CallContext, args: SkillsInput) -> SkillsOutput:
+    """The skills Codex has for work in a directory: name one in a prompt ($name) to have it used."""
+    found = await call.helm.extras.account.skills(args.working_directory, CODEX)
+    skills = [ListedSkill.model_validate(skill, from_attributes=True) for skill in found.skills]
+    return SkillsOutput(skills=skills, problems=list(found.problems) or None)
 
 
 def _account_in_words(output: AccountOutput) -> str:

@@ -34,6 +34,7 @@ from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
 from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
+from helmsman.mcp.pipe import named
 from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
 from helmsman.service import Helmsman
@@ -61,6 +62,10 @@ _CLAIM_SECONDS: Final = 10.0
 """How long forms of an earlier hub may wait for somebody here who asks the same."""
 
 
+_SETTINGS: Final = {"-m": "default_model", "--model": "default_model", "--profile": "default_profile"}
+"""Flags that are not called as the setting they are for."""
+
+
 class _Hello:
     def __init__(self, fields: list[str]) -> None:
         self.version, self.pipe, pid, directory, flags, environment, forms, *_ = fields
@@ -74,15 +79,19 @@ class _Hello:
 def _flags(words: list[str]) -> dict[str, object]:
     """The settings among the flags of `helmsman serve`, which the pipe has looked at."""
     flags: dict[str, object] = {}
+    config: list[str] = []
     rest = iter(words)
     for word in rest:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if name == "expose-primitives":
+        name, equals, value = named(word)
+        if name == "--expose-primitives":
             flags["expose_primitives"] = True
-        else:
-            flags[name] = value if equals else next(rest)
-    flags.pop("transport", None)
-    return flags
+            continue
+        value = value if equals else next(rest)
+        if name in ("-c", "--config"):
+            config.append(value)
+        elif name != "--transport":
+            flags[_SETTINGS.get(name, name.removeprefix("--"))] = value
+    return flags | ({"default_config": config} if config else {})
 
 
 class _NotServed(Exception):

@@ -64,7 +64,8 @@ _TRIES = 3
 """So many hubs may end while they work on a call. Then it is the call that ends them."""
 _LAST_WORDS_MS = 2000
 """How long the hub may take to say what is left after the client closed its end."""
-_CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec"), "--tools": ()}
+_CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec")}
+_CHOICES |= dict.fromkeys(("--tools", "-m", "--model", "--profile", "-c", "--config"), ())
 """Options with a value, and what it may be for us; anything else is for the command line to read and complain about."""
 
 
@@ -99,7 +100,7 @@ def _understood(flags: Sequence[str]) -> bool:
     """Whether these are the flags of a server on standard input and output."""
     words = iter(flags)
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, value = named(word)
         if name in _CHOICES:
             value = value if equals else next(words, "")
             if not value or (_CHOICES[name] and value not in _CHOICES[name]):
@@ -107,6 +108,13 @@ def _understood(flags: Sequence[str]) -> bool:
         elif word != "--expose-primitives":
             return False
     return True
+
+
+def named(word: str) -> tuple[str, str, str]:
+    """A flag, and what it is set to in the same word, if it is: `--model=o3`, `-mo3`."""
+    if word.startswith("--"):
+        return word.partition("=")
+    return word[:2], word[2:3] and "=", word[2:]
 
 
 class _Pipe:

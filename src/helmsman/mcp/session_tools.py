@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
 
 _SUMMARY_CHARS: Final = 200
@@ -107,12 +108,18 @@ async def codex_list(call: CallContext, args: contract.ListInput) -> contract.Li
         agent=CODEX, directory=args.working_directory, **args.model_dump(exclude={"working_directory"})
     )
     tasks = await call.helm.tasks.of_sessions([info.session_id for info in found])
-    sessions = [_listed(call.helm.sessions.get(info.session_id), info, tasks[info.session_id]) for info in found]
+    ended = await call.helm.last_statuses([(info, tasks[info.session_id]) for info in found])
+    known = call.helm.sessions
+    sessions = [
+        _listed(known.get(info.session_id), info, tasks[info.session_id], ended.get(info.session_id)) for info in found
+    ]
     return contract.ListOutput(sessions=sessions, next_cursor=cursor)
 
 
-def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -> contract.ListedSession:
-    status = known_status(session, tasks)
+def _listed(
+    session: Session | None, info: SessionInfo, tasks: Sequence[Task], ended: SessionStatus | None
+) -> contract.ListedSession:
+    status = known_status(session, tasks) or ended
     running = status in ("active", "awaiting_approval")
     summary = info.name or info.first_prompt
     return contract.ListedSession(
@@ -122,7 +129,7 @@ def _listed(session: Session | None, info: SessionInfo, tasks: Sequence[Task]) -
         summary=" ".join(summary.split())[:_SUMMARY_CHARS] if summary else None,
         timestamp=info.updated_at.isoformat(),
         is_active=running,
-        active_status=status if running else None,
+        active_status=status,
         source=info.source,
         model=info.model,
         task_ids=[task.id for task in reversed(tasks)] or None,

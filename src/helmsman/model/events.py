@@ -332,6 +332,18 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled(Event):
+    """The agent calls a function that a program has offered, and waits for what it gives (`Engine.answer_tool`).
+
+    It is for whoever has the function. The session itself is told of it as an item.
+    """
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequested(Event):
     """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active."""
 

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
+from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
 from helmsman.base.surroundings import from_here
 from helmsman.base.unknown_names import nearest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.model.options import TurnKind
+    from helmsman.settings import Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576
 """What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
@@ -101,8 +103,11 @@ def session_options(
     allowed_roots: Sequence[Path] = (),
     *,
     default_agent: str = DEFAULT_AGENT,
+    defaults: Settings | None = None,
 ) -> SessionOptions:
     """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
+
+    `defaults` are for a new one: what these settings say of model, profile and configuration holds where `options` do not.
 
     Raises:
         InvalidInput: Something is missing, wrong, or contradicts something else.
@@ -115,7 +120,14 @@ def session_options(
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
     roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
-    config = dict(options.get("config") or {})
+    agent = _clean("agent", options.get("agent")) or default_agent
+    model, profile = _clean("model", options.get("model")), _clean("profile", options.get("profile"))
+    config = {key: read_value(key, value) for key, value in (options.get("config") or {}).items()}
+    if defaults is not None and agent == DEFAULT_AGENT:  # they are in its words
+        model = model or (None if "model" in config else defaults.default_model)
+        if defaults.default_config:
+            config = over(_default_config(defaults, profile), config)
+        profile = profile or defaults.default_profile
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
@@ -126,19 +138,27 @@ def session_options(
             parameter="sandbox",
         )
     return SessionOptions(
-        agent=_clean("agent", options.get("agent")) or default_agent,
+        agent=agent,
         cwd=place,
-        model=_clean("model", options.get("model")),
+        model=model,
         asks=ASKS.get(approval or ""),
         writes=WRITES.get(sandbox or ""),
         writable_roots=roots,
-        profile=_clean("profile", options.get("profile")),
+        profile=profile,
         config=config,
         base_instructions=options.get("base_instructions"),
         developer_instructions=options.get("developer_instructions"),
         skip_git_repo_check=_switch(options, "skip_git_repo_check"),
         trust_repository=_switch(options, "trust_repository"),
     )
+
+
+def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any]:
+    """The default configuration for a caller who named this profile: what that says of the policy is the caller's word."""
+    config = defaults.default_config
+    if profile is None:
+        return config
+    return {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from helmsman.model.client_tools import ToolDefinition
+
 Writes = Literal["nothing", "workspace", "anything"]
 """What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
 
@@ -50,7 +52,7 @@ DEFAULT_AGENT: Final = "codex"
 class SessionOptions:
     """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
 
-    `agent` is who runs it, for as long as the session lives.
+    `agent` is who runs it, for as long as the session lives. `tools` are functions of the program that starts it.
     """
 
     agent: str = DEFAULT_AGENT
@@ -65,6 +67,7 @@ class SessionOptions:
     developer_instructions: str | None = None
     skip_git_repo_check: bool = False
     trust_repository: bool = False
+    tools: tuple[ToolDefinition, ...] = ()
 
 
 def sandbox_word(writes: Writes | None) -> SandboxMode | None:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from helmsman.approvals.deadline import Deadline
     from helmsman.approvals.policy import Rule
     from helmsman.model.answered_by import Answered, AnsweredBy
-    from helmsman.model.events import Event, Failure, Item, Usage
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import Event, Failure, Item, ToolCalled, Usage
     from helmsman.model.inputs import PathLike
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
@@ -45,6 +46,10 @@ OwnAnswer: TypeAlias = "Callable[[tuple[Choice, ...] | None], None]"
 
 
 Reply: TypeAlias = "Sequence[str] | str | Answered | None"
+
+
+ToolRunner: TypeAlias = "Callable[[ToolCalled], Awaitable[ToolResult]]"
+"""Runs a function of a program for an agent. Does not raise; cancelled when the turn ends."""
 
 
 class QuestionHandler(Protocol):
@@ -116,6 +121,9 @@ class Session:
         self.catching_up = anyio.Lock()
         """Held while somebody looks at what others have done with it."""
         self.on_question: QuestionHandler | None = None
+        self.tools: dict[str, ToolRunner] = {}
+        """The functions that programs offer to it, by their names (`offer`)."""
+        self.tools_offered = anyio.Event()
         self.limits = TurnLimits()
         self.end_as: Failure | None = None
         """Why the turn is being stopped, where that is a failure and not somebody's wish."""
@@ -145,6 +153,12 @@ class Session:
         """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
+
+    def offer(self, tools: Mapping[str, ToolRunner]) -> None:
+        """A program is there that runs these for the agent."""
+        self.tools |= tools
+        self.tools_offered.set()
+        self.tools_offered = anyio.Event()
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"

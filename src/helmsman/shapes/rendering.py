@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.agents.protocol import SessionInfo
+    from helmsman.capabilities.account import AccountReport
     from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
 
@@ -99,6 +100,15 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "url": task.metadata.get("url"),
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def account_as_dict(report: AccountReport) -> dict[str, Any]:
+    """The account, and what is left of its limits until when."""
+    limits = [
+        fields_as_dict(limit) | ({} if limit.resets_at is None else {"resetsAt": limit.resets_at.isoformat()})
+        for limit in report.limits
+    ]
+    return fields_as_dict(report) | {"limits": limits}
 
 
 def json_line(value: Mapping[str, Any]) -> str:

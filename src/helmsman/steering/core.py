@@ -21,11 +21,14 @@ from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
+from helmsman.model.client_tools import definitions_of
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
 from helmsman.sessions.session import QueuedTurn, Session
+from helmsman.sessions.tool_calls import runners_of
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
-from helmsman.steering.turns import Turns, busy
+from helmsman.steering.turn_errors import busy
+from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
@@ -36,9 +39,11 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import PastTurn, SessionInfo
+    from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
-    from helmsman.sessions.session import QuestionHandler, WhenBusy
+    from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
+    from helmsman.sessions.state import SessionStatus
     from helmsman.steering.opening import SessionOpener
     from helmsman.steering.turns import TurnBeginner
     from helmsman.tasks.model import Task
@@ -82,6 +87,7 @@ class Steering(Turns):
         kind: TurnKind | None = None,
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
+        tools: Sequence[ClientTool | ToolDefinition] = (),
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -91,6 +97,7 @@ class Steering(Turns):
         left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
         registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
+        `tools` are functions of this program that the agent may call, in all turns of the session.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -100,12 +107,17 @@ class Steering(Turns):
         """
         roots = self.allowed_roots
         agent = self.settings.default_agent
-        checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
+        place = cwd if cwd is not None else "."
+        checked = session_options(place, options, roots, default_agent=agent, defaults=self.settings)
+        runners: dict[str, ToolRunner] = {}
+        if tools:
+            checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
         )
-        opener = start_session(checked, on_question, worktrees_in=self.settings.state_dir if worktree else None)
+        worktrees_in = self.settings.state_dir if worktree else None
+        opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners)
 
         async def begin() -> Session:
             note = (
@@ -229,18 +241,22 @@ class Steering(Turns):
         on_task: Callable[[str], None] | None = None,
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
+        tools: Sequence[ClientTool | ToolDefinition] = (),
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler. `on_task`
-        and `max_cost_usd` are as for `start`.
+        `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler, and
+        `tools` the functions that it was started with: Codex goes on calling those. `on_task` and `max_cost_usd` are as for
+        `start`.
         """
         turn = turn_input(
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
         )
         session = await self.session(session_id)
         session.on_question = on_question or session.on_question
+        if tools:
+            session.offer(runners_of(tools))
         if (called := call_key.get()) is not None and called.done_before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         session.limits = limits or session.limits
@@ -251,6 +267,7 @@ class Steering(Turns):
         narrowed = self._memory.narrowed(known)
         changed = changed_options(narrowed, options)
         wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
+        wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)
         session.options = wanted
@@ -458,6 +475,11 @@ class Steering(Turns):
             if cursor is None:
                 break
         return shown, cursor
+
+    async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
+        """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
+        known = self.sessions
+        return await self._memory.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)
 
     # --- where capabilities take part --------------------------------------------------------------------------------
 

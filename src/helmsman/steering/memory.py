@@ -26,15 +26,17 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
+from helmsman.sessions.state import SessionState
 from helmsman.tasks.model import kept_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from helmsman.agents.protocol import RecordedTurn, SessionInfo
+    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
     from helmsman.tasks.truth import TaskTruth
@@ -87,10 +89,7 @@ class Memory:
             last = await self._ledger.now(last)
         running = last if last is not None and last.is_running else None
         turn = await self._truth.turn(session_id) if running is None else None
-        failed: tuple[Event, ...] = ()
-        if last is not None and running is None:
-            failed = _failed_turn(session_id, last, turn)
-        past = failed or (() if turn is None else _as_events(session_id, turn))
+        past = _past(session_id, last if running is None else None, turn)
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
         newest = tasks[0].id if running is not None else last.id if past and last is not None else None
@@ -104,6 +103,19 @@ class Memory:
             past=past,
             earlier_turns=sum(task.turn_id is not None and task.id != newest for task in tasks),
         )
+
+    async def statuses(
+        self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, SessionStatus]:
+        """How the last turn ended of sessions that nobody runs, each given with its tasks."""
+        turns = await self._truth.last_turns([info for info, _ in sessions], indexes)
+        ended: dict[str, SessionStatus] = {}
+        for info, tasks in sessions:
+            state = SessionState(info.session_id)
+            for event in _past(info.session_id, next(filter(_was_a_turn, tasks), None), turns[info.session_id]):
+                state.apply(event)
+            ended[info.session_id] = state.status
+        return ended
 
     def refuse_outside(self, session: Session) -> None:
         """Make sure that this door may look at a session.
@@ -186,6 +198,12 @@ def timed_out_questions(session_id: str, task: Task) -> tuple[Event, ...]:
         )
         for number, about in enumerate(task.timed_out, 1)
     )
+
+
+def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
+    """What is known of a turn that is over, which may have been this task."""
+    failed = () if task is None else _failed_turn(session_id, task, turn)
+    return failed or (() if turn is None else _as_events(session_id, turn))
 
 
 def _failed_turn(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:

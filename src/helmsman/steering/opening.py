@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -13,12 +13,12 @@ from helmsman.agents.protocol import Capability
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.protocol import Engine, Opened
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.session import QuestionHandler, Session, ToolRunner
     from helmsman.worktrees import Worktree
 
 
@@ -31,6 +31,7 @@ class Fresh:
     directory: str | None
     on_question: QuestionHandler | None
     worktree: Worktree | None = None
+    tools: Mapping[str, ToolRunner] = field(default_factory=dict["str", "ToolRunner"])
 
 
 SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
@@ -42,6 +43,8 @@ def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: S
         yield Capability.SANDBOX
     if options.asks not in (None, "never"):
         yield Capability.ASK
+    if options.tools:
+        yield Capability.CLIENT_TOOLS
     if turn is None:
         return
     if turn.review is not None:
@@ -55,13 +58,17 @@ def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: S
 
 
 def start_session(
-    options: SessionOptions, on_question: QuestionHandler | None, *, worktrees_in: Path | None
+    options: SessionOptions,
+    on_question: QuestionHandler | None,
+    *,
+    worktrees_in: Path | None,
+    tools: Mapping[str, ToolRunner] | None = None,
 ) -> SessionOpener:
     """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own."""
 
     async def start(engine: Engine) -> Fresh:
         if worktrees_in is None or options.cwd is None:
-            return Fresh(await engine.open(options), options, str(options.cwd), on_question)
+            return Fresh(await engine.open(options), options, str(options.cwd), on_question, tools=tools or {})
         tree = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in)
         inside = replace(options, cwd=tree.directory)
         try:
@@ -69,7 +76,7 @@ def start_session(
         except Exception:
             await anyio.to_thread.run_sync(worktrees.discard, tree)
             raise
-        return Fresh(opened, inside, str(inside.cwd), on_question, tree)
+        return Fresh(opened, inside, str(inside.cwd), on_question, tree, tools or {})
 
     return start
 

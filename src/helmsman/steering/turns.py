@@ -21,13 +21,13 @@ from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.surroundings import current
-from helmsman.errors import ClientAway, HelmsmanError, SessionBusy, TooManySessions
+from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import (
     EngineGone,
-    Failure,
     Notice,
     QuestionAsked,
     SettingsApplied,
+    ToolCalled,
     TurnEnded,
     TurnRequested,
     TurnStarted,
@@ -36,6 +36,7 @@ from helmsman.model.events import (
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.sessions.desk import Desk
 from helmsman.sessions.session import Session, Verbs
+from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
@@ -43,6 +44,7 @@ from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
 from helmsman.steering.shared import Shared, surroundings_of
 from helmsman.steering.terms import Terms
+from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
 from helmsman.tasks.spec import TurnSpec, forget_copies
@@ -201,6 +203,7 @@ class Turns(Verbs, ABC):
         fresh = await open_session(engine)
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
+        session.offer(fresh.tools)
         session.limits = limits or session.limits
         begun, runs = Begun(session_id=session.id), False
         try:
@@ -261,7 +264,7 @@ class Turns(Verbs, ABC):
                 on_task(task_id)
             engine = await self.engine(*self._needed(session.options, turn), agent=session.options.agent)
             running = await self._load(session, engine)
-            _refuse_if_running(session.id, running)
+            refuse_if_running(session.id, running)
             self._ledger.begin(task_id, session, engine=engine.id)
             await self._ledger.write_intent(task_id)
             begun = await (begin(engine) if begin else engine.run_turn(session.id, session.options, turn))
@@ -292,7 +295,7 @@ class Turns(Verbs, ABC):
         if session.state.is_running:
             raise busy(session.id)
         engine = await self.engine(*needed, agent=session.options.agent)
-        _refuse_if_running(session.id, await self._load(session, engine))
+        refuse_if_running(session.id, await self._load(session, engine))
         return session, engine
 
     async def _load(self, session: Session, engine: Engine) -> str | None:
@@ -505,6 +508,9 @@ class Turns(Verbs, ABC):
             if isinstance(event, QuestionAsked):
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
+            if isinstance(event, ToolCalled):
+                self._shared.tasks.start_soon(answer_call, session, event)
+                return
             if session.planning and self.keeps_back(session, event):
                 return
             session.apply(event)
@@ -553,31 +559,3 @@ class Turns(Verbs, ABC):
 def _remark(session: Session, notes: Iterable[str]) -> None:
     for note in notes:
         session.apply(Notice(session_id=session.id, kind="warning", message=note))
-
-
-# --- when a turn does not come to be -----------------------------------------------------------------------------------
-
-
-def known_error(error: Exception) -> HelmsmanError:
-    """The error as one of ours; anything else is a mistake of Helmsman's own."""
-    return (
-        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
-    )
-
-
-def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
-    """The turn of a session ended by this error."""
-    failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
-    return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
-
-
-def _refuse_if_running(session_id: str, turn_id: str | None) -> None:
-    if turn_id is not None:  # another program began it, and it goes on
-        raise busy(session_id)
-
-
-def busy(session_id: str) -> SessionBusy:
-    """A turn is running already."""
-    return SessionBusy(
-        f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
-    )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task, TaskChanges
 
 
+_LAST_TURNS_KEPT: Final = 10_000
+
 _ROUNDING: Final = timedelta(milliseconds=10)
 """Codex writes down milliseconds; where it was written down when it was asked, nothing else is between the two clocks."""
 
@@ -37,6 +39,8 @@ class TaskTruth:
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
         self._homes: dict[tuple[Path, str | None], tuple[Settings, Mapping[str, SessionIndex]]] = {}
+        self._last_turns: dict[str, tuple[datetime, RecordedTurn | None]] = {}
+        """By session, for as long as nothing is written to it: lists ask for the same again and again."""
 
     def look_into(self, settings: Settings) -> Mapping[str, SessionIndex]:
         """What the agents keep on disk by these settings is looked at from now on; by their names."""
@@ -69,6 +73,28 @@ class TaskTruth:
     async def turn(self, session_id: str, turn_id: str | None = None) -> RecordedTurn | None:
         """What Codex has written down of a turn, of the last one by default."""
         return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
+
+    async def last_turns(
+        self, sessions: Sequence[SessionInfo], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, RecordedTurn | None]:
+        """The last turn of each of these sessions, by its id; `indexes`, by agent, are those that have listed them."""
+        known = {info.session_id: self._last_turns.get(info.session_id) for info in sessions}
+        if any((last := known[info.session_id]) is None or last[0] != info.updated_at for info in sessions):
+            return await anyio.to_thread.run_sync(self._read_last_turns, sessions, indexes)
+        return {session_id: last[1] for session_id, last in known.items() if last is not None}
+
+    def _read_last_turns(
+        self, sessions: Sequence[SessionInfo], indexes: Mapping[str, SessionIndex]
+    ) -> dict[str, RecordedTurn | None]:
+        turns: dict[str, RecordedTurn | None] = {}
+        for info in sessions:
+            last = self._last_turns.get(info.session_id)
+            if last is None or last[0] != info.updated_at:
+                if len(self._last_turns) >= _LAST_TURNS_KEPT:
+                    self._last_turns.clear()
+                last = self._last_turns[info.session_id] = info.updated_at, indexes[info.agent].last_turn(info)
+            turns[info.session_id] = last[1]
+        return turns
 
     async def turns(self, session_id: str) -> list[RecordedTurn]:
         """All that an agent has written down of a session's turns, last first."""

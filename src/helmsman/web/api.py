@@ -105,6 +105,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         tokens, most first. `omitted` rows do not fit into the limit (the oldest days, the smallest others); the total
         has them. `costUsd` is of what has a price; `unpricedTokens` are those it leaves out.
 
+    GET /api/account → {kind?, email?, plan?, login, limits: [{name, remainingPercent, windowMinutes?, resetsAt?}],
+        largeTaskFits: likely|uncertain|unlikely|no|unknown, advice}: how Codex is logged in, in a sentence, and what is left
+        of the account's rate limits, as far as that is known. Asks Codex, which is started for it if need be.
+
     GET /api/rules?directory → {rules: [Rule], ownFile, problem?}: every rule that concerns work in the directory, in order
         of files; without one, those that hold everywhere. `problem` says which file cannot be read; nothing is then
         allowed by rule. `ownFile` is where answers keep theirs.
@@ -190,6 +194,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/tasks/{task_id}": reading.task,
         "/api/engines": reading.engines,
         "/api/usage": reading.usage,
+        "/api/account": reading.account,
         "/api/rules": rules.listed,
         "/api/search": reading.search,
         "/api/live": reading.live,

@@ -13,7 +13,7 @@ from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import json_line, spent_as_dict, task_as_dict
+from helmsman.shapes.rendering import account_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
@@ -276,6 +276,9 @@ class Reading:
                 "unpricedModels": list(report.unpriced_models),
             }
         )
+
+    async def account(self, _request: Request) -> dict[str, Any]:
+        return dict(safe(account_as_dict(await self._helm.extras.account.read())))
 
     async def search(self, request: Request) -> dict[str, Any]:
         query = text(request, "q")

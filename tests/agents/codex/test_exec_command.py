@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.exec.command import ExecCommand, _toml, exec_command
+from helmsman.agents.codex.exec.command import ExecCommand, exec_command
 from helmsman.agents.codex.features import Version
+from helmsman.base.config_values import as_toml
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.options import SessionOptions, TurnInput
 
@@ -150,7 +151,7 @@ values = st.recursive(
 
 @given(values)
 def test_any_value_survives_the_command_line(value: Any) -> None:
-    written = _toml(value)
+    written = as_toml(value)
     assert "\n" not in written
     assert tomllib.loads(f"value = {written}")["value"] == value
 

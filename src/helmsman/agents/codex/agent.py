@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn
+    from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn, SessionInfo
     from helmsman.settings import Settings
 
 
@@ -36,6 +36,9 @@ class CodexSessions(RolloutIndex):
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
         path = self._path(session_id)
         return None if path is None else read_turn(path, turn_id, since=since)
+
+    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
+        return None if info.path is None else read_turn(info.path, None)
 
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         path = self._path(session_id)

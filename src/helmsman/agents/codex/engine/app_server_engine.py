@@ -88,6 +88,8 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import ServerInfo
     from helmsman.agents.protocol import Capabilities, Opened
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import ToolCalled
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
 
@@ -469,6 +471,9 @@ class AppServerEngine(AppServerUpkeep):
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         await self._questions.answer(question, choices)
 
+    async def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        self._questions.answer_tool(call, result)
+
     def _on_request(self, request: IncomingRequest) -> bool:
         if self._left.hold_request(request, partial(self._questions.take_or_refuse, request)):
             return True
@@ -489,6 +494,9 @@ class AppServerEngine(AppServerUpkeep):
             return
         if method == "serverRequest/resolved":
             self._questions.resolved(params)
+            return
+        if method == "account/login/completed":
+            self.on_login_ended(params)
             return
         if method == "thread/settings/updated":
             self._state(str(params.get("threadId"))).changed(params)

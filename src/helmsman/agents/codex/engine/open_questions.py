@@ -25,7 +25,7 @@ from helmsman.agents.codex.engine.thread_state import ThreadState
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.storage.rollouts import SESSIONS
 from helmsman.errors import HelmsmanError
-from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed
+from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed, ToolCalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.engine.routing import EventRouter
     from helmsman.agents.codex.wire.app_server import AppServer
     from helmsman.base.jsonrpc import IncomingRequest, Peer
+    from helmsman.model.client_tools import ToolResult
     from helmsman.model.questions import Choice, Question, Sandbox
 
 log = logging.getLogger(__name__)
 
 STEER_TIMEOUT: Final = 5.0
+_TOOL_CALL: Final = "item/tool/call"
 _PROOF_SECONDS: Final = 0.5
 """How long a question waits for Codex to write down the call it is about. Nearly always it has done so before."""
 _PROOF_AGAIN: Final = 0.02
@@ -71,6 +73,8 @@ class OpenQuestions:
         """Commands of which is not yet known whether a yes stays in the sandbox."""
         self._open: dict[str, IncomingRequest] = {}
         self._by_request: dict[int | str, str] = {}
+        self._tool_calls: dict[str, IncomingRequest] = {}
+        """Calls of a program's functions, by their ids."""
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         request = self._open.get(question.id)
@@ -84,6 +88,12 @@ class OpenQuestions:
                 await self._tell_why(request, reason)
             if not self._peer.respond(request.id, result):
                 raise not_open(question)
+
+    def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        request = self._tool_calls.pop(call.call_id, None)
+        if request is not None:  # `output` is for Codex 0.93
+            content = [{"type": "inputText", "text": result.text}]
+            self._peer.respond(request.id, {"contentItems": content, "output": result.text, "success": result.success})
 
     async def _tell_why(self, request: IncomingRequest, reason: str) -> None:
         """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
@@ -134,6 +144,8 @@ class OpenQuestions:
         request_id = params.get("requestId")
         if isinstance(request_id, int | str):
             self._unproved.pop(request_id, None)
+            for call_id in [key for key, request in self._tool_calls.items() if request.id == request_id]:
+                del self._tool_calls[call_id]
         question_id = self._by_request.get(request_id) if isinstance(request_id, int | str) else None
         if question_id is not None:
             self._withdraw(question_id, "codex")
@@ -142,12 +154,15 @@ class OpenQuestions:
         """Nobody waits any more for what a thread has asked."""
         for request_id in [key for key, request in self._unproved.items() if thread_of(request) == thread_id]:
             del self._unproved[request_id]
+        for call_id in [key for key, request in self._tool_calls.items() if thread_of(request) == thread_id]:
+            del self._tool_calls[call_id]
         for question_id in [key for key, request in self._open.items() if thread_of(request) == thread_id]:
             self._withdraw(question_id, by)
 
     def clear(self) -> None:
         self._unproved.clear()
         self._open.clear()
+        self._tool_calls.clear()
         self._by_request.clear()
 
     def _forget(self, question_id: str) -> None:
@@ -167,6 +182,8 @@ class OpenQuestions:
         return state is not None and state.access is not None
 
     def _ask(self, request: IncomingRequest, session_id: str, sandbox: Sandbox) -> bool:
+        if request.method == _TOOL_CALL:
+            return self._call_tool(request, session_id)
         state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())
         items = state.asked_about
         patch = items.get(item_of(request) or "")
@@ -190,6 +207,23 @@ class OpenQuestions:
                 raw=request.params,
             )
         )
+        return True
+
+    def _call_tool(self, request: IncomingRequest, session_id: str) -> bool:
+        call_id, tool, arguments = (request.params.get(name) for name in ("callId", "tool", "arguments"))
+        if not isinstance(call_id, str) or not isinstance(tool, str):
+            return False
+        is_known = call_id in self._tool_calls  # Codex asks again when a thread is joined
+        self._tool_calls[call_id] = request
+        if is_known:
+            return True
+        called = ToolCalled(
+            session_id=thread_of(request) or session_id,
+            call_id=call_id,
+            tool=tool,
+            arguments=arguments if isinstance(arguments, dict) else {},
+        )
+        self._router.deliver(called)
         return True
 
     async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:

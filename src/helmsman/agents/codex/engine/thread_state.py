@@ -222,6 +222,7 @@ def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
         config=access.config,
         base_instructions=options.base_instructions,
         developer_instructions=options.developer_instructions,
+        tools=options.tools,
     )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -18,13 +20,24 @@ from helmsman.agents.codex.engine.review_output import from_text, is_of, read_re
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_app_server
 from helmsman.agents.protocol import Engine
-from helmsman.errors import EngineRefused
+from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import RateLimitsReported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import AppServer
-    from helmsman.agents.protocol import Account, Goal, Model, ReviewReport
+    from helmsman.agents.protocol import (
+        Account,
+        AgentConfig,
+        ConfigEdit,
+        Goal,
+        Login,
+        Model,
+        ReviewReport,
+        SkillList,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +45,18 @@ _FILE_ATTEMPTS: Final = 10
 _FILE_PAUSE: Final = 0.1
 
 
+class _LoginEnd:
+    def __init__(self) -> None:
+        self.told = anyio.Event()
+        self.error: str | None = None
+
+
 class AppServerUpkeep(Engine):
     """The part of the engine that needs little more than the bare methods."""
+
+    @cached_property
+    def _logins(self) -> dict[str, _LoginEnd]:
+        return {}
 
     @property
     @abstractmethod
@@ -114,6 +137,38 @@ class AppServerUpkeep(Engine):
 
     async def account(self) -> Account:
         return await self.api.account()
+
+    async def start_login(self, *, with_code: bool) -> Login:
+        login = await self.api.start_login(with_code=with_code)
+        self._logins.setdefault(login.id, _LoginEnd())
+        return login
+
+    async def login_ended(self, login: Login) -> str | None:
+        ended = self._logins.setdefault(login.id, _LoginEnd())
+        try:
+            await ended.told.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), suppress(HelmsmanError):
+                await self.api.cancel_login(login.id)
+            raise
+        finally:
+            del self._logins[login.id]
+        return ended.error
+
+    def on_login_ended(self, params: Mapping[str, Any]) -> None:
+        """What Codex says of a login, perhaps before we have read its answer that names it."""
+        ended = self._logins.setdefault(str(params.get("loginId")), _LoginEnd())
+        ended.error = None if params.get("success") is True else str(params.get("error") or "Codex does not say why.")
+        ended.told.set()
+
+    async def skills(self, directory: Path) -> SkillList:
+        return await self.api.skills(directory)
+
+    async def read_config(self, directory: Path | None) -> AgentConfig:
+        return await self.api.config(directory)
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        return await self.api.write_config(edits, version=version)
 
     async def rate_limits(self) -> RateLimitsReported | None:
         """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""

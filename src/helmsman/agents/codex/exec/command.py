@@ -18,6 +18,7 @@ from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, refu
 from helmsman.agents.codex.access.plan import confined_sandbox
 from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.config_values import as_toml
 from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.options import WRITES, approval_word
@@ -91,7 +92,7 @@ def exec_command(
     if options.profile is not None:
         arguments.append(f"--profile={options.profile}")
     arguments += [f"--add-dir={root}" for root in options.writable_roots]
-    arguments += [f"--config={key}={_toml(value)}" for key, value in config.items()]
+    arguments += [f"--config={key}={as_toml(value)}" for key, value in config.items()]
     if options.skip_git_repo_check:
         arguments.append("--skip-git-repo-check")
     if turn.output_schema is not None:
@@ -229,13 +230,3 @@ def _image(path: Path, copy: Path) -> Path:
     if "," not in str(path):
         return path.absolute()
     return shutil.copyfile(path, copy.with_suffix(path.suffix))
-
-
-def _toml(value: Any) -> str:
-    """A checked configuration value in TOML, on one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    # Otherwise JSON is TOML, but for surrogate pairs, which TOML does not know, and for DEL, which it wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -19,7 +19,8 @@ from helmsman.agents.codex.access.confinement import read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
-from helmsman.agents.protocol import Account, Goal, Model
+from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
+from helmsman.agents.protocol import Account, Goal, Login, Model
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT
 from helmsman.errors import (
     EngineLost,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.access.confinement import Policy
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.mcp_servers import McpServer
+    from helmsman.agents.protocol import AgentConfig, ConfigEdit, SkillList
     from helmsman.base.jsonrpc import Peer
+    from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
 CLIENT_NAME: Final = "helmsman"
@@ -96,6 +99,8 @@ class ThreadSettings:
     config: Mapping[str, Any] | None = None
     base_instructions: str | None = None
     developer_instructions: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    """For a new thread alone: it keeps them."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -228,7 +233,13 @@ class AppServer:
     # --- threads -----------------------------------------------------------------------------------------------------
 
     async def start_thread(self, settings: ThreadSettings) -> Thread:
-        answer = await self._call("thread/start", timeout=OPEN_TIMEOUT, **settings.as_params())
+        tools = [
+            {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+            for tool in settings.tools
+        ]
+        answer = await self._call(
+            "thread/start", timeout=OPEN_TIMEOUT, dynamicTools=tools or None, **settings.as_params()
+        )
         return _opened_thread("thread/start", answer)
 
     async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
@@ -376,6 +387,35 @@ class AppServer:
             plan=_text(fields.get("planType")),
             requires_login=answer.get("requiresOpenaiAuth") is True,
         )
+
+    async def start_login(self, *, with_code: bool) -> Login:
+        answer = await self._call("account/login/start", type="chatgptDeviceCode" if with_code else "chatgpt")
+        login_id, url = _text(answer.get("loginId")), _text(answer.get("verificationUrl" if with_code else "authUrl"))
+        if login_id is None or url is None:
+            raise EngineProtocolError(
+                "Codex's answer to account/login/start names no page. Update Helmsman: this Codex is too new for it."
+            )
+        return Login(id=login_id, url=url, code=_text(answer.get("userCode")))
+
+    async def cancel_login(self, login_id: str) -> None:
+        await self._call("account/login/cancel", loginId=login_id)
+
+    async def skills(self, cwd: Path) -> SkillList:
+        return read_skills(await self._call("skills/list", cwds=[str(cwd)]))
+
+    async def config(self, cwd: Path | None = None) -> AgentConfig:
+        """Codex's configuration for a directory, layer by layer."""
+        return read_config(await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd)))
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        """Change the user's file: all of it, or nothing. What overrides a value of it, in Codex's words."""
+        written = [{"keyPath": edit.key, "value": edit.value, "mergeStrategy": "replace"} for edit in edits]
+        if len(edits) == 1 and edits[0].value is not None:
+            answer = await self._call("config/value/write", expectedVersion=version, **written[0])
+        else:
+            answer = await self._call("config/batchWrite", edits=written, expectedVersion=version)
+        overridden = answer.get("overriddenMetadata")
+        return _text(overridden.get("message")) if isinstance(overridden, dict) else None
 
     async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
         """The MCP servers Codex is configured with. It starts each to find out how it is."""

@@ -2,7 +2,7 @@
 
 import { get } from "/api.js";
 import { h, toast } from "/dom.js";
-import { count, money, shortPath, tokens } from "/format.js";
+import { count, duration, money, shortPath, tokens } from "/format.js";
 import { setPlace } from "/title.js";
 import { bars, columns, PARTS, responsive, sum } from "/views/chart.js";
 
@@ -27,17 +27,20 @@ export class UsageView {
         h("button", { type: "button", "aria-pressed": String(since === this.#since), dataset: { since }, onclick: () => this.#choose(since) }, name),
       ),
     );
+    this.limits = h("section", { class: "limits", "aria-label": "Rate limits" });
     this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Usage" },
       h("div", { class: "page-head" }, this.heading, this.ranges),
+      this.limits,
       this.body,
     );
   }
 
   async open() {
     setPlace("Usage");
+    this.#readLimits(); // Codex is asked, and may have to be started for it: nobody waits
     await this.#read();
   }
 
@@ -47,6 +50,14 @@ export class UsageView {
     this.#since = since;
     for (const button of this.ranges.children) button.setAttribute("aria-pressed", String(button.dataset.since === since));
     this.#read().catch((error) => toast(error.message, "error"));
+  }
+
+  async #readLimits() {
+    try {
+      this.limits.replaceChildren(...limits(await get("account")));
+    } catch (error) {
+      this.limits.replaceChildren(h("p", { class: "quiet" }, `Rate limits are not known: ${error.message}`));
+    }
   }
 
   async #read() {
@@ -77,6 +88,23 @@ export class UsageView {
 
 function named(name) {
   return (rows, width) => bars(rows.slice(0, MOST_BARS), width, name);
+}
+
+/** How much is left of each limit of the account, and when all of it is there again. */
+function limits(account) {
+  const tiles = account.limits.map((limit) => {
+    const left = limit.resetsAt === undefined ? "" : `reset in ${duration(Math.max(0, (Date.parse(limit.resetsAt) - Date.now()) / 1000))}`;
+    const when = limit.resetsAt === undefined ? {} : { title: new Date(limit.resetsAt).toLocaleString() };
+    const length = limit.windowMinutes === undefined ? limit.name : `${limit.name}, ${duration(limit.windowMinutes * 60)}`;
+    return h(
+      "div",
+      { class: "tile" },
+      h("dt", {}, `Limit ${length}`),
+      h("dd", { class: "value" }, `${Math.round(limit.remainingPercent)} % left`),
+      h("dd", { class: "quiet" }, h("time", { datetime: limit.resetsAt ?? "", ...when }, left)),
+    );
+  });
+  return [tiles.length ? h("dl", { class: "tiles" }, tiles) : "", h("p", { class: "quiet" }, tiles.length ? account.advice : `${account.login} ${account.advice}`)];
 }
 
 function totals(total) {

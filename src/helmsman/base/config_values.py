@@ -1,0 +1,77 @@
+"""Values of an agent's configuration, as people write them: `KEY=VALUE` with a value in TOML, and one layer over another."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "query_params", "set"})
+"""Tables of Codex's configuration in which every value is a text: the environment of an MCP server, its headers, …."""
+
+
+def pair(text: str) -> tuple[str, str]:
+    """The key and the value, still to be read, of `KEY=VALUE`.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text!r} is not of the form KEY=VALUE.")
+    return key.strip(), value.strip()
+
+
+def read_value(key: str, value: Any) -> Any:
+    """A text as Codex reads the VALUE of `-c KEY=VALUE`: as TOML, or as it stands where it is none, or only a text fits.
+
+    What is no text is taken as it is.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        read = tomllib.loads(f"value = {value.strip()}")
+    except (ValueError, RecursionError):
+        return value
+    meant = read["value"]
+    if read.keys() != {"value"} or not isinstance(meant, bool | int | float | str | list | dict):
+        return value
+    if isinstance(meant, float) and not math.isfinite(meant):
+        return value
+    only_texts = key.rpartition(".")[0].rpartition(".")[2] in _TEXTS_BY_NAME
+    return value if only_texts and not isinstance(meant, str) else meant
+
+
+def as_toml(value: Any) -> str:
+    """A configuration value in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    # Otherwise JSON is TOML, but for surrogate pairs, which TOML does not know, and for DEL, which it wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """One configuration over another, value by value. Keys may be dotted, or tables; no key of the result is in another."""
+    chosen = dict(_leaves(own))
+    below = {key: value for key, value in _leaves(defaults) if not any(_overlap(key, other) for other in chosen)}
+    return below | chosen
+
+
+def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        is_table = isinstance(value, Mapping) and value
+        if is_table and all(isinstance(name, str) and name and "." not in name for name in value):
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield before + key, value
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

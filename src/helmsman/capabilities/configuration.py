@@ -1,0 +1,79 @@
+"""An agent's own configuration: what holds, where it comes from, and changes of the user's file, made by the agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helmsman.agents.protocol import Capability, ConfigLayer
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.agents.protocol import AgentConfig, ConfigEdit
+    from helmsman.steering.core import Steering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """What is to be written: into which file, of which version, and what the keys say there now (those it has)."""
+
+    file: str
+    version: str | None
+    edits: tuple[ConfigEdit, ...]
+    before: Mapping[str, Any]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the file says all of it already."""
+        return all(self.before.get(edit.key) == edit.value for edit in self.edits)
+
+
+class AgentConfiguration:
+    """`Helmsman.extras.configuration`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+
+    async def read(self, directory: Path | None = None, agent: str | None = None) -> AgentConfig:
+        """The configuration for work in a directory."""
+        return await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).read_config(directory)
+
+    async def plan(self, edits: Sequence[ConfigEdit], agent: str | None = None) -> ConfigChange:
+        """What these edits would change in the user's file; nothing is written."""
+        if len({edit.key for edit in edits}) < len(edits):
+            raise InvalidInput("A key is named twice. Name each once.", parameter="edits")
+        layers = (await self.read(agent=agent)).layers
+        users = next((layer for layer in layers if layer.kind == "user"), ConfigLayer(kind="user"))
+        held = {edit.key: value_at(users.values, edit.key) for edit in edits}
+        return ConfigChange(
+            file=users.file or "config.toml",
+            version=users.version,
+            edits=tuple(edits),
+            before={key: value for key, value in held.items() if value is not None},
+        )
+
+    async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:
+        """Write what was planned, if the file is still as it was then. The answer says what overrides it, if that is so.
+
+        Raises:
+            EngineRefused: The file has changed since, or the agent finds a value wrong; nothing was written.
+            InvalidInput: There are allowed roots, which the configuration of all sessions could be turned against.
+        """
+        if self._helm.allowed_roots:
+            raise InvalidInput(
+                "There are allowed roots, and what is written there would hold for sessions outside them, too. Change "
+                f"{change.file} without allowed roots, or by hand."
+            )
+        engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)
+        return await engine.write_config(change.edits, version=change.version)
+
+
+def value_at(values: Mapping[str, Any], key: str) -> Any:
+    """What a configuration has under a dotted key; None if nothing."""
+    found: Any = values
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

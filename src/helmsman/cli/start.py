@@ -1,0 +1,35 @@
+"""`helmsman start`: a session that outlives the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.run import prompt_text, start_detached, step_arguments, step_options
+
+
+@cli_command(
+    "start",
+    "Start a session, and leave it running.",
+    'helmsman start "Fix the failing test" --full-auto',
+    'helmsman start --worktree "Try the other parser" --json',
+)
+@step_options
+@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
+def command(prompt: str, directory: str | None, worktree: bool, as_json: bool, **options: Any) -> int:
+    """Start a session and return at once; it goes on by itself, and its questions wait for whoever looks.
+
+    PROMPT is what to do; `-` reads it from stdin. The same as `helmsman run --detach`. Come back with `helmsman watch`,
+    or look with `helmsman status` and in the dashboard.
+    """
+    arguments = step_arguments(**options) | ({"worktree": True} if worktree else {})
+    text = prompt_text(prompt)
+    settings = settings_of_command(directory=None if directory is None else Path(directory))
+    return with_helmsman(
+        lambda helm: start_detached(helm, text, directory, arguments, as_json=as_json), settings=settings
+    )

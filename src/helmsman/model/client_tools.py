@@ -1,0 +1,87 @@
+"""Functions of a program that the agent of a session may call: what it is told of them, and what they give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from helmsman.errors import InvalidInput
+
+ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Takes the arguments that the model gave, and gives the text that the model gets. What it raises is told to the model."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """A function as the model sees it. `input_schema` is the JSON schema of its arguments, an object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTool:
+    """A function that a program offers to a session.
+
+    It runs in the program, outside any sandbox, without anybody being asked: offer only what the agent may do.
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    run: ToolFunction
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return ToolDefinition(name=self.name, description=self.description, input_schema=self.input_schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What the model is told of a call."""
+
+    text: str
+    success: bool = True
+
+
+def definitions_of(tools: Sequence[ClientTool | ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """What the agent is to be told, checked.
+
+    Raises:
+        InvalidInput: A name, a description or a schema makes no sense, or two have the same name.
+    """
+    definitions = tuple(tool.definition if isinstance(tool, ClientTool) else tool for tool in tools)
+    for tool in definitions:
+        if not _NAME.fullmatch(tool.name):
+            raise _wrong(f"{tool.name!r} cannot be the name of a tool. Use up to 64 letters, digits, _ and -.")
+        if not tool.description.strip():
+            raise _wrong(
+                f"The tool {tool.name} has no description. Say what it does: the model knows nothing else of it."
+            )
+        if tool.input_schema.get("type") != "object":
+            raise _wrong(f"The input schema of the tool {tool.name} has to be of the type object.")
+    if len({tool.name for tool in definitions}) < len(definitions):
+        raise _wrong("Two tools have the same name. Give each its own.")
+    return definitions
+
+
+def functions_of(tools: Sequence[ClientTool | ToolDefinition]) -> dict[str, ToolFunction]:
+    """The functions by their names, where they are here and not in another process."""
+    return {tool.name: tool.run for tool in tools if isinstance(tool, ClientTool)}
+
+
+async def result_of(function: ToolFunction, arguments: Mapping[str, Any]) -> ToolResult:
+    """Call a function; whatever it raises is a result, too."""
+    try:
+        return ToolResult(text=str(await function(arguments)))
+    except Exception as error:  # noqa: BLE001 - it is the program's, and the model is told
+        return ToolResult(text=f"{type(error).__name__}: {error}", success=False)
+
+
+def _wrong(message: str) -> InvalidInput:
+    return InvalidInput(message, parameter="tools")

@@ -1,0 +1,65 @@
+"""A call of a program's function, from the agent to the program and back; never for longer than its turn runs."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.errors import HelmsmanError
+from helmsman.model.client_tools import ToolResult, functions_of, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction
+    from helmsman.model.events import ToolCalled
+    from helmsman.sessions.session import Session, ToolRunner
+
+log = logging.getLogger(__name__)
+
+_OFFERED_SECONDS: Final = 15.0
+"""How long a call waits for its program: one that has just started the session, or has lost its hub, is about to say so."""
+
+
+async def answer_call(session: Session, call: ToolCalled) -> None:
+    """Have the program run its function, and tell the agent what came of it. Never raises."""
+    turn, engine = session.turn_count, session.engine
+    result: ToolResult | None = None
+
+    async def run(turn_over: anyio.CancelScope) -> None:
+        nonlocal result
+        runner = await _offered(session, call.tool)
+        if runner is None:
+            result = ToolResult(text=f"The program that offers {call.tool} is not there.", success=False)
+        else:
+            result = await runner(call)
+        turn_over.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, tasks.cancel_scope)
+        while session.state.is_running and session.turn_count == turn:
+            await session.feed.changed()
+        tasks.cancel_scope.cancel()
+    if result is not None and engine is not None:
+        try:
+            await engine.answer_tool(call, result)
+        except HelmsmanError as error:  # nobody waits for it any more
+            log.info("the result of %s did not reach session %s: %s", call.tool, session.id, error)
+
+
+def runners_of(tools: Sequence[ClientTool | ToolDefinition]) -> dict[str, ToolRunner]:
+    """The functions that are in this process, as a session runs them."""
+
+    def runner(function: ToolFunction) -> ToolRunner:
+        return lambda call: result_of(function, call.arguments)
+
+    return {name: runner(function) for name, function in functions_of(tools).items()}
+
+
+async def _offered(session: Session, tool: str) -> ToolRunner | None:
+    with anyio.move_on_after(_OFFERED_SECONDS):
+        while tool not in session.tools:
+            await session.tools_offered.wait()
+    return session.tools.get(tool)

@@ -1,0 +1,31 @@
+"""When a turn does not come to be: why, as an error of ours and as an event of its session."""
+
+from __future__ import annotations
+
+from helmsman.errors import HelmsmanError, SessionBusy
+from helmsman.model.events import Failure, TurnEnded
+
+
+def known_error(error: Exception) -> HelmsmanError:
+    """The error as one of ours; anything else is a mistake of Helmsman's own."""
+    return (
+        error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
+    )
+
+
+def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
+    """The turn of a session ended by this error."""
+    failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
+    return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
+
+
+def refuse_if_running(session_id: str, turn_id: str | None) -> None:
+    if turn_id is not None:  # another program began it, and it goes on
+        raise busy(session_id)
+
+
+def busy(session_id: str) -> SessionBusy:
+    """A turn is running already."""
+    return SessionBusy(
+        f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
+    )

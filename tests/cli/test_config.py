@@ -1,0 +1,118 @@
+"""`helmsman config` and `helmsman login`, on the real Codex."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman.base.files import file_lock
+from helmsman.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from helmsman.testing import CodexHome
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_from(
+    cli: Cli, codex_home: CodexHome
+) -> None:
+    codex_home.configure(model_verbosity="low", mcp_servers={"a": {"command": "true", "env": {"API_TOKEN": "s3cret"}}})
+    file = codex_home.path / "config.toml"
+    done = await cli.run("config")
+    assert 'model_verbosity = "low"' in done.stdout.splitlines()
+    assert 'mcp_servers.a.env.API_TOKEN = "[redacted]"' in done.stdout
+    one = await cli.run("config", "get", "model_verbosity")
+    assert (one.exit_code, one.stdout, one.stderr) == (0, '"low"\n', f"  from {file}\n")
+    (shown,) = (await cli.run("config", "get", "mcp_servers.a.command", "--json")).json
+    assert shown == {"key": "mcp_servers.a.command", "value": "true", "layer": "user", "file": str(file)}
+    missing = await cli.run("config", "get", "no_such_key")
+    assert (missing.exit_code, missing.stderr) == (ExitCode.FAILED, "Nothing sets no_such_key.\n")
+
+
+async def test_a_change_is_shown_agreed_to_and_written_by_codex(cli: Cli, codex_home: CodexHome) -> None:
+    codex_home.configure(model_verbosity="low")
+    file = codex_home.path / "config.toml"
+    file.write_text(f"# mine\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
+    before = file.read_text(encoding="utf-8")
+    words = (
+        "config",
+        "set",
+        "model_verbosity=high",
+        "hide_agent_reasoning=true",
+        "--unset",
+        "model_verbosity_not_there",
+    )
+    asked = await cli.run(*words)
+    assert asked.exit_code == ExitCode.USAGE
+    assert "Add --yes to do it" in asked.stderr
+    assert file.read_text(encoding="utf-8") == before
+    async with cli.on_terminal(*words) as program:
+        await program.shows('- model_verbosity = "low"')
+        await program.shows('+ model_verbosity = "high"')
+        await program.shows("+ hide_agent_reasoning = true")
+        await program.shows("Change it? [y/N]")
+        program.press("n\n")
+        assert await program.exit_code() == ExitCode.FAILED
+    assert file.read_text(encoding="utf-8") == before
+    (done,) = (await cli.run(*words, "--yes", "--json")).json
+    assert done["written"] is True
+    assert done["changes"][0] == {"key": "model_verbosity", "before": "low", "after": "high"}
+    assert 'model_verbosity = "high"' in file.read_text(encoding="utf-8")
+    assert "# mine" in file.read_text(encoding="utf-8")
+    again = await cli.run("config", "set", "hide_agent_reasoning=true", "--yes")
+    assert "nothing to change" in again.stderr
+    assert (await cli.run("config", "set", "--unset", "hide_agent_reasoning", "--yes")).exit_code == ExitCode.OK
+    assert "hide_agent_reasoning" not in file.read_text(encoding="utf-8")
+
+
+async def test_what_makes_no_sense_or_would_reach_further_is_not_written(cli: Cli, codex_home: CodexHome) -> None:
+    before = (codex_home.path / "config.toml").read_text(encoding="utf-8")
+    wrong = await cli.run("config", "set", "sandbox_mode=open", "--yes")
+    assert wrong.exit_code != ExitCode.OK
+    assert "sandbox_mode" in wrong.stderr
+    secret = await cli.run("config", "set", "mcp_servers.a.env.API_TOKEN=s3cret", "--json")
+    assert "s3cret" not in secret.stdout + secret.stderr
+    roots = str(cli.directory)
+    confined = await cli.run("config", "set", "model_verbosity=low", "--yes", HELMSMAN_ALLOWED_ROOTS=roots)
+    assert "There are allowed roots" in confined.stderr
+    assert (await cli.run("config", "set", "nothing")).exit_code == ExitCode.USAGE
+    assert (await cli.run("config", "set")).exit_code == ExitCode.USAGE
+    assert (codex_home.path / "config.toml").read_text(encoding="utf-8") == before
+
+
+@pytest.fixture
+def login_port() -> Iterator[None]:
+    """Codex waits for the browser on one and the same port, which others who run these tests want too."""
+    with file_lock(Path(tempfile.gettempdir()) / "helmsman-test-login.lock", timeout=60):
+        yield
+
+
+@pytest.mark.usefixtures("login_port")
+async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
+    async with cli.on_terminal("login", columns=1000) as program:
+        await program.shows("Open this page to log in:")
+        await program.shows("originator=")
+        page = next(word for word in program.screen.split() if word.startswith("https://"))
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(page).query).items()}
+        back = f"{asked['redirect_uri']}?error=access_denied&state={asked['state']}"
+
+        def refuse() -> None:
+            """As the page does when the person says no."""
+            with urlopen(back.replace("localhost", "127.0.0.1"), timeout=30) as answer:
+                answer.read()
+
+        with anyio.fail_after(60):
+            await anyio.to_thread.run_sync(refuse)
+        await program.shows("Codex is not logged in: ")
+        assert await program.exit_code() == ExitCode.FAILED
