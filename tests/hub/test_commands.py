@@ -22,7 +22,7 @@ from helmsman.base.processes import Process
 from helmsman.cli.thin import PROTOCOL
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import hexed
-from helmsman.tasks.calls import CallLog
+from helmsman.tasks.calls import CallId, CallLog
 from helmsman.testing import say
 from helmsman.testing.hubs import hub_pid
 from tests import warm
@@ -480,9 +480,10 @@ async def test_what_was_done_for_a_hub_that_died_is_not_done_again(served: Place
     calls = CallLog(served.state_dir)
     answer = json.dumps({"code": 7, "said": [["o", b"what it said\n".hex()], ["e", b"and this\n".hex()]]})
     for name, given in (("done", answer), ("begun", None)):
-        await calls.begin(name, 1, Process.me())
+        call = CallId(name, 1, Process.me())
+        await calls.begin(call, "This", repeatable=False)
         if given is not None:
-            await calls.answer(name, 1, given)
+            await calls.answer(call, given)
     welcome, *said = await anyio.to_thread.run_sync(Door(served, "done", "archive", "0" * 36).ask)
     assert welcome.startswith(b"w\t")
     assert said == [b"o13", b"what it said", b"", b"e9", b"and this", b"", b"x7"]

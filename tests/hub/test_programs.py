@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from helmsman import ClientTool, Helmsman, run_step
-from helmsman.errors import InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
+from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -507,6 +507,31 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         await ended(session)
     assert (session.result, session.usage) == (followed.result, followed.usage)
     assert len(session.result or "") > 4_000_000
+
+
+async def test_a_program_that_asks_too_much_at_once_is_told_so_and_everything_else_goes_on(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    session = await helm.start("work", cwd=git_repo)
+    assert session.task_id is not None
+    task = await helm.tasks.get(session.task_id)
+    ended_as: list[str] = []
+
+    async def wait() -> None:
+        ended_as.append((await helm.tasks.wait(task)).status)
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as waiting:
+            for _ in range(1000):
+                waiting.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(HelmsmanError, match="1000 calls of this program are under way"):
+                await helm.tasks.get(session.task_id)
+            gate.release()
+    assert ended_as == ["completed"] * 1000
+    assert (await helm.tasks.get(session.task_id)).status == "completed"
 
 
 async def forget_answer(client: HubClient, state_dir: Path) -> int:

@@ -18,7 +18,7 @@ from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.calls import done_before
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class LocalTasks:
         )
 
     async def _begin(self, begin: Callable[[_Start], Awaitable[Session]]) -> str:
-        called = call_key.get()
-        known = None if called is None else called.done_before
+        known = done_before()
         if known is not None and (known.is_waiting or known.session_id is not None):
             return known.id  # by an earlier hub, of which the same was asked
         # Nobody could follow or stop a task that cannot be registered.

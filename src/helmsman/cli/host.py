@@ -38,8 +38,6 @@ class Host:
     """Whether what a command began goes on here when the command has ended."""
     size: tuple[int, int] | None = None
     """Columns and lines of the terminal, where this process cannot be asked."""
-    repeated_key: str | None = None
-    """The key of the task that this command has entered if it was begun before, by a hub that died."""
 
     def __init__(self, refused: str = "") -> None:
         self._refused = refused

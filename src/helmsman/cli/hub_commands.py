@@ -34,11 +34,11 @@ from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Host, NeedsOwnProcess, host, hosted
 from helmsman.cli.thin import COMPLETION
-from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
+from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import environment_in, in_hex, text_in
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
-from helmsman.tasks.calls import CallKey, call_key
+from helmsman.tasks.calls import AnsweredBefore, CallId, call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -95,8 +95,8 @@ class _Hello:
         return {"kind": "command", "pid": self.pid, "version": self.version, "directory": str(self.directory)}
 
     @property
-    def process(self) -> Process:
-        return running_process(self.pid) or Process(self.pid, "")
+    def call(self) -> CallId:
+        return CallId(self.id, _ONLY_CALL, running_process(self.pid) or Process(self.pid, ""))
 
 
 class _NotServed(Exception):
@@ -105,10 +105,6 @@ class _NotServed(Exception):
 
 class _DoorGone(Exception):
     """Nobody reads any more what the command says."""
-
-
-class _AnsweredBefore(Exception):
-    """An earlier hub has done it: how it ended, and what it said."""
 
 
 class _ToldToEnd(Exception):
@@ -216,17 +212,7 @@ class HubHost(Host):
 
     def begin_change(self, change: Change) -> None:
         self._changes = True
-        key = f"{self._hello.id}:{_ONLY_CALL}"
-        was_begun, answer = self.run(lambda: self._calls.begin(self._hello.id, _ONLY_CALL, self._hello.process))
-        if answer is not None:
-            raise _AnsweredBefore(answer)
-        if was_begun and change == "once":
-            raise OutcomeUnknown(
-                "This was begun by a hub that ended before it could tell what came of it. Look whether it was done before "
-                "you repeat it."
-            )
-        self.repeated_key = key if was_begun else None
-        call_key.set(CallKey(key, is_repeated=was_begun))
+        call_key.set(self.run(lambda: self._calls.begin(self._hello.call, "This", repeatable=change == "repeatable")))
 
     # --- the command -------------------------------------------------------------------------------------------------
 
@@ -262,7 +248,7 @@ class HubHost(Host):
         if self._changes:
             self._changes = False
             try:
-                await self._calls.answer(self._hello.id, _ONLY_CALL, None)
+                await self._calls.answer(self._hello.call, None)
             except RegistryUnavailable as error:
                 log.warning("%s", error)
 
@@ -275,8 +261,8 @@ class HubHost(Host):
             return outcome(self._hello.arguments, columns=self._hello.columns)
         except NeedsOwnProcess:
             return None
-        except _AnsweredBefore as known:
-            answer = json.loads(known.args[0])
+        except AnsweredBefore as known:
+            answer = json.loads(known.answer)
             self._said = [(kind, bytearray.fromhex(data)) for kind, data in answer["said"]]
             return int(answer["code"])
         except SystemExit as ended:
@@ -292,7 +278,7 @@ class HubHost(Host):
     async def _write_down(self, code: int) -> None:
         answer = {"code": code, "said": [(kind, data.hex()) for kind, data in self._said]}
         try:
-            await self._calls.answer(self._hello.id, _ONLY_CALL, json.dumps(answer))
+            await self._calls.answer(self._hello.call, json.dumps(answer))
         except RegistryUnavailable as error:
             log.warning("%s", error)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
 
 ResultT = TypeVar("ResultT")
 
@@ -62,9 +61,3 @@ def with_helmsman(
             return await do(helm)
 
     return host().run(run)
-
-
-async def task_begun_before(helm: Helmsman) -> Task | None:
-    """The task that this command has begun already, for a hub that died; None where it has not been tried."""
-    key = host().repeated_key
-    return None if key is None else await helm.ledger.registry(lambda registry: registry.with_key(key))

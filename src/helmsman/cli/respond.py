@@ -54,11 +54,7 @@ def command(session: str, question: str | None, answers: tuple[str, ...], agreed
     async def respond(helm: Helmsman, session_id: str) -> str:
         asking = await helm.session(session_id)
         asking.require_here()
-        try:
-            await asking.respond(question, *answers, by=COMMAND_LINE)
-        except QuestionNotOpen:
-            if host().repeated_key is None or not await helm.was_answered(session_id, question, answers, COMMAND_LINE):
-                raise  # else a hub that is gone has given this very answer
+        await asking.respond(question, *answers, by=COMMAND_LINE)
         return asking.status
 
     session_id, status = on_session(session, respond)

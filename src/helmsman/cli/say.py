@@ -9,12 +9,13 @@ import click
 from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import session_argument, task_begun_before
+from helmsman.cli.on_session import session_argument
 from helmsman.cli.output import print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
+from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
     from helmsman.cli.displays import Display
@@ -59,7 +60,7 @@ def command(
 
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(await full_session_id(helm, session))
-        if (before := await task_begun_before(helm)) is not None:
+        if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
             return tell(known, before.id)

@@ -25,14 +25,14 @@ from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, HelmsmanError, OutcomeUnknown, QuestionNotOpen
+from helmsman.errors import EngineLost, HelmsmanError
 from helmsman.hub.hello import text_in
 from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
-from helmsman.tasks.calls import CallKey, CallLog, call_key
+from helmsman.tasks.calls import CallId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.steering.shared import Shared
     from helmsman.steering.turns import Room
+    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ FUNCTION: Final = "function"
 
 _READING: Final = frozenset(
     {
-        *("codex", "capabilities", "was_answered", "history", "list", "session"),
+        *("codex", "capabilities", "history", "list", "session"),
         *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
         *("extras.configuration.read", "extras.configuration.plan"),
@@ -73,8 +74,10 @@ _REPEATABLE: Final = _READING | {"interrupt"}
 """What may be done again when it is asked again of the next hub. All else is done once."""
 _SEEN_THROUGH: Final = frozenset({"interrupt"})
 """What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
-_BEGIN_A_TASK: Final = frozenset({"start", "say", "tasks.local.run", "tasks.local.follow_up"})
-"""What enters a task under the call's own key before it does anything: asked again, the task says what became of it."""
+_FIND_OUT: Final = frozenset({"start", "say", "tasks.local.run", "tasks.local.follow_up", "respond"})
+"""What finds out, when it is asked again, whether an earlier hub has done it: by the task it entered, or the answer."""
+_MOST_CALLS: Final = 1000
+"""So many calls of one program are under way at once, so that all others are served too."""
 
 
 class OpenView(Protocol):
@@ -167,6 +170,7 @@ class _Program:
         self._followed: dict[str, _Followed] = {}
         self._is_catching_up = False
         self._offered: list[tuple[Session, str]] = []
+        self._under_way = 0
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -216,7 +220,15 @@ class _Program:
     def _take(self, request: IncomingRequest) -> bool:
         if request.method != "call":
             return False
-        self._tasks.start_soon(self._answer, request)
+        if self._under_way < _MOST_CALLS:
+            self._under_way += 1
+            self._tasks.start_soon(self._answer, request)
+        else:
+            refused = HelmsmanError(
+                f"{_MOST_CALLS} calls of this program are under way, and the hub takes no more of one at once. Wait until "
+                "some have ended, then try again."
+            )
+            self._peer.respond(request.id, {"error": encoded(refused)})
         return True
 
     async def _answer(self, request: IncomingRequest) -> None:
@@ -230,6 +242,8 @@ class _Program:
         except Exception as error:
             log.exception("a call could not be answered")
             self._peer.respond(request.id, {"error": encoded(HelmsmanError(f"Helmsman itself failed: {error!a}."))})
+        finally:
+            self._under_way -= 1
 
     async def _result(self, params: Mapping[str, Any]) -> dict[str, Any]:
         number, verb = int(params["number"]), str(params["verb"])
@@ -260,44 +274,31 @@ class _Program:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
         if verb in _REPEATABLE:
             return self._shown(await self._do(verb, params))
-        door = str(self._hello["door"])
-        was_begun, answer = await self._log.begin(door, number, self._process)
-        if answer is not None:
-            stored: dict[str, Any] = json.loads(answer)
-            for session_id in stored["sessions"]:
-                await self._helm.session(session_id)  # of which this hub may not have heard yet
-            return stored
-        key = f"{door}:{number}"
-        if was_begun and verb not in (*_BEGIN_A_TASK, "respond"):
-            raise OutcomeUnknown(
-                f"{verb} was begun by a hub that ended before it could tell what came of it. Look whether it was done "
-                "before you call it again."
-            )
-        known = await self._helm.ledger.registry(lambda registry: registry.with_key(key)) if was_begun else None
-        current = call_key.set(CallKey(key, known, is_repeated=was_begun))
-        try:
-            result = self._shown(await self._do(verb, params, again=was_begun))
-        except Exception:
-            await self._log.answer(door, number, None)
-            raise
-        finally:
-            call_key.reset(current)
-        await self._log.answer(door, number, json.dumps(result))
+
+        async def do() -> dict[str, Any]:
+            return self._shown(await self._do(verb, params))
+
+        result: dict[str, Any] = await self._log.once(
+            CallId(str(self._hello["door"]), number, self._process),
+            verb,
+            do,
+            repeatable=verb in _FIND_OUT,
+            stored=json.dumps,
+            restored=json.loads,
+        )
+        for session_id in result["sessions"]:
+            if session_id not in self._helm.sessions:  # of one that an earlier hub answered
+                await self._helm.session(session_id)
         return result
 
-    async def _do(self, verb: str, params: Mapping[str, Any], *, again: bool = False) -> Any:
+    async def _do(self, verb: str, params: Mapping[str, Any]) -> Any:
         target: Any = self._helm
         for name in verb.split("."):
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
         directory = text_in(params["directory"]) if "directory" in params else self._hello["directory"]
         with Whereabouts(self._hello["environment"], Path(directory)).entered():
-            try:
-                return await target(*arguments, **named)
-            except QuestionNotOpen:
-                if not again or not await self._helm.was_answered(*arguments, **named):
-                    raise
-                return await self._helm.session(arguments[0])
+            return await target(*arguments, **named)
 
     def _shown(self, value: Any) -> dict[str, Any]:
         sessions: list[str] = []

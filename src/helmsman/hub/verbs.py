@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 VERBS: Final = (
-    *("codex", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "was_answered", "fork"),
+    *("codex", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork"),
     *("history", "list", "session"),
 )
 """What `Helmsman` itself is asked for."""

@@ -12,27 +12,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.base.processes import Process
-    from helmsman.tasks.calls import CallLog
+    from helmsman.tasks.calls import CallId, CallLog
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedCall:
     """A request by the number that its pipe gave it: the same whenever it is asked again, of whichever hub."""
 
-    pipe: str
-    seq: int
-    is_repeated: bool
+    id: CallId
     calls: CallLog
-    pipe_process: Process
     take: Callable[[], None]
     """Tells the pipe that a tool is at work: a hub that ends now may have ended of it."""
     rest: Callable[[], None]
     """Tells the pipe that the call only waits: a hub that ends now has not ended of it."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.pipe}:{self.seq}"
 
 
 ATTACH: Final = "helmsman/attach"

@@ -72,7 +72,7 @@ class Doors:
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
         handler = self.handler(context)
-        for session_id in await numbered.calls.sessions_of(numbered.pipe) if handler is not None else ():
+        for session_id in await numbered.calls.sessions_of(numbered.id.door) if handler is not None else ():
             try:
                 session = await self._helm.session(session_id)
             except HelmsmanError as error:

@@ -39,6 +39,7 @@ from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
+from helmsman.tasks.calls import CallId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -164,12 +165,9 @@ class PipeDoor:
             self._connection,
             lines,
             forms,
-            lambda seq, again, request_id: NumberedCall(
-                self._hello.pipe,
-                seq,
-                again,
+            lambda seq, request_id: NumberedCall(
+                CallId(self._hello.pipe, seq, process),
                 self._calls,
-                process,
                 take=lambda: lines.take(request_id),
                 rest=lambda: lines.rest(request_id),
             ),
@@ -366,7 +364,7 @@ class _Reader(SdkStream):
         connection: Connection,
         lines: _Lines,
         forms: _Forms,
-        numbered: Callable[[int, bool, str | int], NumberedCall],
+        numbered: Callable[[int, str | int], NumberedCall],
     ) -> None:
         self._connection = connection
         self._lines = lines
@@ -386,7 +384,7 @@ class _Reader(SdkStream):
                     await self._heard.send((context, message))
                 if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
                     context = contextvars.copy_context()
-                    context.run(current_call.set, self._numbered(0, True, ATTACH))
+                    context.run(current_call.set, self._numbered(0, ATTACH))
                     await self._heard.send(
                         (context, SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=ATTACH, method=ATTACH)))
                     )
@@ -424,7 +422,7 @@ class _Reader(SdkStream):
             return error
         match message:
             case JSONRPCRequest():
-                context.run(current_call.set, self._numbered(seq, kind != b"m", message.id))
+                context.run(current_call.set, self._numbered(seq, message.id))
                 return self._request(message, seq, answer)
             case JSONRPCNotification(method="notifications/cancelled"):
                 self._lines.cancel((message.params or {}).get("requestId"), seq)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
-from helmsman.errors import QuestionNotOpen
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
 from helmsman.shapes.session_status import in_words, known_status, session_status, started
+from helmsman.tasks.calls import done_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,8 @@ async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayO
     unless whenBusy says to steer the running turn or to queue the message."""
     session = await call.helm.session(args.session_id)
     session.on_question = call.on_question or session.on_question
-    if call.done_before is not None:
-        return contract.SayOutput(session_id=session.id, status=session.status, task_id=call.done_before.id)
+    if (before := done_before()) is not None:
+        return contract.SayOutput(session_id=session.id, status=session.status, task_id=before.id)
     # By this client's settings, not those of whoever had the session before.
     await call.helm.say(session.id, args.message, images=args.images, when_busy=args.when_busy)
     return contract.SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
@@ -75,13 +75,7 @@ async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.St
 async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
     """Answer the pendingQuestion of a session: approve or deny a command or a change, or give the input it asks for.
     Then codex_wait. A question nobody answers is denied after some minutes."""
-    by = by_tool(call.context)
-    try:
-        session = await call.helm.respond(args.session_id, args.id, args.answers, by=by)
-    except QuestionNotOpen:
-        if not call.is_repeated or not await call.helm.was_answered(args.session_id, args.id, args.answers, by):
-            raise
-        session = await call.helm.session(args.session_id)  # a hub that is gone has given this very answer
+    session = await call.helm.respond(args.session_id, args.id, args.answers, by=by_tool(call.context))
     return contract.StateOutput(session_id=session.id, status=session.status)
 
 

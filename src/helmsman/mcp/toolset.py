@@ -8,7 +8,7 @@ are for protocol mistakes.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from inspect import isclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
@@ -17,10 +17,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
-from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
+from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call
 from helmsman.shapes.contract import Input, Output
-from helmsman.tasks.calls import CallKey, call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from helmsman.mcp.doors import Context, Doors
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler
-    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +72,6 @@ class CallContext:
     doors: Doors
     context: Context
     params: types.CallToolRequestParams
-    done_before: Task | None = None
-    """The task that this very call has begun already, when it was asked of an earlier hub."""
-    is_repeated: bool = False
-    """An earlier hub had begun it, and is gone; what came of it is not known."""
 
     @property
     def on_question(self) -> QuestionHandler | None:
@@ -202,37 +196,24 @@ class Toolbox:
         self, tool: Offered, call: CallContext, numbered: NumberedCall, annotations: types.ToolAnnotations | None
     ) -> CallOutcome:
         """Do what a call asks for, unless an earlier hub has done it: then give the answer there was, if one is known."""
-        pipe, seq, calls = numbered.pipe, numbered.seq, numbered.calls
+
+        def stored(outcome: CallOutcome) -> str | None:
+            if not isinstance(outcome, types.CallToolResult):
+                return None
+            return outcome.model_dump_json(by_alias=True, exclude_none=True)
+
+        is_idempotent = annotations is not None and annotations.idempotent_hint is True
         try:
-            was_begun, answer = await calls.begin(pipe, seq, numbered.pipe_process)
-        except RegistryUnavailable as error:
+            return await numbered.calls.once(
+                numbered.id,
+                tool.name,
+                lambda: tool.called(call),
+                repeatable=is_idempotent or tool.name in (*BEGIN_A_TASK, *_ANSWER),
+                stored=stored,
+                restored=types.CallToolResult.model_validate_json,
+            )
+        except HelmsmanError as error:
             return failed(error)
-        if answer is not None:
-            return types.CallToolResult.model_validate_json(answer)
-        if was_begun:
-            known = await self._helm.ledger.registry(lambda registry: registry.with_key(numbered.key))
-            repeatable = annotations is not None and annotations.idempotent_hint
-            if not repeatable and tool.name not in (*BEGIN_A_TASK, *_ANSWER):
-                return failed(
-                    OutcomeUnknown(
-                        f"{tool.name} was begun by a hub that ended before it could tell what came of it. Look whether it "
-                        "was done before you call it again."
-                    )
-                )
-            call = replace(call, done_before=known, is_repeated=True)
-        current_key = call_key.set(CallKey(numbered.key, call.done_before, is_repeated=was_begun))
-        try:
-            outcome = await tool.called(call)
-        except MCPError:
-            await calls.answer(pipe, seq, None)
-            raise
-        finally:
-            call_key.reset(current_key)
-        stored = None
-        if isinstance(outcome, types.CallToolResult):
-            stored = outcome.model_dump_json(by_alias=True, exclude_none=True)
-        await calls.answer(pipe, seq, stored)
-        return outcome
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._listing if tool.name == name), None)

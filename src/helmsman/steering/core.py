@@ -19,7 +19,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import agent_in_use, usable
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
-from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TooManySessions
+from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
@@ -29,7 +29,7 @@ from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.calls import done_before, is_repeated
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
 from helmsman.worktrees.places import places
@@ -257,7 +257,7 @@ class Steering(Turns):
         session.on_question = on_question or session.on_question
         if tools:
             session.offer(runners_of(tools))
-        if (called := call_key.get()) is not None and called.done_before is not None:
+        if done_before() is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         session.limits = limits or session.limits
         require_place(session.id, session.directory)
@@ -297,7 +297,7 @@ class Steering(Turns):
                     "A message into a running turn takes no options. Leave them out, or queue the message."
                 )
             case "steer":
-                if (called := call_key.get()) is not None and called.is_repeated:
+                if is_repeated():
                     raise OutcomeUnknown(
                         f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell "
                         "whether it did. Look at the session before you send it again."
@@ -386,7 +386,11 @@ class Steering(Turns):
             AnswerInvalid: The answer does not fit; nothing was sent.
         """
         session = await self.session(session_id)
-        await session.verbs.give_answer(session, question_id, answers, by, confined=bool(self.allowed_roots))
+        try:
+            await session.verbs.give_answer(session, question_id, answers, by, confined=bool(self.allowed_roots))
+        except QuestionNotOpen:
+            if not await self._has_answered(session, question_id, answers, by):
+                raise
         return session
 
     async def give_up(self, session_id: str, question_id: str) -> None:
@@ -396,9 +400,10 @@ class Steering(Turns):
         if question is not None:
             await self.desk.give_up(session, question)
 
-    async def was_answered(self, session_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
-        """Whether a question that is not open any more was given just this answer, by just this one."""
-        session = await self.session(session_id)
+    async def _has_answered(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
+        """Whether a hub that is gone has given just this answer to a question, when the same was asked of it."""
+        if not is_repeated():
+            return False
         given, *who = await self._ledger.answer_given(session.id, question_id) or (None,)
         if who != [str(by), by.through]:
             return False

@@ -1,32 +1,53 @@
-"""Calls that change something, by the number that a pipe gave them: asked again of a new hub, they are done once.
+"""Calls that change something, by the number that a door gave them: asked again of a new hub, they are done once.
 
 What is about to be done is entered before it is done, and what came of it before anybody is told. A hub that finds a call
 with an answer gives that; one without an answer was begun by a hub that is gone. If it was to begin a turn, the task says
-what became of it (`call_key` is its idempotency key); else nobody can tell, and it is not done a second time.
+what became of it (`call_key` is its idempotency key); else nobody can tell, and it is not done a second time. All doors of
+a hub use this: pipes, programs and commands.
 """
 
 from __future__ import annotations
 
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from helmsman.base.processes import Process
-from helmsman.tasks.database import Database
+from helmsman.errors import OutcomeUnknown
+from helmsman.tasks.database import Database, stored_keys, task_of
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import Task
 
+ResultT = TypeVar("ResultT")
+
 _KEPT_BEHIND: Final = 100
-"""So many answers of a pipe are kept. It has long forgotten what it asked before."""
+"""So many answers of a door are kept. It has long forgotten what it asked before."""
+
+
+class CallId(NamedTuple):
+    """A call: the id of its door, the number that the door gave it, and the door's process."""
+
+    door: str
+    number: int
+    process: Process
+
+
+class AnsweredBefore(Exception):
+    """An earlier hub has done it, and gave this answer."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(answer)
+        self.answer = answer
 
 
 class CallKey:
@@ -48,36 +69,94 @@ class CallKey:
 call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)
 
 
+def done_before() -> Task | None:
+    """The task that this very call has begun already, when it was asked of an earlier hub."""
+    called = call_key.get()
+    return None if called is None else called.done_before
+
+
+def is_repeated() -> bool:
+    """Whether an earlier hub had begun this very call, and is gone."""
+    called = call_key.get()
+    return called is not None and called.is_repeated
+
+
 class CallLog:
-    """The calls of all pipes, in the registry's file. `pipe` is the pipe's id, `process` who it is."""
+    """The calls of all doors, in the registry's file."""
 
     def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
         self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
-    async def begin(self, pipe: str, seq: int, process: Process) -> tuple[bool, str | None]:
-        """Enter a call, before anything of it is done; whether it was there already, and the answer it got.
+    async def once(
+        self,
+        call: CallId,
+        name: str,
+        do: Callable[[], Awaitable[ResultT]],
+        *,
+        repeatable: bool,
+        stored: Callable[[ResultT], str | None],
+        restored: Callable[[str], ResultT],
+    ) -> ResultT:
+        """What a call gives; what it gave, if an earlier hub has done it. One that fails may be asked for again.
+
+        `stored` makes what is written down of it, if anything is; `restored` makes a result of that. See also `begin`.
+        """
+        try:
+            key = await self.begin(call, name, repeatable=repeatable)
+        except AnsweredBefore as known:
+            return restored(known.answer)
+        current = call_key.set(key)
+        try:
+            result = await do()
+        except Exception:
+            await self.answer(call, None)
+            raise
+        finally:
+            call_key.reset(current)
+        await self.answer(call, stored(result))
+        return result
+
+    async def begin(self, call: CallId, name: str, *, repeatable: bool) -> CallKey:
+        """Enter a call, before anything of it is done; the key of what it begins.
+
+        One that an earlier hub had begun is done again only if it is `repeatable`: it finds out what came of it, or does no
+        harm when it is done twice.
 
         Raises:
+            AnsweredBefore: It was done.
+            OutcomeUnknown: An earlier hub had begun it, and nobody can tell what came of it.
             RegistryUnavailable: It cannot be entered.
         """
+        key, place = f"{call.door}:{call.number}", (call.door, call.number)
 
-        def work(connection: sqlite3.Connection) -> tuple[bool, str | None]:
-            known = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND seq = ?", (pipe, seq)).fetchone()
+        def work(connection: sqlite3.Connection) -> CallKey:
+            known = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND seq = ?", place).fetchone()
             if known is not None:
-                return True, known["answer"]
+                if known["answer"] is not None:
+                    raise AnsweredBefore(known["answer"])
+                if not repeatable:
+                    raise OutcomeUnknown(
+                        f"{name} was begun by a hub that ended before it could tell what came of it. Look whether it was "
+                        "done before you repeat it."
+                    )
+                row = connection.execute(
+                    "SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", stored_keys(key)
+                ).fetchone()
+                return CallKey(key, None if row is None else task_of(row), is_repeated=True)
             connection.execute(
-                "DELETE FROM calls WHERE pipe = ? AND seq < ? AND answer IS NOT NULL", (pipe, seq - _KEPT_BEHIND)
+                "DELETE FROM calls WHERE pipe = ? AND seq < ? AND answer IS NOT NULL",
+                (call.door, call.number - _KEPT_BEHIND),
             )
             connection.execute(
                 "INSERT INTO calls (pipe, seq, pid, started, begun_at) VALUES (?, ?, ?, ?, ?)",
-                (pipe, seq, process.pid, process.started, int(time.time() * 1_000_000)),
+                (*place, call.process.pid, call.process.started, int(time.time() * 1_000_000)),
             )
-            return False, None
+            return CallKey(key)
 
         return await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
 
-    async def answer(self, pipe: str, seq: int, answer: str | None) -> None:
+    async def answer(self, call: CallId, answer: str | None) -> None:
         """Write down what a call gave; None if it did nothing, and may be done when it is asked again.
 
         Raises:
@@ -85,27 +164,28 @@ class CallLog:
         """
 
         def work(connection: sqlite3.Connection) -> None:
+            place = (call.door, call.number)
             if answer is None:
-                connection.execute("DELETE FROM calls WHERE pipe = ? AND seq = ?", (pipe, seq))
+                connection.execute("DELETE FROM calls WHERE pipe = ? AND seq = ?", place)
             else:
-                connection.execute("UPDATE calls SET answer = ? WHERE pipe = ? AND seq = ?", (answer, pipe, seq))
+                connection.execute("UPDATE calls SET answer = ? WHERE pipe = ? AND seq = ?", (answer, *place))
 
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
 
-    async def sessions_of(self, pipe: str) -> list[str]:
-        """The sessions that calls of a pipe began or went on with, as their answers say."""
+    async def sessions_of(self, door: str) -> list[str]:
+        """The sessions that calls of a door began or went on with, as their answers say."""
 
         def work(connection: sqlite3.Connection) -> list[str]:
             path = "$.structuredContent.sessionId"
             rows = connection.execute(
-                "SELECT DISTINCT json_extract(answer, ?) FROM calls WHERE pipe = ? AND answer IS NOT NULL", (path, pipe)
+                "SELECT DISTINCT json_extract(answer, ?) FROM calls WHERE pipe = ? AND answer IS NOT NULL", (path, door)
             )
             return [row[0] for row in rows if isinstance(row[0], str)]
 
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
     async def forget_gone(self) -> None:
-        """Forget the calls of pipes that are gone: nobody will ask again.
+        """Forget the calls of doors that are gone: nobody will ask again.
 
         Raises:
             RegistryUnavailable: The file cannot be written.

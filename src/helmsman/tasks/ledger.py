@@ -195,7 +195,8 @@ class Ledger:
         with anyio.move_on_after(_START_SECONDS):
             while task.session_id is None and self.has(task.id):
                 await anyio.sleep(_START_POLL)
-                task = await self.registry(partial(Registry.get, task_id=task.id)) or task
+                known = await self.registry(partial(Registry.get, task_id=task.id))
+                task = known or task
         is_at_work = task.is_running and (self.has(task.id) or self.is_elsewhere(task))
         if not is_at_work:
             task = await self._claim(task)

@@ -182,10 +182,6 @@ class Registry:
         """The task with this id, else the newest with this alias."""
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
 
-    def with_key(self, key: str) -> Task | None:
-        """The task with this idempotency key."""
-        return self._one("WHERE idempotency_key IN (?, ?)", *stored_keys(key))
-
     def list(
         self,
         *,
