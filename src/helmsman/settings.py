@@ -238,12 +238,13 @@ class SettingText:
     variable: str
     meaning: str
     project: str
+    other_names: tuple[str, ...] = ()
 
 
 def setting_texts() -> tuple[SettingText, ...]:
     """Every setting there is, in words."""
     return tuple(
-        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project])
+        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
         for key, setting in _SETTINGS.items()
     )
 
@@ -275,8 +276,9 @@ def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[
 
 def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[_Given]:
     for key, setting in _SETTINGS.items():
-        if value := env.get(setting.variable):
-            yield _Given(key, setting.variable, value, cwd, home)
+        for variable in reversed((setting.variable, *setting.other_names)):  # the first is the one that counts
+            if value := env.get(variable):
+                yield _Given(key, variable, value, cwd, home)
 
 
 def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
@@ -487,6 +489,8 @@ class _Setting:
     meaning: str
     parse: Callable[[_Given], Any]
     project: _Narrowing
+    other_names: tuple[str, ...] = ()
+    """Variables that mean the same."""
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
@@ -581,6 +585,11 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", _switch, _off
+        "HELMSMAN_EXPOSE_PRIMITIVES",
+        False,
+        "the toolset router also lists its `_codex_…` tools",
+        _switch,
+        _off,
+        ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),
     ),
 }
