@@ -135,6 +135,14 @@ def test_toml_values_have_their_own_types(place: Place) -> None:
     assert (settings.detach, settings.tools, settings.approval_timeout) == (False, ("sessions", "compat"), 0.01)
 
 
+def test_primitives_are_exposed_by_either_of_two_names(place: Place) -> None:
+    assert place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "true"}).expose_primitives is True
+    both = {"HELMSMAN_EXPOSE_PRIMITIVES": "0", "HELMSMAN_ALLOW_INTERNAL_TOOLS": "1"}
+    assert place.load(both).expose_primitives is False
+    with pytest.raises(InvalidSetting, match="HELMSMAN_ALLOW_INTERNAL_TOOLS is 'maybe'"):
+        place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "maybe"})
+
+
 def test_an_empty_variable_is_one_that_is_not_set(place: Place) -> None:
     assert place.load({"MAX_SESSIONS": "", "CODEX_HOME": ""}) == place.load()
 

@@ -536,6 +536,11 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", switch, _off
+        "HELMSMAN_EXPOSE_PRIMITIVES",
+        False,
+        "the toolset router also lists its `_codex_…` tools",
+        switch,
+        _off,
+        ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),
     ),
 }

@@ -15,28 +15,46 @@ from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
+from helmsman.model.events import AgentMessage, CommandExecution
+from helmsman.model.unified_diff import read_diff
+from helmsman.sessions.progress import read_tally
 from helmsman.tasks.prices import Prices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.values import CloudResults
+    from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
+    from helmsman.model.events import Item
+    from helmsman.model.unified_diff import FileDiff
+    from helmsman.sessions.progress import Tally
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 log = logging.getLogger(__name__)
 
+_REGISTERED: Final = 1000
+"""So many of the newest tasks in the cloud are known again in its listing."""
 _CANDIDATES: Final = 50
 """So many of the newest tasks may be meant by a request that names none by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults:
-    """What a task gave. `diff` is what its turn changed, where that is still known; `cost_usd` None: no price is known."""
+    """What a task gave.
+
+    Attributes:
+        diff: What its turn changed, where that is still known; `files` are the files in it.
+        output: All that its agent said; where that is not known any more, the last of it.
+        tests: What the last test run of its turn came to, where there was one and it is still known.
+        cost_usd: None: no price is known.
+    """
 
     task: Task
     diff: str | None = None
+    files: tuple[FileDiff, ...] = ()
+    output: str | None = None
+    tests: Tally | None = None
     cost_usd: float | None = None
     cloud: CloudResults | None = None
 
@@ -120,6 +138,23 @@ class Tasks:
             for session_id, tasks in found.items()
         }
 
+    async def in_cloud(
+        self, *, environment: str | None = None, cursor: str | None = None
+    ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
+        """The account's tasks in the cloud, newest first, each with the task here if it was submitted from here.
+
+        Raises:
+            CloudError: The cloud cannot be asked.
+        """
+        page = await self.cloud.page(environment=environment, cursor=cursor)
+        registered, _ = await self._helm.ledger.registry(
+            lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
+        )
+        ours = {task.external_id: task for task in registered}
+        seen = {task.external_id for task in await self._inside(registered)}
+        tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
+        return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
+
     async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
         """Wait until the task has ended or asks something, or the time is up; the task as it is then."""
         with anyio.move_on_after(timeout):
@@ -135,7 +170,8 @@ class Tasks:
         """
         await self.local.refuse_outside(task)
         if task.origin == "cloud":
-            return task, await self.cloud.cannot_cancel(task)
+            message = await self.cloud.cannot_cancel(task, reason)
+            return await self.find(task.id), message
         task, stopped = await self.local.cancel(task, reason)
         return task, f"Stopped {stopped}."
 
@@ -146,9 +182,16 @@ class Tasks:
             return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
         session = self._helm.sessions.get(task.session_id or "")
+        if session is not None and session.task_id != task.id:
+            session = None  # it has gone on, and knows its newest turn alone
+        items = session.items if session is not None else []
+        diff = session.state.diff if session is not None else None
         return TaskResults(
             task=task,
-            diff=session.state.diff if session is not None and session.task_id == task.id else None,
+            diff=diff,
+            files=_files(diff),
+            output="\n\n".join(item.text for item in items if isinstance(item, AgentMessage)) or task.result,
+            tests=_tests(items),
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
 
@@ -162,7 +205,7 @@ class Tasks:
             if task.status != "unknown":
                 raise
             return TaskResults(task=task)  # it vanished, and the task says so
-        return TaskResults(task=task, diff=results.diff, cloud=results)
+        return TaskResults(task=task, diff=results.diff, files=_files(results.diff), cloud=results)
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
@@ -173,3 +216,15 @@ class Tasks:
             if task.external_id is None:
                 raise
             raise type(error)(f"{error.message} It was {task.status} when last heard of.", **error.details) from error
+
+
+def _files(diff: str | None) -> tuple[FileDiff, ...]:
+    return tuple(file for file in read_diff(diff or "") if file.path)
+
+
+def _tests(items: Sequence[Item]) -> Tally | None:
+    """What the newest test run among these came to. One that was broken off says nothing of those that it did not reach."""
+    commands = (item for item in reversed(items) if isinstance(item, CommandExecution))
+    tallies = (read_tally(command.output) for command in commands if command.status in ("completed", "failed"))
+    newest = next((tally for tally in tallies if tally is not None and tally.unit == "tests"), None)
+    return newest if newest is not None and newest.total in (None, newest.done) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -48,12 +48,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a test runner says of itself. `failed` are among those `done`."""
+    """What a test runner says of itself. `failed` and `skipped` are among those `done`."""
 
     done: int
     total: int | None = None
     failed: int = 0
     unit: str = "tests"
+    skipped: int = 0
+
+    @property
+    def passed(self) -> int:
+        return self.done - self.failed - self.skipped
 
     @property
     def text(self) -> str:
@@ -146,6 +151,7 @@ _PYTEST_SUMMARY: Final = re.compile(
 _UNITTEST_SUMMARY: Final = re.compile(rf"^Ran {_COUNT} tests? in ", re.MULTILINE)
 _UNITTEST_VERDICT: Final = re.compile(r"^FAILED \((.{1,80})\)$", re.MULTILINE)
 _UNITTEST_FAILURES: Final = re.compile(rf"(?:(?<!expected )failures|errors)={_COUNT}")
+_UNITTEST_SKIPPED: Final = re.compile(rf"^(?:OK|FAILED) \(.{{0,60}}?skipped={_COUNT}", re.MULTILINE)
 _JEST_SUMMARY: Final = re.compile(rf"^ {{0,8}}Tests: {{1,8}}(.{{0,120}}?){_COUNT} total", re.MULTILINE)
 _VITEST_SUMMARY: Final = re.compile(rf"^ {{0,8}}Tests {{1,8}}(.{{1,120}}?) \({_COUNT}\)", re.MULTILINE)
 _CARGO_RUNNING: Final = re.compile(rf"^running {_COUNT} tests?$", re.MULTILINE)
@@ -176,7 +182,8 @@ def read_tally(output: str) -> Tally | None:
 def _sane(tally: Tally) -> Tally:
     """Whatever a program prints, more than all cannot be done."""
     total = None if tally.total is None else max(tally.total, tally.done)
-    return Tally(done=tally.done, total=total, failed=min(tally.failed, tally.done), unit=tally.unit)
+    failed = min(tally.failed, tally.done)
+    return replace(tally, total=total, failed=failed, skipped=min(tally.skipped, tally.done - failed))
 
 
 def _last(pattern: re.Pattern[str], output: str) -> re.Match[str] | None:
@@ -192,7 +199,8 @@ def _pytest(output: str) -> Tally | None:
         counts = _words(summary[1])
         failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
         done = failed + sum(counts.get(word, 0) for word in ("passed", "skipped", "xfailed", "xpassed"))
-        return Tally(done=done, total=done, failed=failed)
+        skipped = counts.get("skipped", 0) + counts.get("xfailed", 0)
+        return Tally(done=done, total=done, failed=failed, skipped=skipped)
     counted = _last(_PYTEST_COUNT, output)
     if counted is not None:
         return Tally(done=int(counted[1]), total=int(counted[2]))
@@ -211,7 +219,9 @@ def _unittest(output: str) -> Tally | None:
         return None
     verdict = _last(_UNITTEST_VERDICT, output)
     failed = sum(map(int, _UNITTEST_FAILURES.findall(verdict[1]))) if verdict is not None else 0
-    return Tally(done=int(ran[1]), total=int(ran[1]), failed=failed)
+    skipped = _last(_UNITTEST_SKIPPED, output)
+    done = int(ran[1])
+    return Tally(done=done, total=done, failed=failed, skipped=0 if skipped is None else int(skipped[1]))
 
 
 def _javascript(output: str) -> Tally | None:
@@ -219,7 +229,8 @@ def _javascript(output: str) -> Tally | None:
     if summary is None:
         return None
     counts = _words(summary[1])
-    return Tally(done=sum(counts.values()), total=int(summary[2]), failed=counts.get("failed", 0))
+    skipped = counts.get("skipped", 0) + counts.get("todo", 0)
+    return Tally(done=sum(counts.values()), total=int(summary[2]), failed=counts.get("failed", 0), skipped=skipped)
 
 
 def _cargo(output: str) -> Tally | None:
@@ -229,7 +240,8 @@ def _cargo(output: str) -> Tally | None:
             # The beginning of a long output may be lost: what stands before the first announcement belongs to none.
             verdicts = [found[1] for found in test.finditer(output, announced[0].end())]
             failed = sum(verdict not in ("ok", "ignored", "PASS", "LEAK") for verdict in verdicts)
-            return Tally(done=len(verdicts), total=sum(int(found[1]) for found in announced), failed=failed)
+            total = sum(int(found[1]) for found in announced)
+            return Tally(done=len(verdicts), total=total, failed=failed, skipped=verdicts.count("ignored"))
     return None
 
 
@@ -237,7 +249,8 @@ def _go(output: str) -> Tally | None:
     for pattern, unit in ((_GO_TEST, "tests"), (_GO_PACKAGE, "packages")):
         verdicts = [found[1] for found in pattern.finditer(output)]
         if verdicts:
-            return Tally(done=len(verdicts), failed=verdicts.count("FAIL"), unit=unit)
+            skipped = verdicts.count("SKIP")
+            return Tally(done=len(verdicts), failed=verdicts.count("FAIL"), unit=unit, skipped=skipped)
     return None
 
 
