@@ -84,6 +84,7 @@ class Settings:
     state_dir: Path
     detach: bool
     expose_primitives: bool
+    require_confirmation: bool = False
     engine_idle: float = 900.0
     first_event_timeout: float = 0.0
     hub_idle: float = 60.0
@@ -468,6 +469,10 @@ def _off(own: bool, asked: bool) -> bool:
     return own and asked
 
 
+def _on(own: bool, asked: bool) -> bool:
+    return own or asked
+
+
 _Narrowing = Callable[[Any, Any], Any]
 """What holds, from what the user has and what a project's file asks for. It never gives more than the user has."""
 
@@ -477,6 +482,7 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     _sooner: "make it smaller, or set it where it is 0",
     _fewer: "take some away",
     _off: "switch it off",
+    _on: "switch it on",
 }
 
 
@@ -582,5 +588,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
     "expose_primitives": _Setting(
         "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", _switch, _off
+    ),
+    "require_confirmation": _Setting(
+        "HELMSMAN_REQUIRE_CONFIRMATION",
+        False,
+        "the tool `codex` of the toolset router asks back before it cancels work that has changed files, or applies changes "
+        "over uncommitted ones",
+        _switch,
+        _on,
     ),
 }

@@ -16,7 +16,8 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
-from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
+from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
+from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 from helmsman.worktrees.places import places
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.cloud.values import CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.tasks.outcome import RanCommand, TestCount
+    from helmsman.worktrees import FileStat
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +39,13 @@ _CANDIDATES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults:
-    """What a task gave. `diff` is what its turn changed, where that is still known; `cost_usd` None: no price is known."""
+    """What a task gave. `diff` is what its turn changed; `cost_usd` None: no price is known for its model."""
 
     task: Task
     diff: str | None = None
+    files: tuple[FileStat, ...] = ()
+    commands: tuple[RanCommand, ...] = ()
+    tests: TestCount | None = None
     cost_usd: float | None = None
     cloud: CloudResults | None = None
 
@@ -144,12 +150,41 @@ class Tasks:
         if task.origin == "cloud":
             return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
-        session = self._helm.sessions.get(task.session_id or "")
+        outcome = await self._outcome(task)
         return TaskResults(
             task=task,
-            diff=session.state.diff if session is not None and session.task_id == task.id else None,
+            diff=outcome.diff,
+            files=outcome.files,
+            commands=outcome.commands,
+            tests=outcome.tests,
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
+
+    async def _outcome(self, task: Task) -> TaskOutcome:
+        """What a task did: as its session has it, as it was kept, or as its agent has written it down."""
+        session = self._helm.sessions.get(task.session_id or "")
+        if session is not None and session.task_id == task.id and session.state.diff is not None:
+            return outcome_of(session.items, session.state.diff)
+        kept = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
+        if kept is not None:
+            return kept
+        if session is not None and session.task_id == task.id and session.state.is_running:
+            return outcome_of(session.items)
+        if not task.has_ended or task.turn_id is None or task.session_id is None or task.result_compacted:
+            return TaskOutcome()
+        return await self._recorded(task, task.session_id)
+
+    async def _recorded(self, task: Task, session_id: str) -> TaskOutcome:
+        """A turn that ended while nobody listened, from its agent's own record; kept from then on."""
+        try:
+            turns = await self._helm.history(session_id)
+        except HelmsmanError as error:
+            log.info("what task %s did is not known: %s", task.id, error)
+            return TaskOutcome()
+        turn = next((turn for turn in turns if turn.id == task.turn_id), None)
+        found = TaskOutcome() if turn is None else outcome_of(turn.items)
+        await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
+        return found
 
     async def _inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
         """Those that this door may look at."""
@@ -173,7 +208,7 @@ class Tasks:
             if task.status != "unknown":
                 raise
             return TaskResults(task=task)  # it vanished, and the task says so
-        return TaskResults(task=task, diff=results.diff, cloud=results)
+        return TaskResults(task=task, diff=results.diff, files=changed_files((), results.diff), cloud=results)
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":

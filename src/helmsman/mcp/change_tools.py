@@ -10,8 +10,7 @@ from helmsman.base.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
-from helmsman.model.unified_diff import FileKind
-from helmsman.shapes.contract import Input, Output, SessionId, SessionInput
+from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,14 +33,6 @@ class ApplyInput(Input):
         description="That of the diff that was looked at, as codex_diff gave it, e.g. 9f86d081…: anything else is refused "
         "with diff_changed. Default: of the diff that codex_diff gave you last; if it gave none, whatever there is.",
     )
-
-
-class ChangedFile(Output):
-    path: str
-    kind: FileKind = Field(description="mode: only its mode was changed.")
-    old_path: str | None = Field(None, description="Where it was, if it was renamed or copied.")
-    added: int | None = Field(None, description="Lines added; absent for a binary file.")
-    removed: int | None = Field(None, description="Lines removed; absent for a binary file.")
 
 
 class DiffOutput(Output):

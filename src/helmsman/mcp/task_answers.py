@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
-from helmsman.shapes.session_status import pending_question, usage_output
-from helmsman.shapes.task_contract import ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
+from helmsman.shapes.session_status import files_output, pending_question, usage_output
+from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
 if TYPE_CHECKING:
     from helmsman.capabilities.all_tasks import TaskResults
@@ -64,10 +64,16 @@ def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> Results
 
 def result_summary(results: TaskResults) -> ResultSummary:
     """What a task gave, as the answer of `codex`."""
-    task = results.task
+    task, tests = results.task, results.tests
     return ResultSummary(
         text=task.result,
         diff=results.diff,
+        files_changed=files_output(results.files),
+        artifacts=[file.path for file in results.files if file.kind == "added"] or None,
+        commands=[CommandOutput.model_validate(one, from_attributes=True) for one in results.commands] or None,
+        passed=None if tests is None else tests.passed,
+        failed=None if tests is None else tests.failed,
+        skipped=None if tests is None else tests.skipped,
         duration_ms=duration_ms(task),
         usage=usage_output(task.usage),
         cost_usd=results.cost_usd,
@@ -92,6 +98,7 @@ def task_output(task: Task) -> TaskOutput:
         updated_at=task.updated_at.isoformat(),
         ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
+        url=_url(task),
         note=task.note,
     )
 
@@ -138,7 +145,12 @@ def duration_ms(task: Task) -> int | None:
 
 def _progress(task: Task) -> ProgressOutput | None:
     known = task.progress
-    return None if known is None or "text" not in known else ProgressOutput.model_validate(known)
+    if known is None or "text" not in known:
+        return None
+    shown = ProgressOutput.model_validate(known)
+    if task.is_running and (began := task.asked_at) is not None:
+        shown.elapsed_seconds = max(0, int((datetime.now(UTC) - began).total_seconds()))
+    return shown
 
 
 def _error(task: Task) -> ErrorOutput | None:

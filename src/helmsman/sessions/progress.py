@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
@@ -33,6 +34,34 @@ if TYPE_CHECKING:
 
 _LONGEST_ETA: Final = 7 * 24 * 3600
 """Beyond a week an estimate says only that there is none."""
+_MOST_STEPS: Final = 50
+_NOW_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """What is being done at the moment: the command that runs, the file that is changed, the tool that is called, and which
+    step of the plan that belongs to.
+    """
+
+    command: str | None = None
+    file: str | None = None
+    tool: str | None = None
+    step: str | None = None
+
+    def in_words(self) -> str:
+        """In a line; empty where nothing is known."""
+        named = (("running", self.command), ("changing", self.file), ("calling", self.tool), ("at the step", self.step))
+        return ", ".join(f"{doing} {what}" for doing, what in named if what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """A step of the plan, by its number."""
+
+    key: str
+    label: str
+    done: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +73,28 @@ class Progress:
     unit: str
     text: str
     eta_seconds: int | None = None
+    now: Now = Now()
+    steps: tuple[PlannedStep, ...] = ()
+
+    @property
+    def percent(self) -> int | None:
+        """Where a plan or a tally says how much there is, and nowhere else."""
+        return self.done * 100 // self.total if self.total else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a test runner says of itself. `failed` are among those `done`."""
+    """What a test runner says of itself. `failed` and `skipped` are among those `done`."""
 
     done: int
     total: int | None = None
     failed: int = 0
     unit: str = "tests"
+    skipped: int = 0
+
+    @property
+    def passed(self) -> int:
+        return self.done - self.failed - self.skipped
 
     @property
     def text(self) -> str:
@@ -76,6 +117,48 @@ def infer_progress(
         command_seconds: How long the newest command has been running, for the time left of a test run.
     """
     plan = next((item for item in reversed(items) if isinstance(item, TodoList) and item.steps), None)
+    progress = _counted_progress(items, plan, turn_seconds, command_seconds)
+    steps = () if plan is None else plan.steps[:_MOST_STEPS]
+    return replace(
+        progress,
+        now=_now(items, plan),
+        steps=tuple(
+            PlannedStep(key=str(number), label=_short(step.text) or "", done=step.status == "completed")
+            for number, step in enumerate(steps, 1)
+        ),
+    )
+
+
+def _now(items: Sequence[Item], plan: TodoList | None) -> Now:
+    """What the newest item that has not ended is."""
+    step = next((step.text for step in plan.steps if step.status == "in_progress"), None) if plan is not None else None
+    at_work = Now(step=_short(step))
+    for item in reversed(items):
+        if item.status in ("completed", "failed"):
+            continue
+        match item:
+            case CommandExecution(announced=False):
+                return replace(at_work, command=_short(shell_script(item.command)))
+            case FileChange() if item.changes:
+                return replace(at_work, file=_short(", ".join(change.path for change in item.changes)))
+            case McpToolCall() | DynamicToolCall() | WebSearch() | CollabToolCall():
+                return replace(at_work, tool=_short(item.summary() or item.type))
+            case _:
+                pass
+    return at_work
+
+
+def _short(text: str | None) -> str | None:
+    """Safe to show, and in a line."""
+    if not text:
+        return None
+    shown = exact(text[: 2 * _NOW_CHARS])
+    return shown if len(shown) <= _NOW_CHARS else shown[: _NOW_CHARS - 1] + "…"
+
+
+def _counted_progress(
+    items: Sequence[Item], plan: TodoList | None, turn_seconds: float | None, command_seconds: float | None
+) -> Progress:
     command = _newest_command(items)
     tally = None if command is None else read_tally(command.output)
     if plan is not None:
@@ -146,6 +229,7 @@ _PYTEST_SUMMARY: Final = re.compile(
 _UNITTEST_SUMMARY: Final = re.compile(rf"^Ran {_COUNT} tests? in ", re.MULTILINE)
 _UNITTEST_VERDICT: Final = re.compile(r"^FAILED \((.{1,80})\)$", re.MULTILINE)
 _UNITTEST_FAILURES: Final = re.compile(rf"(?:(?<!expected )failures|errors)={_COUNT}")
+_UNITTEST_SKIPPED: Final = re.compile(rf"^(?:OK|FAILED) \(.{{0,60}}?skipped={_COUNT}", re.MULTILINE)
 _JEST_SUMMARY: Final = re.compile(rf"^ {{0,8}}Tests: {{1,8}}(.{{0,120}}?){_COUNT} total", re.MULTILINE)
 _VITEST_SUMMARY: Final = re.compile(rf"^ {{0,8}}Tests {{1,8}}(.{{1,120}}?) \({_COUNT}\)", re.MULTILINE)
 _CARGO_RUNNING: Final = re.compile(rf"^running {_COUNT} tests?$", re.MULTILINE)
@@ -176,7 +260,8 @@ def read_tally(output: str) -> Tally | None:
 def _sane(tally: Tally) -> Tally:
     """Whatever a program prints, more than all cannot be done."""
     total = None if tally.total is None else max(tally.total, tally.done)
-    return Tally(done=tally.done, total=total, failed=min(tally.failed, tally.done), unit=tally.unit)
+    failed = min(tally.failed, tally.done)
+    return replace(tally, total=total, failed=failed, skipped=min(tally.skipped, tally.done - failed))
 
 
 def _last(pattern: re.Pattern[str], output: str) -> re.Match[str] | None:
@@ -192,7 +277,8 @@ def _pytest(output: str) -> Tally | None:
         counts = _words(summary[1])
         failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
         done = failed + sum(counts.get(word, 0) for word in ("passed", "skipped", "xfailed", "xpassed"))
-        return Tally(done=done, total=done, failed=failed)
+        skipped = counts.get("skipped", 0) + counts.get("xfailed", 0)
+        return Tally(done=done, total=done, failed=failed, skipped=skipped)
     counted = _last(_PYTEST_COUNT, output)
     if counted is not None:
         return Tally(done=int(counted[1]), total=int(counted[2]))
@@ -211,7 +297,9 @@ def _unittest(output: str) -> Tally | None:
         return None
     verdict = _last(_UNITTEST_VERDICT, output)
     failed = sum(map(int, _UNITTEST_FAILURES.findall(verdict[1]))) if verdict is not None else 0
-    return Tally(done=int(ran[1]), total=int(ran[1]), failed=failed)
+    skipped = _last(_UNITTEST_SKIPPED, output)
+    done = int(ran[1])
+    return Tally(done=done, total=done, failed=failed, skipped=0 if skipped is None else int(skipped[1]))
 
 
 def _javascript(output: str) -> Tally | None:
@@ -219,7 +307,8 @@ def _javascript(output: str) -> Tally | None:
     if summary is None:
         return None
     counts = _words(summary[1])
-    return Tally(done=sum(counts.values()), total=int(summary[2]), failed=counts.get("failed", 0))
+    skipped = counts.get("skipped", 0) + counts.get("todo", 0)
+    return Tally(done=sum(counts.values()), total=int(summary[2]), failed=counts.get("failed", 0), skipped=skipped)
 
 
 def _cargo(output: str) -> Tally | None:
@@ -229,7 +318,8 @@ def _cargo(output: str) -> Tally | None:
             # The beginning of a long output may be lost: what stands before the first announcement belongs to none.
             verdicts = [found[1] for found in test.finditer(output, announced[0].end())]
             failed = sum(verdict not in ("ok", "ignored", "PASS", "LEAK") for verdict in verdicts)
-            return Tally(done=len(verdicts), total=sum(int(found[1]) for found in announced), failed=failed)
+            total = sum(int(found[1]) for found in announced)
+            return Tally(done=len(verdicts), total=total, failed=failed, skipped=verdicts.count("ignored"))
     return None
 
 
@@ -237,7 +327,8 @@ def _go(output: str) -> Tally | None:
     for pattern, unit in ((_GO_TEST, "tests"), (_GO_PACKAGE, "packages")):
         verdicts = [found[1] for found in pattern.finditer(output)]
         if verdicts:
-            return Tally(done=len(verdicts), failed=verdicts.count("FAIL"), unit=unit)
+            skipped = verdicts.count("SKIP")
+            return Tally(done=len(verdicts), failed=verdicts.count("FAIL"), unit=unit, skipped=skipped)
     return None
 
 

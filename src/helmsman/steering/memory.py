@@ -17,7 +17,9 @@ from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
     AgentMessage,
     Failure,
+    FileChange,
     ItemEnded,
+    PathChange,
     QuestionClosed,
     TurnEnded,
     TurnRequested,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.agents.protocol import RecordedTurn, SessionInfo
-    from helmsman.model.events import Event
+    from helmsman.model.events import ChangeKind, Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.tasks.ledger import Ledger
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CHANGES: Final[dict[str, ChangeKind]] = {"added": "add", "deleted": "delete"}
 _NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
 
 
@@ -95,6 +98,8 @@ class Memory:
         past = failed or (() if turn is None else _as_events(session_id, turn))
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
+        if past and last is not None and last.has_ended:
+            past = (*past[:-1], *await self._changes_of(session_id, last), past[-1])
         newest = tasks[0] if running is not None else last if past else None
         return Remembered(
             options=self._options(directory, tasks, info),
@@ -106,6 +111,20 @@ class Memory:
             past=past,
             earlier_turns=sum(task.turn_id is not None and task is not newest for task in tasks),
         )
+
+    async def _changes_of(self, session_id: str, task: Task) -> tuple[Event, ...]:
+        """The files that a task changed, as far as that was kept, as what happened in its turn."""
+        try:
+            kept = await self._ledger.registry(lambda registry: registry.outcome(task.id))
+        except RegistryUnavailable:
+            return ()
+        if kept is None or not kept.files:
+            return ()
+        changes = tuple(
+            PathChange(path=file.path, kind=_CHANGES.get(file.kind, "update"), added=file.added, removed=file.removed)
+            for file in kept.files
+        )
+        return (ItemEnded(session_id=session_id, turn_id=task.turn_id, item=FileChange(id="changes", changes=changes)),)
 
     def refuse_outside(self, session: Session) -> None:
         """Make sure that this door may look at a session.
