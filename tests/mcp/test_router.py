@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -310,7 +312,13 @@ async def test_what_a_task_did_is_known_after_a_restart(
         done = await Caller(client)("codex", request=f"show the results of {task_id}")
         after, session_id = done["resultSummary"], done["task"]["sessionId"]
         status = await Caller(client)("codex_status", sessionId=session_id)
+        with closing(sqlite3.connect(settings.state_dir / REGISTRY_NAME)) as registry, registry:
+            registry.execute("DELETE FROM outcomes")  # as if it had ended while nobody listened
+        recorded = (await Caller(client)("codex", request=f"show the results of {task_id}"))["resultSummary"]
     assert after == before
+    assert recorded["filesChanged"] == after["filesChanged"]
+    assert recorded["commands"] == after["commands"]
+    assert "+two" in recorded["diff"]
     assert after["text"] == "Made a.txt."
     assert after["filesChanged"] == [{"path": "a.txt", "kind": "added", "added": 2, "removed": 0}]
     assert after["artifacts"] == ["a.txt"]

@@ -39,9 +39,18 @@ _CANDIDATES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults:
-    """What a task gave. `diff` is what its turn changed; `cost_usd` None: no price is known for its model."""
+    """What a task gave.
+
+    Attributes:
+        output: All that its agent said; `task.result` is the last of it.
+        diff: What its turn changed; `files` are the files in it.
+        commands: What it ran.
+        tests: What the last test run of its turn came to, where there was one.
+        cost_usd: None: no price is known for its model.
+    """
 
     task: Task
+    output: str | None = None
     diff: str | None = None
     files: tuple[FileStat, ...] = ()
     commands: tuple[RanCommand, ...] = ()
@@ -153,6 +162,7 @@ class Tasks:
         outcome = await self._outcome(task)
         return TaskResults(
             task=task,
+            output=outcome.output or task.result,
             diff=outcome.diff,
             files=outcome.files,
             commands=outcome.commands,
@@ -163,13 +173,12 @@ class Tasks:
     async def _outcome(self, task: Task) -> TaskOutcome:
         """What a task did: as its session has it, as it was kept, or as its agent has written it down."""
         session = self._helm.sessions.get(task.session_id or "")
-        if session is not None and session.task_id == task.id and session.state.diff is not None:
-            return outcome_of(session.items, session.state.diff)
+        own = session is not None and session.task_id == task.id
+        if session is not None and own and (session.state.is_running or session.state.diff is not None):
+            return outcome_of(session.items, session.state.diff, session.directory)
         kept = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
         if kept is not None:
             return kept
-        if session is not None and session.task_id == task.id and session.state.is_running:
-            return outcome_of(session.items)
         if not task.has_ended or task.turn_id is None or task.session_id is None or task.result_compacted:
             return TaskOutcome()
         return await self._recorded(task, task.session_id)
@@ -182,7 +191,7 @@ class Tasks:
             log.info("what task %s did is not known: %s", task.id, error)
             return TaskOutcome()
         turn = next((turn for turn in turns if turn.id == task.turn_id), None)
-        found = TaskOutcome() if turn is None else outcome_of(turn.items)
+        found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
         await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
         return found
 

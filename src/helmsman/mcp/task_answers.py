@@ -114,10 +114,7 @@ def how_to_answer(helm: Helmsman, task: Task) -> str:
     """How the question of a task is answered, from where the client is."""
     if "sessions" in helm.settings.tools:
         return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
-    return (
-        f"Answer its question (session {task.session_id}) in the form your client shows, or serve the tools "
-        "router,sessions and use codex_respond; unanswered, it is denied in the end"
-    )
+    return f"Answer its question: codex with the request “check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
 
 
 def primitive_actions(helm: Helmsman, task: Task) -> list[str]:

@@ -87,7 +87,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
             for item in items[-_ITEM_EVENTS:]
         ],
-        files_changed=files_output(changed_files(session.items, state.diff)),
+        files_changed=files_output(changed_files(session.items, state.diff, session.directory)),
         usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),

@@ -337,7 +337,7 @@ class Ledger:
             ending = _ending(running)
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
-            self._outcomes[running.id] = outcome_of(session.items, session.state.diff)
+            self._outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
             self.update(running.id, ending)
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
@@ -358,7 +358,7 @@ class Ledger:
     def _after_the_end(self, session: Session) -> None:
         """Some versions of Codex tell of a command's end after its turn's: what was kept of the turn is completed."""
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
-            self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff)
+            self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
             self._wake.set()
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:

@@ -6,13 +6,14 @@ restart, too. Everything here is pure.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
-from helmsman.model.events import CommandExecution, FileChange
+from helmsman.model.events import AgentMessage, CommandExecution, FileChange
 from helmsman.model.unified_diff import read_change
 from helmsman.sessions.progress import read_tally
 from helmsman.worktrees.changes import FileStat
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import ChangeKind, Item, PathChange
     from helmsman.model.unified_diff import FileKind
 
-DIFF_LIMIT: Final = 1_000_000
+TEXT_LIMIT: Final = 1_000_000
 _MOST_FILES: Final = 1000
 _MOST_COMMANDS: Final = 500
 _COMMAND_CHARS: Final = 2000
@@ -52,20 +53,25 @@ class TestCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What a turn did."""
+    """What a turn did. `output` is all that its agent said in it."""
 
+    output: str | None = None
     diff: str | None = None
     files: tuple[FileStat, ...] = ()
     commands: tuple[RanCommand, ...] = ()
     tests: TestCount | None = None
 
 
-def outcome_of(items: Sequence[Item], diff: str | None = None) -> TaskOutcome:
-    """What the items of a turn show. Where nobody told the diff of the whole, it is put together from its changes."""
+def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | None = None) -> TaskOutcome:
+    """What the items of a turn show. Where nobody told the diff of the whole, it is put together from its changes.
+
+    Files are named as seen from `directory`, where that is known.
+    """
     commands = [item for item in items if isinstance(item, CommandExecution)]
     return TaskOutcome(
-        diff=diff or _diff_of(_changes(items)) or None,
-        files=changed_files(items, diff),
+        output="\n\n".join(item.text for item in items if isinstance(item, AgentMessage) and item.text) or None,
+        diff=diff or _diff_of(_changes(items, directory)) or None,
+        files=changed_files(items, diff, directory),
         commands=tuple(
             RanCommand(
                 command=cut(shell_script(one.command), _COMMAND_CHARS), exit_code=one.exit_code, declined=one.declined
@@ -76,12 +82,12 @@ def outcome_of(items: Sequence[Item], diff: str | None = None) -> TaskOutcome:
     )
 
 
-def changed_files(items: Iterable[Item], diff: str | None = None) -> tuple[FileStat, ...]:
+def changed_files(items: Iterable[Item], diff: str | None = None, directory: str | None = None) -> tuple[FileStat, ...]:
     """The files that a turn changed, each once. A diff tells what is left of all changes; else their lines are summed up."""
     if diff:
         return files_of(diff)[:_MOST_FILES]
     found: dict[str, FileStat] = {}
-    for change in _changes(items):
+    for change in _changes(items, directory):
         path, before = change.moved_to or change.path, found.get(change.moved_to or change.path)
         stat = read_change(change) if change.diff is not None else change
         kind = "renamed" if change.moved_to else _KINDS[change.kind]
@@ -95,10 +101,17 @@ def changed_files(items: Iterable[Item], diff: str | None = None) -> tuple[FileS
     return tuple(found.values())[:_MOST_FILES]
 
 
-def _changes(items: Iterable[Item]) -> Iterable[PathChange]:
+def _changes(items: Iterable[Item], directory: str | None) -> Iterable[PathChange]:
     for item in items:
         if isinstance(item, FileChange) and item.status == "completed" and not item.declined:
-            yield from item.changes
+            for change in item.changes:
+                moved_to = None if change.moved_to is None else _seen_from(directory, change.moved_to)
+                yield replace(change, path=_seen_from(directory, change.path), moved_to=moved_to)
+
+
+def _seen_from(directory: str | None, path: str) -> str:
+    inside = directory is not None and PurePath(path).is_relative_to(directory)
+    return str(PurePath(path).relative_to(directory)) if inside and directory is not None else path
 
 
 def _sum(before: int | None, more: int | None) -> int | None:
@@ -116,18 +129,25 @@ def _diff_of(changes: Iterable[PathChange]) -> str:
         new = "/dev/null" if change.kind == "delete" else f"b/{after}"
         lines = [line.text for line in read_change(change).lines]
         count = len(lines)
-        if change.kind in ("add", "delete"):
-            lines.insert(0, f"@@ -0,0 +1,{count} @@" if change.kind == "add" else f"@@ -1,{count} +0,0 @@")
-        parts.append("\n".join([f"diff --git a/{change.path} b/{after}", f"--- {old}", f"+++ {new}", *lines, ""]))
+        header = [f"diff --git a/{change.path} b/{after}"]
+        if change.kind == "add":
+            header, lines = [*header, "new file mode 100644"], [f"@@ -0,0 +1,{count} @@", *lines]
+        elif change.kind == "delete":
+            header, lines = [*header, "deleted file mode 100644"], [f"@@ -1,{count} +0,0 @@", *lines]
+        elif change.moved_to is not None:
+            header += [f"rename from {change.path}", f"rename to {after}"]
+        parts.append("\n".join([*header, f"--- {old}", f"+++ {new}", *lines, ""]))
     return "".join(parts)
 
 
 def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
-    for command in reversed(commands):
-        tally = read_tally(command.output)
-        if tally is not None and tally.unit != "percent":
-            return TestCount(passed=tally.passed, failed=tally.failed, skipped=tally.skipped)
-    return None
+    """What the newest test run came to. One that was broken off says nothing of the tests that it did not reach."""
+    ended = (command for command in reversed(commands) if command.status in ("completed", "failed"))
+    tallies = (read_tally(command.output) for command in ended)
+    newest = next((tally for tally in tallies if tally is not None and tally.unit == "tests"), None)
+    if newest is None or newest.total not in (None, newest.done):
+        return None
+    return TestCount(passed=newest.passed, failed=newest.failed, skipped=newest.skipped)
 
 
 # --- as it is kept ---------------------------------------------------------------------------------------------------
@@ -135,8 +155,9 @@ def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
 
 def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
     """As JSON, bounded, without secrets."""
-    kept: dict[str, Any] = redact_value({**asdict(outcome), "diff": None})
-    return {**kept, "diff": None if outcome.diff is None else cut(redact(outcome.diff), DIFF_LIMIT)}
+    plain: dict[str, Any] = redact_value({**asdict(outcome), "diff": None, "output": None})
+    long = {"diff": outcome.diff, "output": outcome.output}
+    return plain | {name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()}
 
 
 def kept(content: Mapping[str, Any]) -> TaskOutcome:
@@ -144,6 +165,7 @@ def kept(content: Mapping[str, Any]) -> TaskOutcome:
     try:
         tests = content.get("tests")
         return TaskOutcome(
+            output=content.get("output"),
             diff=content.get("diff"),
             files=tuple(FileStat(**file) for file in content.get("files", ())),
             commands=tuple(RanCommand(**command) for command in content.get("commands", ())),
