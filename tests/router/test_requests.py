@@ -49,7 +49,9 @@ def test_requests_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
         for wrong in filter(None, map(mistake, REQUESTS)):
             print(f"  - {wrong}")
     assert accuracy([entry for entry in REQUESTS if not entry.held_out]) >= 0.98
-    assert accuracy(REQUESTS) >= 0.95
+    assert accuracy(held_out) >= 0.8
+    asked = [entry for entry in held_out if routed(entry.request, asking=entry.action == "respond").action == "choose"]
+    assert accuracy(held_out) + len(asked) / len(held_out) >= 0.97
 
 
 def test_a_question_about_tasks_starts_no_work() -> None:

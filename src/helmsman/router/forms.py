@@ -40,7 +40,7 @@ _NAMED: Final = REFERENCES | v.PRONOUNS | v.TASK_NOUNS | v.LAST | v.RUNNING
 WIDE_APPROVAL: Final = Form(v.APPROVE_VERBS | {"always"}, v.WIDE_REST, (v.WIDE, v.APPROVE_VERBS))
 APPROVAL: Final = Form(v.APPROVE_VERBS, v.ANSWER_REST)
 DENIAL: Final = Form(v.DENY_VERBS, v.ANSWER_REST)
-ANSWER: Final = Form(v.ANSWER_VERBS | {"the", "my"}, v.ANSWER_REST | v.ANSWER_VERBS, (v.ANSWER_VERBS,))
+ANSWER: Final = Form(v.ANSWER_VERBS | {"the", "my", "in"}, v.ANSWER_REST | v.ANSWER_VERBS, (v.ANSWER_VERBS,))
 REFUSED_APPROVAL: Final = Form(
     v.NEGATIONS | {"do"}, v.ANSWER_REST | v.APPROVE_VERBS | v.NEGATIONS, (v.APPROVE_VERBS, v.NEGATIONS)
 )
@@ -98,7 +98,8 @@ def _is_cancel_with_reason(words: Words) -> bool:
         order, reason = said[1:begin], said[begin:]
         if reason[0] not in v.REASON_LEADS or not (begin in words.clauses or reason[0] in _REASONS):
             continue
-        return all(word in v.REASON_REST for word in reason) and _names_task(order) and _only(order, v.CANCEL_REST)
+        complete = _names_task(order) or (not order and reason[0] in ("i", "i'm", "i'll", "we"))
+        return all(word in v.REASON_REST for word in reason) and complete and _only(order, v.CANCEL_REST)
     return False
 
 

@@ -183,7 +183,13 @@ def _read_words(request: str) -> Intent:
         why = "The request may be about tasks and is no plain command."
         return replace(_of_task("choose", words, why), instruction=request)
     work = _work(request, "The request is no command from beginning to end, so it is work.")
-    return replace(work, may_answer=words.words[0] in v.MAY_ANSWER and len(words.words) <= _SHORT)
+    return replace(work, may_answer=_may_answer(words.words))
+
+
+def _may_answer(said: list[str]) -> bool:
+    if said[0] in v.MAY_BEGIN_ANSWER:
+        return len(said) <= _SHORT
+    return len(said) <= _MEDIUM and said[0] not in v.WORK_VERBS and any(word in v.MAY_ANSWER for word in said)
 
 
 def _with_text(request: str) -> Intent | None:

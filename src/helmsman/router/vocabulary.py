@@ -30,10 +30,11 @@ i need you to / i wish to / we want to / we need to / i would love to / i'd love
 i'd appreciate it if you could / i would appreciate it if you could / any chance you could / any chance you can
 is there any chance you could / it would be great if you could / if you could / when you have a moment / when you can
 i was wondering / may i ask / can i ask / do you know / i'd like to know / i would like to know / i want to know
-do you happen to know / to bother you / to bother you but / quick question / one question / have a look at / take a look at
-soo / sooo / you can / to / i want that you / i wish that you / i'll / i would / i'd / enough / fine / great / cool / nice
-perfect / alright / good / nah / ugh / argh / ah / hm / hmmm / right / listen / look / scratch that / forget that
-one more thing / by the way / btw
+do you happen to know / to bother you / to bother you but / quick question / one question / have a look at
+take a look at
+soo / sooo / you can / you may / to / i want that you / i wish that you / i'll / i would / i'd / enough / fine / great
+cool / nice / perfect / alright / good / nah / ugh / argh / ah / hm / hmmm / right / listen / look / scratch that
+forget that / one more thing / by the way / btw
 lemme / i just want to / i just wanted to / wanted to ask / just checking / just wondering / just curious / curious
 hi / hello / hey / there / dear / yo / good morning / good afternoon / good evening / oh / no / nope / yes / yeah / yep
 well / so / um / uh / hmm / oops / but / and / nevermind / never mind / never mind that / hold on / codex / helmsman / you
@@ -57,7 +58,8 @@ OPENERS: Final = _by_first_word(_OPENERS)
 
 PLEASANT: Final = word_set(
     """great nice perfect cool awesome excellent alright fine good understood noted roger lovely wonderful super sweet
-    brilliant ta appreciated appreciate got bye goodbye lgtm yes no yep yeah nope sure welcome right gotcha lot much"""
+    brilliant ta appreciated appreciate got bye goodbye lgtm yes no yep yeah nope sure welcome right gotcha lot much
+    love wow phew"""
 )
 PLEASANT_REST: Final = PLEASANT | word_set(
     "it that that's so very much i you you're we all the best well done looks sounds work job see a will do night one"
@@ -96,7 +98,7 @@ GERUNDS: Final = {
 """After "would you mind" the verb has this form."""
 
 CANCEL_REST: Final = (
-    NAMING | CANCEL_ALONE | word_set("is of on for me working doing what you you're are and with at once i")
+    NAMING | CANCEL_ALONE | word_set("whatever is of on for me working doing what you you're are and with at once i")
 )
 REASON_LEADS: Final = word_set(
     "because since as it's its it i i'm we we're not no that's that this wrong my too there's"
@@ -108,7 +110,8 @@ REASON_REST: Final = REASON_LEADS | word_set(
     taking takes took long slow slowly forever ages hours minutes time times
     stuck hung hanging hangs frozen looping running works working nothing useless pointless obsolete unnecessary redundant
     irrelevant over done bad idea task job run one repo repository branch directory folder project prompt instructions
-    place approach thing costs cost expensive budget money tokens enough late you misunderstood else first idle"""
+    place approach thing costs cost expensive budget money tokens enough late you misunderstood else first idle
+    better necessary required hand myself"""
 )
 """A reason that follows a cancel, from its first word to its last: "it is dead code" is no reason but a job."""
 
@@ -129,7 +132,7 @@ NOUN_PHRASE: Final = (
     | STATUS_NOUNS
     | word_set(
         """of on for about from with me is what what's and report regarding brief short outstanding executing pending
-        their"""
+        their every each"""
     )
 )
 CHECK_LEADS: Final = word_set("check poll ping recheck")
@@ -158,7 +161,7 @@ TELL_LEADS: Final = word_set("tell let notify ping inform alert message wake say
 WHENS: Final = word_set("when once soon until till")
 WAIT_REST: Final = QUESTION_REST | word_set(
     """until till til its finishes finishing completes completing completion ends ended stops end know once soon as you're
-    longer bit while moment sec minute result results output show like timeout elapse or that"""
+    longer bit while moment sec minute result results output show like timeout elapse or that another few couple tell"""
 )
 
 ENDINGS: Final = word_set("finishes completes ends ended stops")
@@ -201,7 +204,8 @@ WIDE: Final = word_set("always forever permanently session sessions future simil
 WIDE_REST: Final = (
     ANSWER_REST | APPROVE_VERBS | WIDE | word_set("from on in such like commands requests questions asks")
 )
-MAY_ANSWER: Final = APPROVE_VERBS | DENY_VERBS | ANSWER_VERBS | {"always", "proceed", "let"}
+MAY_ANSWER: Final = APPROVE_VERBS | DENY_VERBS | ANSWER_VERBS | word_set("approved denied granted rejected")
+MAY_BEGIN_ANSWER: Final = MAY_ANSWER | {"always", "proceed", "let"}
 GO_AHEAD: Final = frozenset(
     [
         *(
@@ -216,7 +220,7 @@ GO_AHEAD: Final = frozenset(
         *(("go", "for", "it"), ("do", "that"), ("let", "it", "do", "it"), ("that's", "fine")),
     ]
 )
-"""What may begin an answer to a question, or be one, if one is open: nobody is taken at such words alone."""
+"""What may be in an answer to a question, begin it or be it, if one is open: nobody is taken at such words alone."""
 
 # --- going on with a task, choosing one, lists of the cloud ----------------------------------------------------------
 
@@ -290,7 +294,8 @@ _EVERYDAY: Final = word_set(
     dunno idk pls plz u ur k ya yo yep nah bored tired asleep bed lunch situation order verdict execution
     duplicate superseded outstanding pending executing brief regarding new old big small whole enough left
     around back away together alone way kind sort bet call called forget forgot remember still dead alive awake
-    frozen dying die died stuck approved denied granted rejected declined permission"""
+    frozen dying die died stuck approved denied granted rejected declined permission broke broken
+    failing fire"""
 )
 EVERYDAY: Final = (
     _EVERYDAY | NAMING | CANCEL_REST | CANCEL_VERBS | CANCELLED | REASON_REST | QUESTION_REST | WAIT_REST | RESULTS_REST
