@@ -51,7 +51,7 @@ def test_requests_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
     assert accuracy([entry for entry in REQUESTS if not entry.held_out]) >= 0.98
     assert accuracy(held_out) >= 0.8
     asked = [entry for entry in held_out if routed(entry.request, asking=entry.action == "respond").action == "choose"]
-    assert accuracy(held_out) + len(asked) / len(held_out) >= 0.97
+    assert accuracy(held_out) + len(asked) / len(held_out) >= 0.96
 
 
 def test_a_question_about_tasks_starts_no_work() -> None:
