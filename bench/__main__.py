@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from bench import answering, commands, crowd, intake, listing, routing, run_request, startup, turns, usage
+from bench import answering, commands, crowd, intake, listing, routing, run_request, startup, tokens, turns, usage
 from bench.figures import Row, as_table
 from bench.peers import NPM_SERVER, PYTHON_SDK
 from bench.place import LAST_WITH_SERVER, NothingToMeasure
@@ -28,7 +28,7 @@ from helmsman.testing.binaries import codex_version, installed_codex
 if TYPE_CHECKING:
     from types import ModuleType
 
-MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage)
+MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage, tokens)
 """Each gives rows for the table."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -96,7 +96,7 @@ def check() -> bool:
     """
     bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
     ratios: dict[str, float] = {}
-    for measure in (_startup, turns.quick_ratios, _intake):
+    for measure in (_startup, turns.quick_ratios, _intake, _tokens):
         found = anyio.run(measure)
         if any(ratio > bounds[name]["at_most"] for name, ratio in found.items()):
             print("Measured again, because of", ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items()))
@@ -118,6 +118,10 @@ async def _startup() -> dict[str, float]:
 
 async def _intake() -> dict[str, float]:
     return {"event_beside_json": await intake.quick_ratio()}
+
+
+async def _tokens() -> dict[str, float]:
+    return {"tokens_of_the_listing": await tokens.quick_ratio()}
 
 
 if __name__ == "__main__":

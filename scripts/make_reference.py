@@ -151,7 +151,8 @@ def _settings() -> Iterator[str]:
         for setting in setting_texts():
             default = DEFAULTS_ELSEWHERE.get(setting.key) or _default(chosen, setting.key)
             said = " | ".join(map(_escaped, (_allowed(setting.variable, place), setting.meaning, setting.project)))
-            yield f"| `{setting.variable}` | `{setting.key}` | {default} | {said} |"
+            names = ", ".join(f"`{name}`" for name in (setting.variable, *setting.other_names))
+            yield f"| {names} | `{setting.key}` | {default} | {said} |"
     yield ""
 
 

@@ -98,6 +98,14 @@ def test_every_variable_is_read(place: Place) -> None:
     )
 
 
+def test_primitives_are_exposed_by_either_of_two_names(place: Place) -> None:
+    assert place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "true"}).expose_primitives is True
+    both = {"HELMSMAN_EXPOSE_PRIMITIVES": "0", "HELMSMAN_ALLOW_INTERNAL_TOOLS": "1"}
+    assert place.load(both).expose_primitives is False
+    with pytest.raises(InvalidSetting, match="HELMSMAN_ALLOW_INTERNAL_TOOLS is 'maybe'"):
+        place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "maybe"})
+
+
 def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
     place.user("max_sessions = 9\nevent_buffer_size = 9\napproval_timeout_ms = 9000\nlog_level = 'error'")
     place.project("max_sessions = 3\nevent_buffer_size = 3\napproval_timeout_ms = 3000")

@@ -239,12 +239,13 @@ class SettingText:
     variable: str
     meaning: str
     project: str
+    other_names: tuple[str, ...] = ()
 
 
 def setting_texts() -> tuple[SettingText, ...]:
     """Every setting there is, in words."""
     return tuple(
-        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project])
+        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
         for key, setting in _SETTINGS.items()
     )
 
@@ -276,8 +277,9 @@ def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[
 
 def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[_Given]:
     for key, setting in _SETTINGS.items():
-        if value := env.get(setting.variable):
-            yield _Given(key, setting.variable, value, cwd, home)
+        for variable in reversed((setting.variable, *setting.other_names)):  # the first is the one that counts
+            if value := env.get(variable):
+                yield _Given(key, variable, value, cwd, home)
 
 
 def _from_file(file: ConfigFile, home: Path) -> Iterable[_Given]:
@@ -469,10 +471,6 @@ def _off(own: bool, asked: bool) -> bool:
     return own and asked
 
 
-def _on(own: bool, asked: bool) -> bool:
-    return own or asked
-
-
 _Narrowing = Callable[[Any, Any], Any]
 """What holds, from what the user has and what a project's file asks for. It never gives more than the user has."""
 
@@ -482,7 +480,7 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     _sooner: "make it smaller, or set it where it is 0",
     _fewer: "take some away",
     _off: "switch it off",
-    _on: "switch it on",
+    max: "switch it on",
 }
 
 
@@ -493,6 +491,8 @@ class _Setting:
     meaning: str
     parse: Callable[[_Given], Any]
     project: _Narrowing
+    other_names: tuple[str, ...] = ()
+    """Variables that mean the same."""
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
@@ -587,14 +587,14 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         only_yours,
     ),
     "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES", False, "the toolset router also lists its `_codex_…` tools", _switch, _off
+        "HELMSMAN_EXPOSE_PRIMITIVES",
+        False,
+        "the toolset router also lists its `_codex_…` tools",
+        _switch,
+        _off,
+        ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),
     ),
     "require_confirmation": _Setting(
-        "HELMSMAN_REQUIRE_CONFIRMATION",
-        False,
-        "the tool `codex` of the toolset router asks back before it cancels work that has changed files, or applies changes "
-        "over uncommitted ones",
-        _switch,
-        _on,
+        "HELMSMAN_REQUIRE_CONFIRMATION", False, "the router asks back before it undoes or overwrites work", _switch, max
     ),
 }

@@ -53,7 +53,8 @@ def test_commands_can_be_typed_as_they_stand(page: Path) -> None:
 
 @every_page
 def test_variables_exist(page: Path) -> None:
-    known = {setting.variable for setting in setting_texts()} | OTHER_VARIABLES
+    names = {name for setting in setting_texts() for name in (setting.variable, *setting.other_names)}
+    known = names | OTHER_VARIABLES
     assert set(re.findall(r"\bHELMSMAN_[A-Z0-9_]+\b", read(page))) <= known
 
 

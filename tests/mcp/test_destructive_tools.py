@@ -22,7 +22,7 @@ LOSE_WORK = {
     "codex_discard", "codex_apply", "codex_rollback", "codex_interrupt", "codex_respond", "codex_compact", "codex_goal",
 }  # fmt: skip
 HARMLESS = {
-    "codex_rename", "codex_archive", "codex_unarchive", "codex_review", "codex_local_review",
+    "codex_rename", "codex_archive", "codex_unarchive", "codex_review", "codex_local_review", "_codex_cloud_cancel",
 }  # fmt: skip
 
 

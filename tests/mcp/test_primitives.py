@@ -1,6 +1,6 @@
-"""The primitives of the router: how all fourteen are offered, and the local ones on a real Codex.
+"""The primitives of the router: the local ones on a real Codex.
 
-Those of the cloud are in `test_router_cloud.py`.
+Those of the cloud are in `test_router_cloud.py`; how all are listed is in `test_listed_schema.py`.
 """
 
 from __future__ import annotations
@@ -32,26 +32,6 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
-
-NAMES = {
-    "_codex_local_run",
-    "_codex_local_exec",
-    "_codex_local_resume",
-    "_codex_local_status",
-    "_codex_local_wait",
-    "_codex_local_cancel",
-    "_codex_local_results",
-    "_codex_cloud_submit",
-    "_codex_cloud_status",
-    "_codex_cloud_wait",
-    "_codex_cloud_cancel",
-    "_codex_cloud_results",
-    "_codex_cloud_list_environments",
-    "_codex_cloud_github_setup",
-}
-READING = {name for name in NAMES if name.endswith(("_status", "_wait", "_environments", "_setup"))}
-READING |= {"_codex_local_results", "_codex_cloud_cancel"}
-"""Those that change nothing. A cloud task cannot be cancelled, so that tool only tells; its results can be applied."""
 
 
 @pytest.fixture
@@ -86,7 +66,10 @@ async def ended(codex: Caller, task_id: str) -> dict[str, Any]:
 
 async def test_primitives_are_listed_only_where_they_are_exposed(helm: Helmsman, mode: Any) -> None:
     async with Client(build_server(helm), mode=mode) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == NAMES | {"codex"}
+        assert {tool.name for tool in (await client.list_tools()).tools} == {
+            "codex",
+            *(primitive.name for primitive in PRIMITIVES),
+        }
 
 
 @on_its_own_engine
@@ -102,25 +85,6 @@ async def test_a_hidden_primitive_is_an_unknown_tool(
             await client.call_tool("_codex_local_run", {"task": "fix it", **here})
         assert caught.value.error.code == types.INVALID_PARAMS
         assert helm.sessions == {}
-
-
-@pytest.mark.parametrize("primitive", PRIMITIVES, ids=lambda primitive: primitive.name)
-def test_a_primitive_explains_itself(primitive: Any) -> None:
-    tool = primitive.listed()
-    takes, gives = tool.input_schema, tool.output_schema
-    assert tool.title
-    assert len(tool.description) > 100
-    assert takes["additionalProperties"] is False
-    for name, field in takes["properties"].items():
-        assert len(field["description"]) > 15, name
-    assert "status" in gives["properties"] or tool.name.endswith(("_environments", "_setup"))
-    assert tool.annotations.read_only_hint is (tool.name in READING)
-    assert tool.annotations.destructive_hint is (None if tool.name in READING else True)
-    assert tool.annotations.open_world_hint is not None
-
-
-def test_there_are_fourteen_primitives() -> None:
-    assert {primitive.name for primitive in PRIMITIVES} == NAMES
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=lambda primitive: primitive.name)
@@ -156,6 +120,8 @@ async def test_run_gives_a_task_at_once_that_works_on(
         await gate.reached()
     gate.release()
     assert (await ended(codex, begun["task_id"]))["result"] == "The parser is fixed."
+    by_its_old_name = await codex("codex_local_status", task_id=begun["task_id"])
+    assert by_its_old_name["status"] == "completed"
 
 
 async def test_run_may_touch_only_what_its_mode_says(
@@ -390,7 +356,10 @@ async def test_a_wait_sends_progress(helm: Helmsman, model: ScriptedModel, here:
 
     async with Client(build_server(helm)) as client:
         begun = await Caller(client)("_codex_local_exec", task="work", **here)
+        late = {"task_id": begun["task_id"], "initial_delay_sec": 600, "timeout_sec": 0.3}
         with anyio.fail_after(30):
+            await client.call_tool("_codex_local_wait", late, progress_callback=on_progress)
+            assert heard == []
             await client.call_tool("_codex_local_wait", {"task_id": begun["task_id"]}, progress_callback=on_progress)
     assert heard[0]
 
@@ -405,7 +374,7 @@ async def test_a_wait_returns_with_the_question_that_codex_asks(
         asking = await ended(codex, begun["task_id"])
         assert (asking["status"], asking["input_required"]) == ("working", True)
         assert asking["pending_question"]["type"] == "command_approval"
-        assert "router,sessions" in asking["next_actions"][0]
+        assert f"approve {begun['task_id']}" in asking["next_actions"][0]
         said = await client.call_tool("_codex_local_status", {"task_id": begun["task_id"]})
         told = await client.call_tool("codex", {"request": f"check {begun['task_id']}"})
         for words in (said.content[0], told.content[0]):
@@ -432,7 +401,9 @@ async def test_a_person_answers_in_a_form_while_the_client_waits(
     assert (git_repo / "made.txt").exists()
 
 
-@pytest.mark.parametrize("option", [{"timeout_sec": -1}, {"timeout_sec": 4000}, {"poll_interval_sec": -5}])
+@pytest.mark.parametrize(
+    "option", [{"timeout_sec": -1}, {"timeout_sec": 4000}, {"poll_interval_sec": -5}, {"initial_delay_sec": -1}]
+)
 async def test_a_wait_that_makes_no_sense_is_refused(codex: Caller, option: dict[str, float]) -> None:
     error = await codex.error("_codex_local_wait", task_id="T-local-000000000000", **option)
     assert (error["code"], error["parameter"]) == ("invalid_input", next(iter(option)))
@@ -476,11 +447,12 @@ async def test_cancel_stops_codex_and_its_command_and_says_so(
     stopped = await codex("_codex_local_cancel", task_id=begun["task_id"], reason="takes too long")
     assert stopped["status"] == "canceled"
     assert stopped["message"] == "Stopped Codex's turn and 1 running command(s)."
-    assert stopped["note"] == "It was cancelled: takes too long"
+    assert (stopped["note"], stopped["cancel_reason"]) == ("It was cancelled: takes too long", "takes too long")
     with anyio.fail_after(10):
         while Path(f"/proc/{pid}").exists():  # who started it may not have asked yet how it ended
             await anyio.sleep(0.02)
-    assert (await codex("_codex_local_status", task_id=begun["task_id"]))["status"] == "canceled"
+    later = await codex("_codex_local_status", task_id=begun["task_id"])
+    assert (later["status"], later["cancel_reason"]) == ("canceled", "takes too long")
 
 
 async def test_cancelling_what_is_over_changes_nothing(
@@ -492,7 +464,7 @@ async def test_cancelling_what_is_over_changes_nothing(
     answer = await codex("_codex_local_cancel", task_id=begun["task_id"], reason="too late")
     assert answer["status"] == "completed"
     assert answer["message"] == "Stopped nothing: it was not running any more."
-    assert "note" not in answer
+    assert not {"note", "cancel_reason"} & answer.keys()
 
 
 async def test_a_task_is_stopped_while_it_is_still_being_started(
@@ -531,7 +503,13 @@ async def test_results_have_the_message_the_diff_the_tokens_and_the_cost(
     codex: Caller, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
     gate = Gate()
-    model.on("write", patch(add("made.txt", "made\n")), [say(gate, "Written."), usage(1_000_000)])
+    tests = "echo '=== 2 failed, 85 passed, 3 skipped in 1.20s ==='"
+    model.on(
+        "write",
+        [say("I write it."), patch(add("made.txt", "made\n"))],
+        run(tests),
+        [say(gate, "Written."), usage(1_000_000)],
+    )
     begun = await codex(
         "_codex_local_exec", task="write a file", mode="workspace-write", approval_policy="never", **here
     )
@@ -542,7 +520,10 @@ async def test_results_have_the_message_the_diff_the_tokens_and_the_cost(
     await ended(codex, begun["task_id"])
     results = await codex("_codex_local_results", task_id=begun["task_id"])
     assert (results["status"], results["result"]) == ("completed", "Written.")
+    assert results["output"] == "I write it.\n\nWritten."
     assert "+made" in results["diff"]
+    assert (results["files_changed"], results["artifacts"]) == (["made.txt"], ["made.txt"])
+    assert (results["passed"], results["failed"]) == (85, 2)
     assert results["usage"]["inputTokens"] >= 1_000_000
     assert results["cost_usd"] > 0
     assert results["duration_ms"] >= 0

@@ -130,11 +130,13 @@ async def test_a_cancel_says_that_the_cloud_has_none_and_where_a_person_can(
 ) -> None:
     task_id, task = await submitted(codex, cloud)
     answer = await codex("codex", request=f"cancel {task_id}")
-    told = await codex("_codex_cloud_cancel", task_id=task_id)
+    told = await codex("_codex_cloud_cancel", task_id=task_id, reason="no longer needed")
     for message in (answer["userMessage"], told["message"]):
         assert "cannot cancel" in message
         assert f"/codex/tasks/{task.id}" in message
     assert (answer["task"]["status"], told["status"]) == ("working", "working")
+    assert told["cancel_reason"] == "no longer needed"
+    assert (await codex("_codex_cloud_status", task_id=task_id))["cancel_reason"] == "no longer needed"
     task.complete(DIFF)
     await codex("_codex_cloud_wait", task_id=task_id)
     over = await codex("_codex_cloud_cancel", task_id=task_id)
@@ -354,6 +356,26 @@ async def test_nothing_is_applied_that_is_not_there(
     error = await codex.error("_codex_cloud_results", task_id=never["task_id"], apply_to=str(git_repo))
     assert error["code"] == "cloud_task_not_found"
     assert git(git_repo, "status", "--porcelain") == ""
+
+
+async def test_the_tasks_of_the_account_are_listed_and_ours_are_known_again(
+    codex: Caller, cloud: ScriptedCloud, settings: Settings, home: CodexHome, git_repo: Path, tmp_path: Path
+) -> None:
+    cloud.add_environment("env_2", "Other")
+    task_id, ours = await submitted(codex, cloud, working_dir=str(git_repo))
+    cloud.add_task("Of somebody else", environment="env_2").complete(DIFF)
+    listed = await codex("_codex_cloud_list_tasks")
+    assert [one["title"] for one in listed["tasks"]] == ["Of somebody else", "Add rate limiting"]
+    theirs, mine = listed["tasks"]
+    assert (theirs["status"], theirs["environment"], theirs["files"]) == ("completed", "Other", 1)
+    assert "task_id" not in theirs
+    assert (mine["task_id"], mine["external_id"], mine["status"]) == (task_id, ours.id, "working")
+    of_one = await codex("_codex_cloud_list_tasks", env_id="site")  # its name in helmsman.toml
+    assert [one["title"] for one in of_one["tasks"]] == ["Add rate limiting"]
+    narrow = replace(settings, allowed_roots=(tmp_path / "home",))
+    async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+        seen = await Caller(client)("_codex_cloud_list_tasks")  # what was submitted from outside the roots is not shown
+    assert [one["title"] for one in seen["tasks"]] == ["Of somebody else"]
 
 
 async def test_environments_are_those_configured_and_those_seen(codex: Caller, cloud: ScriptedCloud) -> None:

@@ -180,6 +180,24 @@ def test_a_test_runner_is_believed_about_itself(output: str, done: int, total: i
 
 
 @pytest.mark.parametrize(
+    ("output", "passed", "failed", "skipped"),
+    [
+        pytest.param("== 2 failed, 85 passed, 1 skipped, 2 xfailed in 1.20s ==\n", 85, 2, 3, id="pytest"),
+        pytest.param("Ran 12 tests in 0.003s\n\nFAILED (failures=2, errors=1, skipped=4)\n", 5, 3, 4, id="unittest"),
+        pytest.param("Ran 3 tests in 0.003s\n\nOK (skipped=1)\n", 2, 0, 1, id="unittest that is fine"),
+        pytest.param("Tests:       2 failed, 5 skipped, 80 passed, 87 total\n", 80, 2, 5, id="jest"),
+        pytest.param("      Tests  1 failed | 80 passed | 6 skipped (87)\n", 80, 1, 6, id="vitest"),
+        pytest.param("running 2 tests\ntest a ... ok\ntest b ... ignored\n", 1, 0, 1, id="cargo"),
+        pytest.param("--- PASS: TestA (0.00s)\n--- SKIP: TestB (0.00s)\n", 1, 0, 1, id="go"),
+    ],
+)
+def test_what_was_skipped_has_neither_passed_nor_failed(output: str, passed: int, failed: int, skipped: int) -> None:
+    tally = read_tally(output)
+    assert tally is not None
+    assert (tally.passed, tally.failed, tally.skipped) == (passed, failed, skipped)
+
+
+@pytest.mark.parametrize(
     "output",
     [
         "",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.values import CloudResults
+    from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import RanCommand, TestCount
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_REGISTERED: Final = 1000
+"""So many of the newest tasks in the cloud are known again in its listing."""
 _CANDIDATES: Final = 50
 """So many of the newest tasks may be meant by a request that names none by its id."""
 
@@ -149,7 +151,8 @@ class Tasks:
         """
         await self._refuse_outside(task)
         if task.origin == "cloud":
-            return task, await self.cloud.cannot_cancel(task)
+            message = await self.cloud.cannot_cancel(task, reason)
+            return await self.find(task.id), message
         task, stopped = await self.local.cancel(task, reason)
         return task, f"Stopped {stopped}."
 
@@ -194,6 +197,23 @@ class Tasks:
         found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
         await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
         return found
+
+    async def in_cloud(
+        self, *, environment: str | None = None, cursor: str | None = None
+    ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
+        """The account's tasks in the cloud, newest first, each with the task here if it was submitted from here.
+
+        Raises:
+            CloudError: The cloud cannot be asked.
+        """
+        page = await self.cloud.page(environment=environment, cursor=cursor)
+        registered, _ = await self._helm.ledger.registry(
+            lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
+        )
+        ours = {task.external_id: task for task in registered}
+        seen = {task.external_id for task in await self._inside(registered)}
+        tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
+        return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
 
     async def _inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
         """Those that this door may look at."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
-from helmsman.agents.codex.cloud.values import CloudEnvironments
+from helmsman.agents.codex.cloud.client import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
+from helmsman.agents.codex.cloud.values import CloudEnvironments, CloudListed
 from helmsman.agents.registry import find_agent
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
@@ -26,15 +26,15 @@ from helmsman.errors import (
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turns import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
-from helmsman.tasks.model import TaskDraft, new_task_id
+from helmsman.tasks.model import CANCEL_REASON, TaskDraft, new_task_id
 
-__all__ = ["CloudEnvironments", "CloudTasks"]
+__all__ = ["FIRST_LOOK", "NEXT_LOOK", "CloudEnvironments", "CloudListed", "CloudTasks"]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.cloud.values import CloudApplied, CloudResults
+    from helmsman.agents.codex.cloud.values import CloudApplied, CloudPage, CloudResults
     from helmsman.capabilities.shown_diffs import ShownDiffs
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskChanges
@@ -160,9 +160,9 @@ class CloudTasks:
             changes["metadata"] = {"diffStat": {"files": stat.files, "added": stat.added, "removed": stat.removed}}
         return await self._update(task.id, changes) or task
 
-    async def wait(self, task: Task) -> Task:
+    async def wait(self, task: Task, first: float = FIRST_LOOK, then: float = NEXT_LOOK) -> Task:
         """Wait, for ever if need be, until the task has ended: 2, 5, 10, then every 15 seconds, each ±20 %."""
-        delays = poll_delays(random.Random())  # noqa: S311 - spreads the load, guards nothing
+        delays = poll_delays(random.Random(), first=first, then=then)  # noqa: S311 - spreads the load, guards nothing
         while True:
             task = await self.now(task)
             if not task.is_running:
@@ -203,8 +203,19 @@ class CloudTasks:
             check=check,
         )
 
-    async def cannot_cancel(self, task: Task) -> str:
-        """Why a cancel does nothing, and where the task can be cancelled."""
+    async def page(self, *, environment: str | None = None, cursor: str | None = None) -> CloudPage:
+        """A page of the account's tasks as the cloud lists them, newest first.
+
+        Raises:
+            CloudError: The cloud cannot be asked.
+        """
+        chosen = None if environment is None else self.settings.reference(environment)
+        return await (await self.client()).page(environment=chosen, cursor=cursor)
+
+    async def cannot_cancel(self, task: Task, reason: str | None = None) -> str:
+        """Why a cancel does nothing, and where the task can be cancelled. The reason is kept for whoever goes there."""
+        if reason and not task.has_ended:
+            self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
         if task.has_ended:
             return f"There is nothing to cancel: it is {task.status}."
         if task.external_id is None:

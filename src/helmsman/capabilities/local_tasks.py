@@ -18,6 +18,7 @@ from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied,
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.calls import CallKey, call_key
+from helmsman.tasks.model import CANCEL_REASON
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -264,7 +265,7 @@ class LocalTasks:
             queued = self._dequeue(task) or await self._take_back(task)
             if queued is not None:
                 if reason:
-                    self._helm.ledger.update(task.id, {"note": _cancelled(reason)})
+                    self._helm.ledger.update(task.id, {"note": _cancelled(reason), "metadata": {CANCEL_REASON: reason}})
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
@@ -279,6 +280,9 @@ class LocalTasks:
         task = await self.now(task)
         if task.status != "canceled":
             return task, _NOT_RUNNING
+        if reason:
+            self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
+            task = await self.now(task)
         stopped = "Codex's turn" + (f" and {commands} running command(s)" if commands else "")
         return task, stopped
 

@@ -27,20 +27,20 @@ class ModelsOutput(Output):
 
 
 class LimitOutput(Output):
-    name: str = Field(description="primary and secondary are those of the account; others are of single models.")
+    name: str = Field(description="primary and secondary: of the account; others: of single models.")
     remaining_percent: float
-    window_minutes: int | None = Field(None, description="How long its window is.")
-    resets_at: Time | None = Field(None, description="When all of it is there again.")
+    window_minutes: int | None = None
+    resets_at: Time | None = None
 
 
 class AccountOutput(Output):
     kind: str | None = Field(None, description="chatgpt, apiKey, …; absent without a login.")
     email: str | None = None
     plan: str | None = None
-    login: str = Field(description="How Codex is logged in, in a sentence.")
+    login: str = Field(description="In a sentence.")
     limits: list[LimitOutput] = Field(description="Empty: none are known.")
     large_task_fits: Literal["likely", "uncertain", "unlikely", "no", "unknown"]
-    advice: str = Field(description="The same in a sentence.")
+    advice: str = Field(description="In a sentence.")
 
 
 def _models_in_words(output: ModelsOutput) -> str:

@@ -25,53 +25,46 @@ class ApplyInput(Input):
     session_id: SessionId
     allow_dirty: bool = Field(
         False,
-        description="true: also where the main tree has uncommitted changes, as long as they are in other files. Default: "
-        "refuse, e.g. false.",
+        description="Also where the main tree has uncommitted changes, in other files, e.g. true.",
     )
     digest: str | None = Field(
         None,
-        description="That of the diff that was looked at, as codex_diff gave it, e.g. 9f86d081…: anything else is refused "
-        "with diff_changed. Default: of the diff that codex_diff gave you last; if it gave none, whatever there is.",
+        description="Of the diff that was looked at, e.g. 9f86d081…: any other is refused (diff_changed). Default: what "
+        "codex_diff gave you last; if nothing, whatever there is.",
     )
 
 
 class DiffOutput(Output):
     session_id: str
     scope: DiffScope = Field(
-        description="worktree: all the session changed in its worktree. turn: what its last turn edited. uncommitted: all "
-        "uncommitted changes in its directory, whoever made them."
+        description="worktree: all it changed there. turn: what its last turn edited. uncommitted: all uncommitted changes "
+        "in its directory, whoever made them."
     )
     about: str = Field(description="The same in a sentence.")
-    diff: str = Field(description="One unified diff, as git makes it. Empty: no changes.")
-    stat: str = Field(description="An overview of it.")
+    diff: str = Field(description="Empty: no changes.")
+    stat: str
     files: list[ChangedFile]
-    more_files: int | None = Field(None, description="How many further files are changed.")
-    digest: str = Field(description="What this diff is called: give it to codex_apply, to apply this and nothing else.")
-    nested: list[str] | None = Field(
-        None, description="Git repositories made inside the tree: what is in them is not in the diff."
-    )
+    more_files: int | None = Field(None, description="How many further ones.")
+    digest: str = Field(description="For codex_apply, to apply this and nothing else.")
+    nested: list[str] | None = Field(None, description="Git repositories inside the tree: not in the diff.")
 
 
 class ApplyOutput(Output):
     session_id: str
     repository: str
-    how: str = Field(description="clean, or three-way: the main tree had moved on, and both were merged.")
+    how: str = Field(description="clean, or three-way: merged with a main tree that had moved on.")
     files: list[ChangedFile]
     digest: str = Field(description="Of the diff that was applied.")
-    stat: str = Field(description="An overview of it.")
-    ended: list[str] | None = Field(
-        None, description="Commands that were still running in the worktree, and were ended before."
-    )
+    stat: str
+    ended: list[str] | None = Field(None, description="Commands that were still running there.")
 
 
 class DiscardOutput(Output):
     session_id: str
     worktree: str
-    commits: list[str] = Field(description="Commits that were in it and nowhere else; they are gone.")
-    files: list[ChangedFile] = Field(description="What had been changed in it.")
-    branch_kept: str | None = Field(
-        None, description="Its branch, if it had to stay because it is checked out elsewhere."
-    )
+    commits: list[str] = Field(description="They were nowhere else, and are gone.")
+    files: list[ChangedFile]
+    branch_kept: str | None = Field(None, description="If it is checked out elsewhere.")
 
 
 def _files(files: Iterable[FileStat]) -> list[ChangedFile]:
@@ -93,8 +86,8 @@ def _diff_in_words(output: DiffOutput) -> str:
 @tool("See what a Codex session changed", READS, _diff_in_words)
 async def codex_diff(call: CallContext, args: SessionInput) -> DiffOutput:
     """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
-    for others `scope` says what it is. Works while the session is running, and for sessions of earlier runs. To
-    bring the changes into the main tree use codex_apply with the digest."""
+    for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
+    the main tree use codex_apply with the digest."""
     changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
     return DiffOutput(
         session_id=changed.session_id,
@@ -116,11 +109,11 @@ def _apply_in_words(output: ApplyOutput) -> str:
 
 @tool("Bring a session's changes into the main tree", STOPS, _apply_in_words)
 async def codex_apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
-    """Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted:
-    all of it, or nothing. Commands that the session left running there are ended first. Refused while the session
-    is running, when the changes are not those that were shown (diff_changed, with what differs), when the main
-    tree has uncommitted changes (unless allowDirty), and when the changes do not fit (the error names files and
-    lines). The worktree stays: drop it with codex_discard."""
+    """Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: all of
+    it, or nothing. Commands left running there are ended first. Refused while the session is running, when the
+    changes are not those that were shown (diff_changed), when the main tree has uncommitted changes (unless
+    allowDirty), and when they do not fit (the error names files and lines). The worktree stays: drop it with
+    codex_discard."""
     applied = await call.helm.extras.changes.apply(
         args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
     )
@@ -142,9 +135,8 @@ def _discard_in_words(output: DiscardOutput) -> str:
 
 @tool("Drop a session's worktree", STOPS, _discard_in_words)
 async def codex_discard(call: CallContext, args: SessionInput) -> DiscardOutput:
-    """Remove the worktree of a session with its branch and everything in it that was not applied; nothing of that
-    comes back. Refused while the session is running: codex_interrupt it first. The session itself stays
-    readable. Look with codex_diff before."""
+    """Remove the worktree of a session with its branch and all that was not applied, for good. Refused while the session
+    is running: codex_interrupt first. The session stays readable. Look with codex_diff before."""
     discarded = await call.helm.extras.changes.discard(args.session_id)
     tree = discarded.worktree
     return DiscardOutput(

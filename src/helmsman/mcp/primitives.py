@@ -14,11 +14,12 @@ import anyio.to_thread
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.patches import diff_digest
+from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.task_answers import answer, results_answer
-from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
+from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
 from helmsman.shapes import task_contract as contract
@@ -29,6 +30,7 @@ from helmsman.shapes.task_contract import CancelAnswer, ResultsAnswer, TaskAnswe
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.capabilities.cloud_tasks import CloudListed
     from helmsman.tasks.model import Task, TaskOrigin
 
 
@@ -56,18 +58,18 @@ def _in_words(output: TaskAnswer) -> str:
 
 @tool("Run a task on this machine", ACTS, _in_words)
 async def _codex_local_run(call: CallContext, args: contract.LocalRunInput) -> TaskAnswer:
-    """Start Codex on a task here, like pressing run on a script: it returns a task_id at once and works on in the
-    background. For work that stands alone (run tests, explain code, fix a bug). Read-only unless mode says more.
-    When you will want to talk further with the same thread, use _codex_local_exec; for hours of work that should
-    survive this machine, _codex_cloud_submit. Follow it with _codex_local_wait."""
+    """Start Codex on a task here, like pressing run on a script. Returns a task_id at once and works on in the background;
+    follow it with _codex_local_wait. For work that stands alone (run tests, explain code, fix a bug); read-only unless
+    mode says more. Not for a conversation (_codex_local_exec), nor for hours of work that should survive this machine
+    (_codex_cloud_submit)."""
     return await _now(call, await _run(call, args))
 
 
 @tool("Run a task in a thread", ACTS, _in_words)
 async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAnswer:
-    """Like _codex_local_run, but it returns once the thread exists, with its thread_id, so that you can follow up in
-    the same conversation: give thread_id here again, or use _codex_local_resume. Use _codex_local_run when you
-    only want the task_id as fast as possible."""
+    """Run a task in a thread that you will go on talking to, like opening a chat. Returns once the thread exists, with its
+    thread_id: give it here again, or use _codex_local_resume. Not for work that stands alone: _codex_local_run
+    returns faster."""
     if args.thread_id is None:
         task_id = await _run(call, args)
     elif ignored := sorted(args.model_fields_set - {"task", "thread_id", "max_cost_usd"}):
@@ -83,9 +85,8 @@ async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) ->
 
 @tool("Follow up in a thread", ACTS, _in_words)
 async def _codex_local_resume(call: CallContext, args: contract.LocalResumeInput) -> TaskAnswer:
-    """Send the next message to an existing thread, like answering in a chat: Codex remembers what was done. Works
-    for threads of earlier runs and of people too. Returns a new task_id at once. While a turn is running in the
-    thread it is an error: wait for that one first."""
+    """Send the next message to a thread, like answering in a chat: Codex remembers what was done, also in threads of
+    earlier runs and of people. Returns a new task_id at once. Not while a turn is running in it: wait for that first."""
     return await _now(call, await _follow_up(call, args.thread_id, args))
 
 
@@ -113,32 +114,36 @@ async def _follow_up(
 
 @tool("Look at a local task", READS, _in_words)
 async def _codex_local_status(call: CallContext, args: contract.LocalTaskInput) -> TaskAnswer:
-    """How a local task stands right now, like a glance at a timer: status, progress, what it asks. Does not wait and
-    does not bring the output. To be told when it ends use _codex_local_wait; for the output _codex_local_results."""
+    """How a local task stands right now, like a glance at a timer: for "is it done yet?". Returns status, progress, what
+    it asks and how often to look. Not for the output (_codex_local_results), nor to be told of the end
+    (_codex_local_wait)."""
     return await _now(call, (await _found(call, args.task_id, "local")).id)
 
 
 @tool("Wait for a local task", READS, _in_words)
 async def _codex_local_wait(call: CallContext, args: contract.LocalWaitInput) -> WaitAnswer | Instead:
-    """Wait until a local task has ended or asks something, and return then, at once; or when timeout_sec is up, with
-    timed_out true: then call it again. One wait instead of many looks. Sends progress meanwhile."""
+    """Wait for a local task, like watching a progress bar: one call instead of many looks. Returns as soon as it has ended
+    or asks something, with its result; or after timeout_sec with timed_out true: then call it again. Sends progress
+    meanwhile. Not for hours: look later with _codex_local_status."""
     task = await _found(call, args.task_id, "local")
-    return await wait_for_task(call, task, seconds=args.timeout_sec, every=args.poll_interval_sec)
+    first, every = args.initial_delay_sec, args.poll_interval_sec
+    return await wait_for_task(call, task, seconds=args.timeout_sec, first=first, every=every)
 
 
 @tool("Stop a local task", STOPS, _in_words)
 async def _codex_local_cancel(call: CallContext, args: contract.LocalCancelInput) -> CancelAnswer:
-    """Stop a local task, like Ctrl-C: Codex's turn and the commands it is running. Returns when they have really
-    stopped, and says what was stopped. What was changed until then stays changed. A task that has ended is left
-    as it is."""
+    """Stop a local task that is stuck or no longer needed, like Ctrl-C: Codex's turn and the commands it is running. Returns
+    when they have really stopped, with what was stopped. Not an undo: what was changed stays changed. A task that has
+    ended is left as it is."""
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "local"), reason=args.reason)
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
 @tool("Read what a local task gave", READS, _in_words)
 async def _codex_local_results(call: CallContext, args: contract.LocalTaskInput) -> ResultsAnswer:
-    """Everything a local task gave: the final message, the diff where it is still known, tokens and cost. For a task
-    that is still running you get what there is; use _codex_local_wait first."""
+    """Everything a local task gave, like opening the parcel: for when it has ended. Returns its messages, the diff, files
+    changed, tests passed and failed, tokens and cost, as far as they are known. Not for "is it done yet?":
+    _codex_local_status is lighter."""
     results = await call.helm.tasks.results(await _found(call, args.task_id, "local"))
     return results_answer(call.helm, results)
 
@@ -148,10 +153,10 @@ async def _codex_local_results(call: CallContext, args: contract.LocalTaskInput)
 
 @tool("Hand a task to the Codex cloud", ACTS, _in_words)
 async def _codex_cloud_submit(call: CallContext, args: contract.CloudSubmitInput) -> TaskAnswer:
-    """Hand a task to the Codex cloud, like posting a parcel: it runs there in an environment of your account, for
-    hours if need be, and survives this machine. Returns a task_id at once. Needs a ChatGPT login of Codex and an
-    environment (_codex_cloud_list_environments). Say in the task which branch and tests you want. For quick work
-    on the files here use _codex_local_run."""
+    """Hand a task to the Codex cloud, like posting a parcel: it runs there in an environment of your account, for hours if
+    need be, and survives this machine. Returns a task_id at once; follow it with _codex_cloud_wait. Say in the task
+    which branch and tests you want. Needs a ChatGPT login of Codex and an environment
+    (_codex_cloud_list_environments). Not for quick work on the files here: _codex_local_run."""
     task_id = await call.helm.tasks.cloud.submit(
         args.task,
         environment=args.env_id,
@@ -163,31 +168,36 @@ async def _codex_cloud_submit(call: CallContext, args: contract.CloudSubmitInput
 
 @tool("Look at a cloud task", READS, _in_words)
 async def _codex_cloud_status(call: CallContext, args: contract.CloudTaskInput) -> TaskAnswer:
-    """How a cloud task stands, as the cloud tells it now, like a tracking number. The cloud says pending, ready or
-    error, and no percentage. For the change itself use _codex_cloud_results."""
+    """How a cloud task stands, like a tracking number: for "is it done yet?". Returns what the cloud says now (pending,
+    ready or error, no percentage) and the web address. Not for the change itself (_codex_cloud_results), nor to be
+    told of the end (_codex_cloud_wait)."""
     return await _now(call, (await _found(call, args.task_id, "cloud")).id)
 
 
 @tool("Wait for a cloud task", READS, _in_words)
 async def _codex_cloud_wait(call: CallContext, args: contract.CloudWaitInput) -> WaitAnswer | Instead:
-    """Look at a cloud task again and again (after 2, 5, 10, then every 15 seconds) until it has ended or timeout_sec
-    is up; timed_out then says to call again. Use it instead of many looks."""
-    return await wait_for_task(call, await _found(call, args.task_id, "cloud"), seconds=args.timeout_sec)
+    """Wait for a cloud task, like leaving the tracking page open: one call instead of many looks. Returns when it has ended,
+    or after timeout_sec with timed_out true: then call it again. Not for hours: look later with
+    _codex_cloud_status."""
+    task = await _found(call, args.task_id, "cloud")
+    first, then = args.initial_delay_sec, args.poll_interval_sec
+    return await wait_for_task(call, task, seconds=args.timeout_sec, first_look=first, next_look=then)
 
 
-@tool("How to stop a cloud task", READS, _in_words)
-async def _codex_cloud_cancel(call: CallContext, args: contract.CloudTaskInput) -> CancelAnswer:
-    """The Codex cloud cannot be told to cancel from here. This tool says so and gives the task's web address, where
-    a person can. Nothing is stopped by calling it."""
-    task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"))
+@tool("How to stop a cloud task", ARRANGES, _in_words)
+async def _codex_cloud_cancel(call: CallContext, args: contract.CloudCancelInput) -> CancelAnswer:
+    """Where to stop a cloud task, like being told which counter to go to: the Codex cloud cannot be told to cancel from
+    here, so nothing is stopped. Returns the task's web address, where a person can. Not for local tasks:
+    _codex_local_cancel."""
+    task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"), reason=args.reason)
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
 @tool("Read or apply what a cloud task gave", ACTS, _in_words)
 async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInput) -> ResultsAnswer:
-    """The diff of a finished cloud task, for one of its attempts. With apply_to, the diff is also brought into that
-    repository: all of it or nothing, refused when there are uncommitted changes unless allow_dirty. The agent's
-    message is only on the task's web page."""
+    """What a finished cloud task gave, like opening the parcel. Returns the diff of one of its attempts; with apply_to it is
+    also brought into that repository: all of it or nothing, refused when there are uncommitted changes unless
+    allow_dirty. Not for the agent's message, which is only on the task's web page."""
     task = await _found(call, args.task_id, "cloud")
     results = await call.helm.tasks.results(task, attempt=args.attempt)
     patch = (results.diff or "").encode("utf-8", "surrogateescape")
@@ -210,6 +220,35 @@ async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInp
     return results_answer(call.helm, results, digest=digest, applied_files=applied)
 
 
+def _listed_in_words(output: contract.CloudTasksAnswer) -> str:
+    return "\n".join(f"{one.task_id or one.external_id}  {one.status}  {one.title}" for one in output.tasks) or "None."
+
+
+@tool("Which tasks are in the cloud", READS, _listed_in_words)
+async def _codex_cloud_list_tasks(call: CallContext, args: contract.CloudListInput) -> contract.CloudTasksAnswer:
+    """The tasks of your account in the Codex cloud, like the list of your parcels, whoever submitted them: for finding
+    one. Returns the newest 20, with titles, states, web addresses, and a task_id where it was submitted here. Not for
+    following one: _codex_cloud_status."""
+    found, cursor = await call.helm.tasks.in_cloud(environment=args.env_id, cursor=args.cursor)
+    return contract.CloudTasksAnswer(tasks=[_listed_task(*each) for each in found], next_cursor=cursor)
+
+
+def _listed_task(listed: CloudListed, task: Task | None) -> contract.CloudListedTask:
+    stat = listed.diff_stat
+    return contract.CloudListedTask(
+        external_id=listed.external_id,
+        task_id=None if task is None else task.id,
+        title=listed.title,
+        status=listed.status,
+        environment=listed.environment,
+        updated_at=None if listed.updated_at is None else listed.updated_at.isoformat(),
+        url=listed.url,
+        files=None if stat is None else stat.files,
+        added=None if stat is None else stat.added,
+        removed=None if stat is None else stat.removed,
+    )
+
+
 def _environments_in_words(output: contract.EnvironmentsAnswer) -> str:
     rows = [f"{one.name}  {one.reference}{'  (default)' if one.is_default else ''}" for one in output.environments]
     return "\n".join([*rows, output.note])
@@ -217,16 +256,18 @@ def _environments_in_words(output: contract.EnvironmentsAnswer) -> str:
 
 @tool("Which cloud environments there are", READS, _environments_in_words)
 async def _codex_cloud_list_environments(call: CallContext, _args: NothingInput) -> contract.EnvironmentsAnswer:
-    """The cloud environments known here: those in the user's helmsman.toml and those that recent tasks ran in. The
-    cloud itself has no list to ask for. Use one as env_id in _codex_cloud_submit."""
+    """Where cloud tasks can run, like the addresses a parcel can go to: one of them is env_id of _codex_cloud_submit.
+    Returns those in the user's helmsman.toml and those that recent tasks ran in. Not all there are: the cloud has no
+    list to ask for."""
     found = await call.helm.tasks.cloud.environments()
     return contract.EnvironmentsAnswer.model_validate(found, from_attributes=True)
 
 
 @tool("How to set up GitHub for the cloud", READS, lambda output: output.guide)
 async def _codex_cloud_github_setup(call: CallContext, args: contract.GitHubSetupInput) -> contract.GuideAnswer:
-    """A guide, made for the repository at working_dir, to make it usable in the Codex cloud: its remote, its default
-    branch, its checks, what is missing. Reads the repository and changes nothing."""
+    """How to make the repository at working_dir usable in the Codex cloud, like a checklist made for it: before its first
+    cloud task. Returns a guide: its remote, its default branch, its checks, what is missing. Not a setup by itself: it
+    reads the repository and changes nothing."""
     return await setup_guide(call, _directory(call, "working_dir", args.working_dir))
 
 
@@ -237,21 +278,41 @@ PRIMITIVES: Final = tools_in(globals())
 
 
 async def wait_for_task(
-    call: CallContext, task: Task, *, seconds: float, every: float = HEARTBEAT_SECONDS
+    call: CallContext,
+    task: Task,
+    *,
+    seconds: float,
+    first: float = 0.0,
+    every: float = HEARTBEAT_SECONDS,
+    first_look: float = FIRST_LOOK,
+    next_look: float = NEXT_LOOK,
 ) -> WaitAnswer | Instead:
-    """Wait for a task on behalf of a client, which meanwhile hears how far it has come."""
+    """Wait for a task on behalf of a client, which meanwhile hears how far it has come.
+
+    Args:
+        call: The client's call.
+        task: The task.
+        seconds: How long at most.
+        first: When to tell of progress first.
+        every: How often, then.
+        first_look: When to look at the cloud again.
+        next_look: How long after that, and ever longer then.
+    """
     tasks = call.helm.tasks
     with anyio.move_on_after(seconds) as limit:
         while True:
             session = await tasks.local.follow(task) if task.origin == "local" else None
             if session is not None:
-                instead = await wait_for_session(call, session, seconds=seconds, every=every)
+                instead = await wait_for_session(call, session, seconds=seconds, every=every, first=first)
                 if instead is not None:
                     return instead
             else:
                 async with background_tasks() as background:
-                    background.start_soon(report_progress, call, partial(_standing, task), anyio.sleep_forever, every)
-                    await tasks.wait(task)
+                    now = partial(_standing, task)
+                    background.start_soon(report_progress, call, now, anyio.sleep_forever, every, first)
+                    await (
+                        tasks.wait(task) if task.origin == "local" else tasks.cloud.wait(task, first_look, next_look)
+                    )
             task = await tasks.find(task.id)
             if not _goes_on(task):  # else a question has been answered already, and it does
                 break

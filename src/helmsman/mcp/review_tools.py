@@ -23,33 +23,31 @@ if TYPE_CHECKING:
 
 class ReviewInput(Input):
     working_directory: str | None = Field(
-        None, description="The repository to review, e.g. /src/app. Required, unless sessionId is given."
+        None, description="The repository, e.g. /src/app. Required without sessionId."
     )
     target: ReviewKind | None = Field(
         None,
-        description="What to review: uncommitted (the default with workingDirectory), base (all that differs from branch), "
-        "commit (one commit), custom (what instructions say).",
+        description="uncommitted (the default with workingDirectory), base (all that differs from branch), commit (one), "
+        "custom (what instructions say).",
     )
-    branch: str | None = Field(None, description="With target base: the branch to compare with, e.g. main.")
-    commit: str | None = Field(None, description="With target commit: which, e.g. HEAD~1 or 3f07ec1.")
+    branch: str | None = Field(None, description="For target base, e.g. main.")
+    commit: str | None = Field(None, description="For target commit, e.g. HEAD~1.")
     instructions: str | None = Field(
         None,
-        description='What to heed besides, or with target custom all there is to do, e.g. "Look only at security".',
+        description='What to heed besides; all there is to do with target custom, e.g. "Look only at security".',
     )
     session_id: str | None = Field(
         None,
-        description="Alone: a review begun before; waits for it and gives its findings. With target: begin a review inside "
-        "this session, where it works, so that codex_say can then tell it to fix what was found.",
+        description="Alone: wait for a review begun before. With target: review inside this session, so that codex_say can "
+        "then tell it to fix what was found.",
     )
-    detached: bool = Field(
-        False, description="With sessionId and target: in a session of its own, so that this one does not hear of it."
-    )
+    detached: bool = Field(False, description="With sessionId and target: this session does not hear of it.")
     model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
     timeout_sec: float = Field(
         25,
         ge=0,
         le=3600,
-        description="How long to wait for the findings, e.g. 25. Keep it below your client's own limit for a call.",
+        description="Keep it below your client's own limit for a call.",
     )
 
 
@@ -57,21 +55,21 @@ class FindingOutput(Output):
     title: str
     body: str
     priority: int | None = Field(None, description="0 (drop everything) to 3 (nice to have).")
-    confidence: float | None = Field(None, description="How sure the reviewer is: 0 to 1.")
+    confidence: float | None = Field(None, description="0 to 1.")
     file: str | None = None
     start_line: int | None = None
     end_line: int | None = None
 
 
 class ReviewOutput(Output):
-    session_id: str | None = Field(None, description="Where the review runs; absent where there was nothing to review.")
+    session_id: str | None = Field(None, description="Absent: there was nothing to review.")
     task_id: str | None = None
     status: SessionStatus = Field(description="active: call again with sessionId alone.")
-    findings: list[FindingOutput] | None = Field(None, description="Once it is done. Empty: nothing was found.")
-    text: str | None = Field(None, description="The whole review as text.")
-    verdict: str | None = Field(None, description='The reviewer\'s own, e.g. "patch is incorrect".')
-    confidence: float | None = Field(None, description="How sure the reviewer is of that: 0 to 1.")
-    nothing_to_review: bool = Field(False, description="true: there are no such changes, and no review was run.")
+    findings: list[FindingOutput] | None = Field(None, description="When done. Empty: nothing was found.")
+    text: str | None = Field(None, description="The whole review.")
+    verdict: str | None = Field(None, description='E.g. "patch is incorrect".')
+    confidence: float | None = None
+    nothing_to_review: bool = False
     error: ErrorOutput | None = None
     pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
     progress: str | None = None

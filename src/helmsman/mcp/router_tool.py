@@ -321,13 +321,12 @@ async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> cont
     shown = [await call.helm.tasks.get(task.id) if task.origin == "local" else task for task in tasks]
     lines = [standing(task, None) for task in shown]
     if planned.mode == "cloud":
-        ours = {task.external_id for task in shown}
         try:
-            listed = await (await call.helm.tasks.cloud.client()).list()
+            listed, _ = await call.helm.tasks.in_cloud()
         except CloudError as error:
             lines.append(f"What else is in the cloud is not known: {error.message}")
         else:
-            lines += [f"{one.title} is {one.said}: {one.url}" for one in listed if one.external_id not in ours]
+            lines += [f"{one.title} is {one.said}: {one.url}" for one, ours in listed if ours is None]
     asking = [task for task in shown if task.input_required]
     done = output(
         planned, "\n".join(lines) or "There are no tasks in the cloud.", tasks=[task_output(t) for t in shown]

@@ -40,9 +40,9 @@ async def codex_start(call: CallContext, args: contract.StartInput) -> contract.
 
 @tool("Send Codex the next message", ACTS, state_in_words)
 async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayOutput:
-    """Continue a session with another message: any session on this machine, also one from an earlier run or made by
-    a person in the terminal. Returns at once; follow with codex_wait. While a turn is running it is an error,
-    unless whenBusy says to steer the running turn or to queue the message."""
+    """Continue a session with another message: any on this machine, also of earlier runs or made by a person in the
+    terminal. Returns at once; follow with codex_wait. While a turn is running it is an error, unless whenBusy says to
+    steer or to queue."""
     session = await call.helm.session(args.session_id)
     session.on_question = call.on_question or session.on_question
     if call.done_before is not None:
@@ -62,9 +62,9 @@ async def codex_status(call: CallContext, args: contract.StatusInput) -> contrac
 
 @tool("Wait for a Codex session", READS, in_words)
 async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.StatusOutput | Instead:
-    """Wait until a session's turn ends or Codex asks something, then return what codex_status returns; when the time
-    is up, likewise. Use this instead of polling, and call it again while status is active. If pendingQuestion is
-    there, answer it with codex_respond and wait again."""
+    """Wait until a session's turn ends, Codex asks something or the time is up, and return what codex_status returns. Use
+    this instead of polling; call it again while status is active. If pendingQuestion is there, answer it with
+    codex_respond and wait again."""
     session = await call.helm.session(args.session_id)
     instead = await wait_for_session(call, session, seconds=args.timeout_sec, until=args.until)
     return instead if instead is not None else session_status(session)

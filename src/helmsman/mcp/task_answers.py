@@ -31,6 +31,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
         thread_id=task.session_id,
         external_id=task.external_id,
         url=_url(task),
+        cancel_reason=task.cancel_reason,
         poll_frequency_ms=0 if task.has_ended else task.poll_ms,
         keep_alive_until=_time(task.expires_at),
         last_event_at=_time(task.last_event_at),
@@ -43,7 +44,9 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
 
 def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> ResultsAnswer:
     """What a task gave, as the primitives' answer."""
-    task, cloud = results.task, results.cloud
+    task, cloud, tests = results.task, results.cloud, results.tests
+    if tests is not None:
+        more |= {"passed": tests.passed, "failed": tests.failed}
     if cloud is not None:
         more |= {"attempt": cloud.attempt, "attempts": cloud.attempts}
     shown = answer(
@@ -51,7 +54,10 @@ def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> Results
         helm,
         task,
         result=task.result,
+        output=results.output,
         diff=results.diff,
+        files_changed=[file.path for file in results.files] or None,
+        artifacts=[file.path for file in results.files if file.kind == "added"] or None,
         usage=usage_output(task.usage),
         cost_usd=results.cost_usd,
         duration_ms=duration_ms(task),

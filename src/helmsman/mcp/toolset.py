@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError, OutcomeUnknown, RegistryUnavailable
 from helmsman.mcp.current_call import current_call
+from helmsman.mcp.listed_schema import listed_schema
 from helmsman.shapes.contract import Input, Output
 from helmsman.tasks.calls import CallKey, call_key
 
@@ -131,8 +132,8 @@ class Tool(Generic[InputT]):
             name=self.name,
             title=self.title,
             description=" ".join((self.run.__doc__ or "").split()),
-            input_schema=_without_titles(takes.model_json_schema(by_alias=True)),
-            output_schema=_without_titles(gives.model_json_schema(by_alias=True, mode="serialization")),
+            input_schema=listed_schema(takes, "validation"),
+            output_schema=listed_schema(gives, "serialization"),
             annotations=self.annotations,
         )
 
@@ -181,7 +182,8 @@ class Toolbox:
         return types.ListToolsResult(tools=list(self._listing))
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> CallOutcome:
-        tool = self._tools.get(params.name)
+        # Older wrappers called the primitives by these names without the underscore.
+        tool = self._tools.get(params.name) or self._tools.get(f"_{params.name}")
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(self._tools)}.")
         call = CallContext(self._helm, self._doors, context, params)
@@ -190,7 +192,7 @@ class Toolbox:
             if numbered is None:
                 return await tool.called(call)
             numbered.take()
-            listed = next(one for one in self._listing if one.name == params.name)
+            listed = next(one for one in self._listing if one.name == tool.name)
             if listed.annotations is not None and listed.annotations.read_only_hint:
                 return await tool.called(call)
             return await self._called_once(tool, call, numbered, listed.annotations)
@@ -236,17 +238,6 @@ class Toolbox:
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._listing if tool.name == name), None)
-
-
-def _without_titles(schema: Any) -> Any:
-    """A schema without the titles that pydantic makes of the names: they say nothing, and every client reads them."""
-    if isinstance(schema, dict):
-        return {
-            key: _without_titles(value)
-            for key, value in schema.items()
-            if not (key == "title" and isinstance(value, str))
-        }
-    return [_without_titles(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def failed(error: HelmsmanError) -> types.CallToolResult:

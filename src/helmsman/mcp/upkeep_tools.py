@@ -14,11 +14,11 @@ class ForkInput(Input):
     session_id: SessionId
     message: str | None = Field(
         None,
-        description='What the new session does first, e.g. "Try it without the cache". Left out, it waits for codex_say.',
+        description='What it does first, e.g. "Try it without the cache". Left out, it waits for codex_say.',
     )
     from_turn: int | str | None = Field(
         None,
-        description="The last turn the new session shares: its number counted from 1, e.g. 2, or its id. Default: the last.",
+        description="The last turn they share: its number from 1 on, e.g. 2, or its id. Default: the last.",
     )
 
 
@@ -26,12 +26,12 @@ class ForkOutput(Output):
     session_id: str = Field(description="The new session.")
     forked_from: str
     status: SessionStatus
-    task_id: str | None = Field(None, description="The task of its first turn, where a message was given.")
+    task_id: str | None = Field(None, description="Of its first turn, where a message was given.")
 
 
 class RollbackInput(Input):
     session_id: SessionId
-    turns: int = Field(1, ge=1, description="How many turns to forget, from the last one on, e.g. 1.")
+    turns: int = Field(1, ge=1, description="How many of the last turns, e.g. 1.")
 
 
 class RenameInput(Input):
@@ -53,43 +53,40 @@ class GoalInput(Input):
     session_id: SessionId
     goal: str | None = Field(
         None,
-        description='What the session is to reach, e.g. "All tests pass on Python 3.14". An empty string takes the goal '
-        "away. Left out, the goal is only read.",
+        description='What to reach, e.g. "All tests pass on Python 3.14". Empty: no goal any more. Left out: only read it.',
     )
 
 
 class GoalOutput(Output):
     session_id: str
-    status: SessionStatus = Field(description="What the session is doing.")
+    status: SessionStatus
     goal: str | None = Field(None, description="Absent: the session has no goal.")
     goal_status: str | None = Field(None, description="As Codex says it, e.g. active, paused, blocked, complete.")
-    tokens_used: int | None = Field(None, description="Tokens spent on the goal so far.")
-    seconds_used: int | None = Field(None, description="Time spent on it so far.")
+    tokens_used: int | None = None
+    seconds_used: int | None = None
 
 
 @tool("Fork a Codex session", ACTS, lambda fork: f"{fork.session_id}: {fork.status}, forked from {fork.forked_from}")
 async def codex_fork(call: CallContext, args: ForkInput) -> ForkOutput:
-    """A new session that shares the history of another one, up to its end or up to an earlier turn: for trying
-    another way without losing the first. The files on disk are shared and stay as they are. Returns at once;
-    with a message follow the new session with codex_wait. To go on in the same session use codex_say."""
+    """A new session with the history of another one, to its end or to an earlier turn: for trying another way without
+    losing the first. Files on disk are shared and stay as they are. Returns at once; with a message, follow it with
+    codex_wait. To go on in the same session use codex_say."""
     fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=call.on_question)
     return ForkOutput(session_id=fork.id, forked_from=args.session_id, status=fork.status, task_id=fork.task_id)
 
 
 @tool("Forget the last turns of a session", FORGETS, state_in_words)
 async def codex_rollback(call: CallContext, args: RollbackInput) -> StateOutput:
-    """Take the last turns out of a session's history, so that Codex knows nothing of them any more. Files stay
-    as those turns left them. Not while a turn is running: codex_interrupt first. To keep both ways use
-    codex_fork instead."""
+    """Take the last turns out of a session's history: Codex forgets them, files stay as they are. Not while a turn is
+    running: codex_interrupt first. To keep both ways use codex_fork."""
     session = await call.helm.extras.upkeep.roll_back(args.session_id, args.turns)
     return StateOutput(session_id=session.id, status=session.status)
 
 
 @tool("Compact a session's history", ACTS, state_in_words)
 async def codex_compact(call: CallContext, args: SessionInput) -> SayOutput:
-    """Let Codex replace the history of a long session by a summary, so that more fits into the model's context.
-    That is a turn of its own: returns at once, follow it with codex_wait. Codex also does it by itself when
-    it has to."""
+    """Replace the history of a long session by a summary, to make room in the model's context. A turn of its own:
+    returns at once, follow it with codex_wait. Codex also does it by itself when it has to."""
     session = await call.helm.extras.upkeep.compact(args.session_id)
     return SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
@@ -107,15 +104,15 @@ def _archive_in_words(output: ArchiveOutput) -> str:
 
 @tool("Archive a Codex session", ARRANGES, _archive_in_words)
 async def codex_archive(call: CallContext, args: SessionInput) -> ArchiveOutput:
-    """Put a session away: codex_list shows it only with includeArchived, and codex_unarchive has to bring it
-    back before it can go on. Nothing is deleted. Not while a turn is running: codex_interrupt first."""
+    """Put a session away: codex_list shows it only with includeArchived, and it goes on only after codex_unarchive.
+    Nothing is deleted. Not while a turn is running: codex_interrupt first."""
     await call.helm.extras.upkeep.archive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=True)
 
 
 @tool("Bring back an archived session", ARRANGES, _archive_in_words)
 async def codex_unarchive(call: CallContext, args: SessionInput) -> ArchiveOutput:
-    """Bring a session back that codex_archive put away; codex_list with includeArchived finds it."""
+    """Bring back what codex_archive put away; codex_list with includeArchived finds it."""
     await call.helm.extras.upkeep.unarchive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=False)
 
@@ -128,9 +125,9 @@ def _goal_in_words(output: GoalOutput) -> str:
 
 @tool("Give a session a goal", ACTS, _goal_in_words)
 async def codex_goal(call: CallContext, args: GoalInput) -> GoalOutput:
-    """Set, read or clear the goal of a session. With a new goal Codex sets to work at once and goes on by
-    itself, turn after turn, until it says the goal is reached or blocked: follow it with codex_wait, stop it
-    with codex_interrupt, end it for good with an empty goal. For a single piece of work use codex_say."""
+    """Set, read or clear the goal of a session. With a new goal Codex starts at once and goes on, turn after turn, until
+    it is reached or blocked: follow it with codex_wait, stop it with codex_interrupt, end it for good with an empty
+    goal. For a single piece of work use codex_say."""
     upkeep = call.helm.extras.upkeep
     session = await call.helm.session(args.session_id)
     found = None

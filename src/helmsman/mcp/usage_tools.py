@@ -19,10 +19,9 @@ UNKNOWN: Final = "unknown"
 class UsageInput(Input):
     since: str | None = Field(
         None,
-        description="Only turns begun since then: so long ago, e.g. 24h, 7d, 2w, or a date or time, e.g. 2026-11-01. "
-        "Default: all there ever was.",
+        description="Only turns begun since then, e.g. 24h, 7d, 2w or 2026-11-01. Default: all.",
     )
-    group_by: GroupBy = Field("day", description="What to sum up by: day, model, directory or session, e.g. model.")
+    group_by: GroupBy = Field("day", description="What to sum up by, e.g. model.")
 
 
 class Spent(Output):
@@ -32,8 +31,8 @@ class Spent(Output):
     cached_input_tokens: int = Field(description="Part of the input.")
     output_tokens: int
     reasoning_output_tokens: int = Field(description="Part of the output.")
-    cost_usd: float | None = Field(None, description="At the API's list prices. Absent: no price is known.")
-    unpriced_tokens: int | None = Field(None, description="Tokens of models without a known price: not in costUsd.")
+    cost_usd: float | None = Field(None, description="At list prices. Absent: none is known.")
+    unpriced_tokens: int | None = Field(None, description="Not in costUsd.")
 
 
 class SpentBy(Spent):
@@ -43,12 +42,10 @@ class SpentBy(Spent):
 class UsageReportOutput(Output):
     group_by: GroupBy
     since: str | None = None
-    groups: list[SpentBy] = Field(description="Days oldest first; everything else by tokens, most first.")
-    others: Spent | None = Field(None, description="The sum of the groups that are too many to list.")
-    total: Spent = Field(description="Everything: the groups and the others together.")
-    unpriced_models: list[str] | None = Field(
-        None, description="Models without a known price; a price for each can be set in helmsman.toml."
-    )
+    groups: list[SpentBy] = Field(description="Days oldest first; all else by tokens, most first.")
+    others: Spent | None = Field(None, description="The sum of groups too many to list.")
+    total: Spent = Field(description="The groups and the others.")
+    unpriced_models: list[str] | None = Field(None, description="Without a known price; helmsman.toml can set one.")
 
 
 def _in_words(output: UsageReportOutput) -> str:
@@ -66,9 +63,9 @@ def _line(spent: Spent) -> str:
 
 @tool("See what Codex has spent", READS, _in_words)
 async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
-    """Tokens that Codex has spent on this machine, with their cost where a price is known, by day, model, directory
-    or session: of all sessions, also those made in the terminal. For what is left of the account's rate limit use
-    codex_account; for one running session, codex_status."""
+    """Tokens that Codex has spent on this machine, with their cost where a price is known: of all sessions, also those
+    made in the terminal. For what is left of the rate limit use codex_account; for one running session,
+    codex_status."""
     report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by)
     listed, rest = report.first(_MOST_GROUPS)
     return UsageReportOutput(

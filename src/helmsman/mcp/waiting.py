@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -33,6 +34,7 @@ async def wait_for_session(
     seconds: float,
     until: Literal["attention", "change"] = "attention",
     every: float = HEARTBEAT_SECONDS,
+    first: float = 0.0,
 ) -> types.InputRequiredResult | dict[str, Any] | None:
     """Wait until the session ends its turn or asks, or the time is up.
 
@@ -45,7 +47,8 @@ async def wait_for_session(
     numbered = current_call.get()
     with anyio.move_on_after(seconds):
         async with background_tasks() as tasks:
-            tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed, every)
+            now = partial(session_progress, session)
+            tasks.start_soon(report_progress, call, now, session.feed.changed, every, first)
             changed = False
             while True:
                 for question in session.questions:
@@ -69,9 +72,14 @@ async def report_progress(
     now: Callable[[], str],
     changed: Callable[[], Awaitable[None]] = anyio.sleep_forever,
     every: float = HEARTBEAT_SECONDS,
+    first: float = 0.0,
 ) -> None:
-    """Progress on the caller's own token: whenever something happens, and now and then when nothing does."""
+    """Progress on the caller's own token: whenever something happens, and now and then when nothing does.
+
+    The first comes after `first` seconds.
+    """
     began = time.monotonic()
+    await anyio.sleep(first)
     while True:
         await call.context.session.report_progress(round(time.monotonic() - began, 3), None, now())
         with anyio.move_on_after(every):

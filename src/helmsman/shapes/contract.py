@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
@@ -20,6 +20,15 @@ from helmsman.sessions.state import SessionStatus
 
 class Input(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, given: Any) -> Any:
+        """Some agents send null for what they mean to leave out."""
+        if not isinstance(given, dict):
+            return given
+        optional = {field.alias or key for key, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name not in optional}
 
     @classmethod
     def read(cls, given: Any, *, whole: str) -> Self:
@@ -53,10 +62,10 @@ class Output(BaseModel):
 
 SessionId = Annotated[
     str,
-    Field(description="The session, as codex_start or codex_list gave it, e.g. 0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00."),
+    Field(description="As codex_start or codex_list gave it, e.g. 0199a0f2-…"),
 ]
 Images = Annotated[
-    list[str], Field(default_factory=list[str], description='Files to show to the model, e.g. ["/src/app/screen.png"].')
+    list[str], Field(default_factory=list[str], description='Files to show it, e.g. ["/src/app/screen.png"].')
 ]
 
 
@@ -66,57 +75,50 @@ Images = Annotated[
 class StartInput(Input):
     prompt: str = Field(description='What Codex is to do, e.g. "Fix the failing test in tests/test_parser.py".')
     working_directory: str | None = Field(
-        None, description="Where it works: an existing directory, e.g. /src/app. Default: where the server was started."
+        None, description="Where it works, e.g. /src/app. Default: where the server was started."
     )
     model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
     approval_policy: ApprovalPolicy | None = Field(
         None,
-        description="When Codex asks before it acts: untrusted (nearly always), on-request (when it wants more than the "
-        "sandbox allows), never. on-failure exists in older Codex only. Default: as configured.",
+        description="When Codex asks first: untrusted (nearly always), on-request (when it wants more than the sandbox "
+        "allows), on-failure (older Codex only), never. Default: as configured.",
     )
     sandbox: SandboxMode | None = Field(
         None,
-        description="What commands may touch: read-only, workspace-write (the working directory), danger-full-access. "
-        "Default: as configured.",
+        description="What commands may touch; workspace-write: the working directory. Default: as configured.",
     )
     full_auto: bool = Field(False, description="Short for approvalPolicy on-request with sandbox workspace-write.")
     profile: str | None = Field(None, description="A profile of Codex's configuration, e.g. careful.")
     config: dict[str, Any] | None = Field(
         None, description='Settings of config.toml for this session, e.g. {"model_verbosity": "low"}.'
     )
-    base_instructions: str | None = Field(None, description="Replaces Codex's own instructions. Rarely needed.")
+    base_instructions: str | None = Field(None, description="Replaces Codex's own instructions.")
     developer_instructions: str | None = Field(
         None, description='Added to its instructions, e.g. "Write British English."'
     )
     images: Images
-    skip_git_repo_check: bool = Field(
-        False, description="Only for the exec engine: allow a directory that is no git repository."
-    )
+    skip_git_repo_check: bool = Field(False, description="Only for the exec engine: allow a directory without git.")
     dangerously_bypass_approvals_and_sandbox: bool = Field(
-        False, description="No sandbox and no questions. Only inside something that is itself a sandbox."
+        False, description="No sandbox, no questions. Only inside another sandbox."
     )
     trust_repository: bool = Field(
-        False, description="Load the repository's own Codex configuration (MCP servers, hooks) in this session."
+        False, description="Load the repository's own Codex configuration (MCP servers, hooks)."
     )
     writable_roots: list[str] = Field(
         default_factory=list[str],
-        description='More directories that workspace-write may write to, e.g. ["/src/shared"].',
+        description='More that workspace-write may write to, e.g. ["/src/shared"].',
     )
-    output_schema: dict[str, Any] | None = Field(
-        None, description='A JSON schema the final message has to fit, e.g. {"type": "object", "properties": …}.'
-    )
+    output_schema: dict[str, Any] | None = Field(None, description="A JSON schema for the final message.")
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
-    worktree: bool = Field(
-        False, description="Work in a new git worktree of the repository, on a branch of its own; the reply says where."
-    )
+    worktree: bool = Field(False, description="Work in a new git worktree, on a branch of its own.")
     min_remaining_percent: float | None = Field(
         None,
         ge=0,
         le=100,
-        description="Start only while so much of the account's rate limit is left, e.g. 20; else error rate_limit_low.",
+        description="Start only if so much of the rate limit is left, e.g. 20; else rate_limit_low.",
     )
     idempotency_key: str | None = Field(
-        None, description="The same key again gives the same session instead of a second one, e.g. fix-issue-17."
+        None, description="The same key again gives the same session, e.g. fix-issue-17."
     )
 
     def options(self) -> dict[str, Any]:
@@ -130,13 +132,13 @@ class SayInput(Input):
     images: Images
     when_busy: Literal["error", "steer", "queue"] = Field(
         "error",
-        description="While a turn is running: error (tells you so), steer (into the running turn), queue (the next turn).",
+        description="While a turn is running: refuse, put it into that turn, or make it the next one.",
     )
 
 
 class StatusInput(Input):
     session_id: SessionId
-    output_lines: int = Field(50, ge=0, le=2000, description="How many lines of recent output to return, e.g. 50.")
+    output_lines: int = Field(50, ge=0, le=2000, description="How many lines of recent output to return.")
     since_cursor: int | None = Field(
         None, ge=0, description="Only the item events since this cursor of an earlier reply, e.g. 42."
     )
@@ -148,7 +150,7 @@ class WaitInput(Input):
         25,
         ge=0,
         le=3600,
-        description="How long to wait at most, e.g. 25. Keep it below your client's own limit for a call.",
+        description="Keep it below your client's own limit for a call.",
     )
     until: Literal["attention", "change"] = Field(
         "attention", description="attention: the turn ended or Codex asks something. change: anything happened."
@@ -159,8 +161,8 @@ class RespondInput(Input):
     session_id: SessionId
     id: str = Field(description="The id of pendingQuestion, e.g. q_1f3a9c0b2d.")
     answers: list[str] = Field(
-        description='One answer for each part of the question: an option, e.g. ["approve"], or with a reason that Codex is '
-        'told, e.g. ["deny: touches production"]; or free text where there are no options.'
+        description='One for each part of the question: an option, e.g. ["approve"], with a reason for Codex if you like, '
+        'e.g. ["deny: touches production"]; free text where there are no options.'
     )
 
 
@@ -174,7 +176,7 @@ class SessionInput(Input):
 
 class ListInput(Input):
     working_directory: str | None = Field(None, description="Only sessions of this directory, e.g. /src/app.")
-    limit: int = Field(50, ge=1, le=500, description="How many at most, e.g. 50.")
+    limit: int = Field(50, ge=1, le=500, description="How many at most.")
     cursor: str | None = Field(None, description="nextCursor of the page before.")
     query: str | None = Field(None, description='Words in the first prompt or the name, e.g. "parser".')
     include_archived: bool = Field(False, description="Archived sessions too.")
@@ -193,7 +195,7 @@ class StartOutput(Output):
     status: SessionStatus
     task_id: str | None = None
     worktree: WorktreeOutput | None = None
-    note: str | None = Field(None, description="What was done differently from what was asked, if anything.")
+    note: str | None = Field(None, description="What was done differently from what was asked.")
 
 
 class SayOutput(Output):
@@ -208,15 +210,15 @@ class QuestionPart(Output):
 
 
 class DeadlineOutput(Output):
-    seconds_left: int = Field(description="The question is denied after so many seconds without an answer.")
-    paused: bool = Field(description="The time stands still: the question is on somebody's screen.")
+    seconds_left: int = Field(description="After that it is denied.")
+    paused: bool = Field(description="It is on somebody's screen.")
 
 
 class PendingQuestion(Output):
     id: str
     type: Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
     questions: list[QuestionPart]
-    details: dict[str, Any] = Field(description="What one needs to see to decide: command, directory, diff, reason, …")
+    details: dict[str, Any] = Field(description="What to see before deciding: command, directory, diff, reason, …")
     deadline: DeadlineOutput | None = None
 
 
@@ -266,9 +268,9 @@ class ProgressOutput(Output):
 class ChangedFile(Output):
     path: str
     kind: FileKind = Field(description="mode: only its mode was changed.")
-    old_path: str | None = Field(None, description="Where it was, if it was renamed or copied.")
-    added: int | None = Field(None, description="Lines added; absent for a binary file.")
-    removed: int | None = Field(None, description="Lines removed; absent for a binary file.")
+    old_path: str | None = Field(None, description="If renamed or copied.")
+    added: int | None = Field(None, description="Absent for a binary file.")
+    removed: int | None = None
 
 
 class ErrorOutput(Output):
@@ -282,7 +284,7 @@ class StatusOutput(Output):
     agent: str
     status: SessionStatus
     result: str | None = Field(None, description="The final message, once the turn has completed.")
-    output: Any = Field(None, description="The final message as an object, where an output schema was given.")
+    output: Any = Field(None, description="The same as an object, where an output schema was given.")
     error: ErrorOutput | None = None
     recent_output: list[str]
     pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
@@ -294,9 +296,9 @@ class StatusOutput(Output):
     usage: UsageOutput | None = None
     turn_count: int
     progress: ProgressOutput | None = None
-    note: str | None = Field(None, description="What holds it up, if something does, or what nobody answered.")
+    note: str | None = Field(None, description="What holds it up, or what nobody answered.")
     timed_out: list[str] | None = Field(
-        None, description="Questions of this turn that nobody answered in time, so that they were denied."
+        None, description="Questions of this turn that were denied because nobody answered."
     )
     cursor: int
     recommended_poll_ms: int

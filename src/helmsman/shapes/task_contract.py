@@ -5,9 +5,9 @@ The names are the contract. The primitives speak snake_case; `codex` speaks came
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.shapes.contract import (
@@ -109,12 +109,6 @@ class CodexInput(Input):
     explain: bool = Field(False, description="Say how the request was understood (decisionTrace).")
     instruction: str | None = Field(None, description="Another name of request.")
     preference: PreferenceInput | None = Field(None, description="Another name of hints: mode, sync and task_id.")
-
-    @field_validator("hints", "context", "safety", mode="before")
-    @classmethod
-    def _null_is_left_out(cls, value: Any) -> Any:
-        """Some agents send null for what they mean to leave out."""
-        return {} if value is None else value
 
     @model_validator(mode="after")
     def _by_other_names(self) -> Self:
@@ -244,57 +238,52 @@ class CodexOutput(Output):
 
 WorkingDir = Annotated[
     str | None,
-    Field(description="An existing directory, e.g. /src/app. Default: where the server was started."),
+    Field(description="E.g. /src/app. Default: where the server was started."),
 ]
 
 
 class LocalRunInput(_NamedInput):
     task: str = Field(description='What Codex is to do, e.g. "Run the unit tests and report failures".')
-    mode: SandboxMode = Field(
-        "read-only", description="What it may touch: read-only, workspace-write or danger-full-access."
-    )
+    mode: SandboxMode = Field("read-only", description="What it may touch.")
     working_dir: WorkingDir = None
-    model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
-    approval_policy: ApprovalPolicy | None = Field(
-        None, description="When Codex asks first, e.g. on-request. Default: as configured."
-    )
+    model: str | None = Field(None, description="Other than the configured one, e.g. gpt-5.5.")
+    approval_policy: ApprovalPolicy | None = Field(None, description="When Codex asks first. Default: as configured.")
     max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 
 
 class LocalExecInput(LocalRunInput):
     thread_id: str | None = Field(
-        None, description="A thread to follow up on, as an earlier answer gave it; its own options then stay in force."
+        None, description="A thread to follow up on; its own options then stay in force, e.g. 0199a0f2-…"
     )
 
 
 class LocalResumeInput(_NamedInput):
-    thread_id: str = Field(description="The thread to go on with, e.g. 0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00.")
+    thread_id: str = Field(description="As an earlier answer gave it, e.g. 0199a0f2-…")
     task: str = Field(description='The next message, e.g. "Now add a test for it".')
     max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
 
 
 class LocalTaskInput(_NamedInput):
-    task_id: str = Field(description="The task, by id or alias, e.g. T-local-0f3a9c1b2d4e.")
+    task_id: str = Field(description="Its id or alias, e.g. T-local-0f3a9c1b2d4e.")
+
+
+_TIMEOUT = Field(300, ge=0, le=3600, description="The longest wait. Keep it below your client's own limit for a call.")
 
 
 class LocalWaitInput(LocalTaskInput):
-    timeout_sec: float = Field(
-        25,
-        ge=0,
-        le=3600,
-        description="How long to wait at most, e.g. 25. Keep it below your client's limit for a call.",
-    )
+    timeout_sec: float = _TIMEOUT
+    initial_delay_sec: float = Field(0, ge=0, le=600, description="When to tell of progress first.")
     poll_interval_sec: float = Field(
-        10,
-        ge=0.1,
-        le=600,
-        description="How often to tell of progress meanwhile, e.g. 10. The end itself is told at once.",
+        5, ge=0.1, le=600, description="How often to tell of it then. The end is told at once."
     )
+
+
+Reason = Annotated[str | None, Field(description='Why, kept with the task, e.g. "takes too long".')]
 
 
 class LocalCancelInput(LocalTaskInput):
-    reason: str | None = Field(None, description='Why, for the record, e.g. "takes too long".')
+    reason: Reason = None
 
 
 class CloudSubmitInput(_NamedInput):
@@ -302,30 +291,37 @@ class CloudSubmitInput(_NamedInput):
     env_id: str | None = Field(
         None, description="The environment, by id, label or configured name, e.g. env_1. Default: the configured one."
     )
-    attempts: int = Field(1, ge=1, le=4, description="How many attempts to make, e.g. 1.")
+    attempts: int = Field(1, ge=1, le=4, description="How many to make, side by side.")
     branch: str | None = Field(None, description="The branch to start from, e.g. main.")
-    model: str | None = Field(None, description="A model, where this Codex can choose one; leave it out otherwise.")
+    model: str | None = Field(None, description="Where this Codex can choose one; leave it out otherwise.")
     working_dir: WorkingDir = None
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 
 
 class CloudTaskInput(_NamedInput):
-    task_id: str = Field(description="The task, by id or alias, e.g. T-cloud-7be1042c9a55.")
+    task_id: str = Field(description="Its id or alias, e.g. T-cloud-7be1042c9a55.")
 
 
 class CloudWaitInput(CloudTaskInput):
-    timeout_sec: float = Field(25, ge=0, le=3600, description="How long to wait at most, e.g. 25.")
+    timeout_sec: float = _TIMEOUT
+    initial_delay_sec: float = Field(2, ge=0, le=600, description="It is looked at now, and again after this.")
+    poll_interval_sec: float = Field(5, ge=1, le=600, description="Then after this, twice as long, … up to 15.")
+
+
+class CloudCancelInput(CloudTaskInput):
+    reason: Reason = None
+
+
+class CloudListInput(_NamedInput):
+    env_id: str | None = Field(None, description="Only of this environment, by id, label or configured name.")
+    cursor: str | None = Field(None, description="next_cursor of the page before.")
 
 
 class CloudResultsInput(CloudTaskInput):
-    attempt: int = Field(1, ge=1, le=4, description="Which attempt, e.g. 1.")
-    apply_to: str | None = Field(
-        None, description="A repository to bring the change into, e.g. /src/app. Left out, nothing is touched."
-    )
-    allow_dirty: bool = Field(False, description="Apply even though that repository has uncommitted changes.")
-    digest: str | None = Field(
-        None, description="Apply only the diff with this digest, as an earlier call gave it; else diff_changed."
-    )
+    attempt: int = Field(1, ge=1, le=4, description="Which attempt to read.")
+    apply_to: str | None = Field(None, description="A repository to bring the change into, e.g. /src/app.")
+    allow_dirty: bool = Field(False, description="Apply despite uncommitted changes there.")
+    digest: str | None = Field(None, description="Apply only the diff with this digest; else diff_changed.")
 
 
 class GitHubSetupInput(_NamedInput):
@@ -343,6 +339,7 @@ class TaskAnswer(_Named):
     thread_id: str | None = None
     external_id: str | None = None
     url: str | None = None
+    cancel_reason: str | None = None
     poll_frequency_ms: int
     keep_alive_until: str | None = None
     last_event_at: str | None = None
@@ -361,8 +358,13 @@ class CancelAnswer(TaskAnswer):
 
 
 class ResultsAnswer(TaskAnswer):
-    result: str | None = None
+    result: str | None = Field(None, description="The final message.")
+    output: str | None = Field(None, description="All its messages.")
     diff: str | None = None
+    files_changed: list[str] | None = None
+    artifacts: list[str] | None = Field(None, description="Files it made.")
+    passed: int | None = Field(None, description="Tests, in its last run of them.")
+    failed: int | None = None
     usage: UsageOutput | None = None
     cost_usd: float | None = None
     duration_ms: int | None = None
@@ -370,6 +372,24 @@ class ResultsAnswer(TaskAnswer):
     attempts: int | None = None
     digest: str | None = Field(None, description="What the diff of a cloud task is called.")
     applied_files: list[str] | None = None
+
+
+class CloudListedTask(_Named):
+    external_id: str
+    task_id: str | None = Field(None, description="Where it was submitted from here.")
+    title: str
+    status: TaskStatus
+    environment: str | None = None
+    updated_at: str | None = None
+    url: str
+    files: int | None = Field(None, description="How many it changed.")
+    added: int | None = None
+    removed: int | None = None
+
+
+class CloudTasksAnswer(_Named):
+    tasks: list[CloudListedTask]
+    next_cursor: str | None = None
 
 
 class EnvironmentsAnswer(_Named):

@@ -179,12 +179,20 @@ class Task:
         return float(limit) if isinstance(limit, int | float) else None
 
     @property
+    def cancel_reason(self) -> str | None:
+        """Why somebody cancelled it, or asked for that in vain."""
+        reason = self.metadata.get(CANCEL_REASON)
+        return reason if isinstance(reason, str) else None
+
+    @property
     def timed_out(self) -> tuple[str, ...]:
         """Its questions, each in a line, that nobody answered, so that the deadline denied them."""
         kept = self.metadata.get(TIMED_OUT)
         return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
 
+CANCEL_REASON: Final = "cancelReason"
+"""The key of `Task.cancel_reason` in the metadata."""
 TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
 TERMS: Final = "terms"

@@ -216,6 +216,18 @@ async def test_tasks_are_listed_newest_first(client: CloudClient, cloud: Scripte
 
     assert [task.title for task in tasks] == ["Task 2", "Task 1", "Task 0"]
     assert [task.environment for task in tasks] == ["My project", "Other", "My project"]
+    assert [task.title for task in (await client.page(environment="env_2")).tasks] == ["Task 1"]
+
+
+async def test_tasks_are_listed_page_by_page(client: CloudClient, cloud: ScriptedCloud) -> None:
+    for number in range(21):
+        cloud.add_task(f"Task {number}", environment="env_1")
+
+    first = await client.page()
+    rest = await client.page(cursor=first.cursor)
+
+    assert [task.title for task in first.tasks] == [f"Task {number}" for number in range(20, 0, -1)]
+    assert ([task.title for task in rest.tasks], rest.cursor) == (["Task 0"], None)
 
 
 async def test_environments_come_from_the_configuration_and_from_recent_tasks(

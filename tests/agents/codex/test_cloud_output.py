@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.cloud import output as cloud_output
-from helmsman.agents.codex.cloud.values import DiffStat
+from helmsman.agents.codex.cloud.values import CloudPage, DiffStat
 from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudError,
@@ -89,7 +89,7 @@ def test_status_and_listing_are_read_alike(version: str, story: str, said: str, 
 
     assert detail == cloud_output.Detail(said, "-Fix it\nall", "My project", stat)
     assert page is not None
-    (listed,) = page
+    (listed,) = page.tasks
     assert (listed.external_id, listed.said, listed.title, listed.diff_stat) == (TASK, said, detail.title, stat)
     assert listed.environment == "My project"
     assert listed.updated_at is not None
@@ -103,8 +103,7 @@ def test_a_new_task_and_an_empty_list_are_read(version: str) -> None:
     page = cloud_output.read_page(RECORDED[version]["empty_list"]["stdout"])
 
     assert submitted == (TASK, f"https://cloud.example/codex/tasks/{TASK}")
-    assert page is not None
-    assert page == ()
+    assert page == CloudPage(tasks=(), cursor=None)
 
 
 @pytest.mark.parametrize("version", WITH_BACKEND)
@@ -193,4 +192,4 @@ def test_no_listing_is_too_odd(value: Any) -> None:
     page = cloud_output.read_page(json.dumps({"tasks": [value, {"id": "t", "summary": value}], "cursor": value}))
 
     assert page is not None
-    assert page[-1].external_id == "t"
+    assert page.tasks[-1].external_id == "t"

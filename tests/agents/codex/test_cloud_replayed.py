@@ -242,4 +242,7 @@ def test_delays_between_looks_grow_to_fifteen_seconds() -> None:
         delays = poll_delays(Random(seed))
         for expected in (2, 5, 10, 15, 15, 15):
             assert 0.8 * expected <= next(delays) <= 1.2 * expected
+        slow = poll_delays(Random(seed), first=0, then=60)
+        assert next(slow) == 0
+        assert all(48 <= next(slow) <= 72 for _ in range(3))
     assert len({next(poll_delays(Random(seed))) for seed in range(50)}) > 1

@@ -14,7 +14,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ from helmsman.agents.codex.cloud.values import (
     CloudApplied,
     CloudEnvironment,
     CloudEnvironments,
+    CloudPage,
     CloudResults,
     CloudStatus,
     CloudSubmitted,
@@ -66,11 +67,16 @@ _OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 _BASE_VARIABLE: Final = "CODEX_CLOUD_TASKS_BASE_URL"
 _DEFAULT_BASE: Final = "https://chatgpt.com/backend-api"
 _JITTER: Final = 0.2
+FIRST_LOOK: Final = 2.0
+NEXT_LOOK: Final = 5.0
+_LONGEST_LOOK: Final = 15.0
 
 
-def poll_delays(random: Random) -> Iterator[float]:
-    """Seconds to wait before each next look at a task: 2, 5, 10, then 15 for ever, each ±20 %."""
-    for seconds in chain((2.0, 5.0, 10.0), repeat(15.0)):
+def poll_delays(random: Random, *, first: float = FIRST_LOOK, then: float = NEXT_LOOK) -> Iterator[float]:
+    """Seconds to wait before each next look at a task: the first, then ever twice as long up to 15, each ±20 %."""
+    longest = max(_LONGEST_LOOK, then)
+    doubled = accumulate(repeat(then), lambda seconds, _: min(seconds * 2, longest))
+    for seconds in chain((first,), doubled):
         yield seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
 
 
@@ -196,13 +202,17 @@ class CloudClient:
 
     async def list(self) -> tuple[CloudListed, ...]:
         """The newest tasks, as many as there are in a page, newest first."""
-        answer = await self._run("list", "--json", *_options(limit=PAGE_LIMIT))
+        return (await self.page()).tasks
+
+    async def page(self, *, environment: str | None = None, cursor: str | None = None) -> CloudPage:
+        """A page of the account's tasks, newest first: of all environments, or of one."""
+        answer = await self._run("list", "--json", *_options(env=environment, limit=PAGE_LIMIT, cursor=cursor))
         if answer.exit_code:
             raise cloud_output.failure(answer.stderr, answer.exit_code)
-        tasks = cloud_output.read_page(answer.stdout)
-        if tasks is None:
+        page = cloud_output.read_page(answer.stdout)
+        if page is None:
             raise cloud_output.unreadable("list", answer.stdout)
-        return tasks
+        return page
 
     async def environments(
         self, configured: Mapping[str, str] | None = None, *, default: str | None = None

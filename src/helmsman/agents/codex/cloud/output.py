@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.cloud.values import CloudListed, CloudState, DiffStat
+from helmsman.agents.codex.cloud.values import CloudListed, CloudPage, CloudState, DiffStat
 from helmsman.base.json_values import integer, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
 from helmsman.errors import (
@@ -98,16 +98,17 @@ def _stat_of_line(line: str) -> DiffStat | None:
     return DiffStat(files=int(found["files"]), added=int(found["added"]), removed=int(found["removed"]))
 
 
-def read_page(output: str) -> tuple[CloudListed, ...] | None:
+def read_page(output: str) -> CloudPage | None:
     """The answer of `codex cloud list --json`. An entry without an id is left out: nothing could be done with it."""
     try:
-        entries = mapping(json.loads(output)).get("tasks")
+        page = mapping(json.loads(output))
     except (ValueError, RecursionError):
         return None
+    entries = page.get("tasks")
     if not isinstance(entries, list):
         return None
     read = (_listed(mapping(entry)) for entry in entries)
-    return tuple(task for task in read if task is not None)
+    return CloudPage(tasks=tuple(task for task in read if task is not None), cursor=optional_text(page.get("cursor")))
 
 
 def _listed(entry: Mapping[str, Any]) -> CloudListed | None:

@@ -52,6 +52,14 @@ class CloudListed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloudPage:
+    """A page of the listing, newest first, and the cursor of the next one."""
+
+    tasks: tuple[CloudListed, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloudStatus(CloudListed):
     """How a task stands. `note` is a sentence where something is odd: listing and detail disagree, or `said` is unknown."""
 

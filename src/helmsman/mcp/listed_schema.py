@@ -1,0 +1,84 @@
+"""The schema of a model as clients get it: what one must read to call a tool and to understand its answer, and no more.
+
+Clients put it into their model's context, in every conversation anew. Pydantic's own says much twice: a title that is the
+name again, `anyOf … null` and `default: null` around whatever can be left out, a definition for what occurs once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+_DEFS: Final = "#/$defs/"
+
+
+def listed_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    """What a tool takes (`validation`) or gives (`serialization`)."""
+    schema = model.model_json_schema(by_alias=True, mode=mode)
+    definitions = schema.pop("$defs", {})
+    uses = [ref for part in (schema, definitions) for ref in _refs(part)]
+    once = {name: part for name, part in definitions.items() if uses.count(name) == 1}
+    kept = {name: part for name, part in definitions.items() if uses.count(name) > 1}
+    short: dict[str, Any] = _shortened(schema, once, takes=mode == "validation")
+    if kept:
+        short["$defs"] = {name: _shortened(part, once, takes=mode == "validation") for name, part in kept.items()}
+    return short
+
+
+def _refs(schema: Any) -> Iterator[str]:
+    """The names of the definitions that it refers to, as often as it does."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"].removeprefix(_DEFS)
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _refs(part)
+
+
+def _shortened(schema: dict[str, Any], once: dict[str, Any], *, takes: bool) -> dict[str, Any]:
+    """A schema (not: a table of schemas) in its short form."""
+    schema = dict(schema)
+    if (name := schema.get("$ref", "").removeprefix(_DEFS)) in once:
+        del schema["$ref"]
+        schema = {**once[name], **schema}
+    schema.pop("title", None)
+    if schema.get("additionalProperties") is True:
+        del schema["additionalProperties"]
+    if "default" in schema and not (takes and _tells(schema["default"])):
+        del schema["default"]
+    if ("enum" in schema or "const" in schema) and not takes:
+        schema.pop("type", None)  # the values say it; of what a tool takes some clients want to hear it all the same
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = _shortened(schema[key], once, takes=takes)
+    if "anyOf" in schema:
+        schema["anyOf"] = [_shortened(part, once, takes=takes) for part in schema["anyOf"]]
+    if "properties" in schema:
+        required = schema.get("required", ())
+        schema["properties"] = {
+            name: _shortened(part if name in required else _without_null(part), once, takes=takes)
+            for name, part in schema["properties"].items()
+        }
+    return schema
+
+
+def _tells(default: Any) -> bool:
+    """Whether one has to be told of a default. Of what is off, empty or nothing when it is left out, nobody has."""
+    return default is not None and default is not False and default not in ([], {})
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of what can be left out: then it need not be null. (A null is taken, and never given.)"""
+    parts = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    match parts:
+        case []:
+            return schema
+        case [only]:
+            return {**only, **rest}
+        case _:
+            return {"anyOf": parts, **rest}
