@@ -98,14 +98,6 @@ def test_every_variable_is_read(place: Place) -> None:
     )
 
 
-def test_primitives_are_exposed_by_either_of_two_names(place: Place) -> None:
-    assert place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "true"}).expose_primitives is True
-    both = {"HELMSMAN_EXPOSE_PRIMITIVES": "0", "HELMSMAN_ALLOW_INTERNAL_TOOLS": "1"}
-    assert place.load(both).expose_primitives is False
-    with pytest.raises(InvalidSetting, match="HELMSMAN_ALLOW_INTERNAL_TOOLS is 'maybe'"):
-        place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "maybe"})
-
-
 def test_flags_beat_environment_beats_project_beats_user(place: Place) -> None:
     place.user("max_sessions = 9\nevent_buffer_size = 9\napproval_timeout_ms = 9000\nlog_level = 'error'")
     place.project("max_sessions = 3\nevent_buffer_size = 3\napproval_timeout_ms = 3000")
@@ -121,6 +113,14 @@ def test_toml_values_have_their_own_types(place: Place) -> None:
     place.user("detach = false\ntools = ['sessions', 'compat']\napproval_timeout_ms = 10")
     settings = place.load()
     assert (settings.detach, settings.tools, settings.approval_timeout) == (False, ("sessions", "compat"), 0.01)
+
+
+def test_primitives_are_exposed_by_either_of_two_names(place: Place) -> None:
+    assert place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "true"}).expose_primitives is True
+    both = {"HELMSMAN_EXPOSE_PRIMITIVES": "0", "HELMSMAN_ALLOW_INTERNAL_TOOLS": "1"}
+    assert place.load(both).expose_primitives is False
+    with pytest.raises(InvalidSetting, match="HELMSMAN_ALLOW_INTERNAL_TOOLS is 'maybe'"):
+        place.load({"HELMSMAN_ALLOW_INTERNAL_TOOLS": "maybe"})
 
 
 def test_an_empty_variable_is_one_that_is_not_set(place: Place) -> None:

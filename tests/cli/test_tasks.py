@@ -285,6 +285,7 @@ async def test_a_task_left_alone_is_stopped(cli: Cli, left_alone: str) -> None:
     assert f"{left_alone} is canceled" in done.stderr
     (task,) = (await cli.run("tasks", "show", left_alone, "--json")).json
     assert (task["status"], task["note"]) == ("canceled", "It was cancelled: takes too long")
+    assert task["cancelReason"] == "takes too long"
     (again,) = (await cli.run("tasks", "cancel", left_alone, "--json")).json
     assert again["message"] == "Stopped nothing: it was not running any more."
 
@@ -328,8 +329,9 @@ async def test_a_cloud_task_is_asked_about_and_cannot_be_stopped(cloud_cli: Cli,
     shown = await cloud_cli.run("tasks", "show", "fix-parser")
     assert in_cloud.id in shown.stdout
     assert (await cloud_cli.run("tasks", "wait", "fix-parser", "--timeout", "0.5")).exit_code == 4
-    cancelled = await cloud_cli.run("tasks", "cancel", "fix-parser")
+    cancelled = await cloud_cli.run("tasks", "cancel", "fix-parser", "--reason", "not needed")
     assert cancelled.exit_code == 1
+    assert "not needed" in (await cloud_cli.run("tasks", "show", "fix-parser")).stdout
     assert "cannot cancel" in cancelled.stderr
     assert in_cloud.id in cancelled.stderr
     in_cloud.complete(DIFF)

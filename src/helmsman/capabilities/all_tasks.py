@@ -136,6 +136,23 @@ class Tasks:
             for session_id, tasks in found.items()
         }
 
+    async def in_cloud(
+        self, *, environment: str | None = None, cursor: str | None = None
+    ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
+        """The account's tasks in the cloud, newest first, each with the task here if it was submitted from here.
+
+        Raises:
+            CloudError: The cloud cannot be asked.
+        """
+        page = await self.cloud.page(environment=environment, cursor=cursor)
+        registered, _ = await self._helm.ledger.registry(
+            lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
+        )
+        ours = {task.external_id: task for task in registered}
+        seen = {task.external_id for task in await self._inside(registered)}
+        tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
+        return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
+
     async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
         """Wait until the task has ended or asks something, or the time is up; the task as it is then."""
         with anyio.move_on_after(timeout):
@@ -197,23 +214,6 @@ class Tasks:
         found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
         await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
         return found
-
-    async def in_cloud(
-        self, *, environment: str | None = None, cursor: str | None = None
-    ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
-        """The account's tasks in the cloud, newest first, each with the task here if it was submitted from here.
-
-        Raises:
-            CloudError: The cloud cannot be asked.
-        """
-        page = await self.cloud.page(environment=environment, cursor=cursor)
-        registered, _ = await self._helm.ledger.registry(
-            lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
-        )
-        ours = {task.external_id: task for task in registered}
-        seen = {task.external_id for task in await self._inside(registered)}
-        tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
-        return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
 
     async def _inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
         """Those that this door may look at."""

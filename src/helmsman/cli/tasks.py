@@ -340,6 +340,8 @@ def _details(task: Task) -> dict[str, str | None]:
         "task": f"{task.id} ({task.alias})",
         "status": one_line(_standing(task)),
         "note": one_line(task.note or ""),
+        # Of a task that is cancelled the note says why.
+        "cancel reason": one_line(task.cancel_reason or "") if task.is_running else None,
         "error": one_line(error or ""),
         "agent": None if task.agent == DEFAULT_AGENT else one_line(task.agent),
         "work": one_line(task.instruction)[:500],

@@ -95,6 +95,7 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "result": task.result,
         "error": task.error,
         "note": task.note,
+        "cancelReason": task.cancel_reason,
         "timedOut": list(task.timed_out) or None,
         "url": task.metadata.get("url"),
     }

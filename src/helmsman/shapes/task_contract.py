@@ -374,6 +374,16 @@ class ResultsAnswer(TaskAnswer):
     applied_files: list[str] | None = None
 
 
+class EnvironmentsAnswer(_Named):
+    environments: list[EnvironmentOutput]
+    note: str
+
+
+class GuideAnswer(_Named):
+    guide: str = Field(description="The whole guide, as Markdown.")
+    steps: list[str] = Field(description="The titles of its steps.")
+
+
 class CloudListedTask(_Named):
     external_id: str
     task_id: str | None = Field(None, description="Where it was submitted from here.")
@@ -390,13 +400,3 @@ class CloudListedTask(_Named):
 class CloudTasksAnswer(_Named):
     tasks: list[CloudListedTask]
     next_cursor: str | None = None
-
-
-class EnvironmentsAnswer(_Named):
-    environments: list[EnvironmentOutput]
-    note: str
-
-
-class GuideAnswer(_Named):
-    guide: str = Field(description="The whole guide, as Markdown.")
-    steps: list[str] = Field(description="The titles of its steps.")
