@@ -274,6 +274,7 @@ NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]
         [("['extras', 'router']", ("extras",)), ("['compat']", ("sessions", "extras"))],
     ),
     "detach": ("true", [("false", False)], []),
+    "require_confirmation": ("false", [("true", True), ("false", False)], []),
     "expose_primitives": ("false", [("false", False)], [("true", False)]),
 }
 

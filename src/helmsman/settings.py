@@ -99,6 +99,7 @@ class Settings:
     state_dir: Path
     detach: bool
     expose_primitives: bool
+    require_confirmation: bool = False
     engine_idle: float = 900.0
     first_event_timeout: float = 0.0
     hub_idle: float = 60.0
@@ -412,6 +413,7 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     _sooner: "make it smaller, or set it where it is 0",
     _fewer: "take some away",
     _off: "switch it off",
+    max: "switch it on",
 }
 
 
@@ -542,5 +544,8 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         switch,
         _off,
         ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),
+    ),
+    "require_confirmation": _Setting(
+        "HELMSMAN_REQUIRE_CONFIRMATION", False, "the router asks back before it undoes or overwrites work", switch, max
     ),
 }

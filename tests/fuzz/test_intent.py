@@ -42,7 +42,7 @@ def requests(draw: st.DrawFn) -> str:
 @given(requests())
 def test_nothing_is_made_up(request: str) -> None:
     intent = parse(request)
-    assert intent.action in (*get_args(Operation), "none")
+    assert intent.action in (*get_args(Operation), "choose", "none")
     assert intent.instruction in request
     if intent.action == "run":
         assert intent.instruction.strip()

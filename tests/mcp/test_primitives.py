@@ -374,7 +374,7 @@ async def test_a_wait_returns_with_the_question_that_codex_asks(
         asking = await ended(codex, begun["task_id"])
         assert (asking["status"], asking["input_required"]) == ("working", True)
         assert asking["pending_question"]["type"] == "command_approval"
-        assert "router,sessions" in asking["next_actions"][0]
+        assert f"approve {begun['task_id']}" in asking["next_actions"][0]
         said = await client.call_tool("_codex_local_status", {"task_id": begun["task_id"]})
         told = await client.call_tool("codex", {"request": f"check {begun['task_id']}"})
         for words in (said.content[0], told.content[0]):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,10 +13,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from helmsman import Helmsman
+from helmsman.mcp.router_tool import remembered_as
 from helmsman.mcp.server import build_server
+from helmsman.model.options import ASKS, WRITES
 from helmsman.shapes.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
+from helmsman.tasks.outcome import changed_files
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import hang, run, say, usage
+from helmsman.testing import add, hang, patch, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
 
@@ -143,18 +149,185 @@ async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, g
     assert "GitHub" in guide["userMessage"]
 
 
-async def test_a_question_is_shown_with_the_task(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, codex_home: CodexHome, git_repo: Path
+async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
-    model.on("touch", run("touch made.txt", escalate="please"), say("made"))
-    started = await codex("codex", request="touch a file", **at(git_repo))
-    asking = await codex("codex", request="wait for it")
-    assert (asking["nextAction"], asking["task"]["inputRequired"]) == ("answer", True)
-    assert asking["pendingQuestion"]["type"] == "command_approval"
-    await helm.respond(
-        started["task"].get("sessionId") or asking["task"]["sessionId"], asking["pendingQuestion"]["id"], ["deny"]
+    model.otherwise(
+        run("touch made.txt", escalate="please"),
+        run("touch denied.txt", escalate="and this"),
+        run("touch last.txt", escalate="and that"),
+        say("made"),
     )
-    assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
+    task_id = (await codex("codex", request="touch three files", **at(git_repo)))["task"]["id"]
+    with anyio.fail_after(60):
+        while not (await helm.tasks.get(task_id)).input_required:
+            await anyio.sleep(0.05)
+    unseen = await codex("codex", request="approve it")
+    assert (unseen["action"], unseen["acknowledged"], unseen["nextAction"]) == ("respond", False, "answer")
+    assert "touch made.txt" in unseen["userMessage"]
+    assert not (git_repo / "made.txt").exists(), "nobody approves what they have not been shown"
+
+    for wide in ("always approve it", "approve it for the session", "answer: approve_session"):
+        refused = await codex.error("codex", request=wide)
+        assert "this one question" in refused["error"]["message"]
+    assert (await codex.error("codex", request="answer: blue"))["error"]["code"] == "answer_invalid"
+    unclear = await codex("codex", request="go ahead")
+    assert (unclear["action"], unclear["nextAction"]) == ("none", "choose")
+    assert (await codex("codex", request="don't approve it"))["action"] == "check"
+
+    approved = await codex("codex", request="approve it")
+    assert approved["answered"]["answers"] == ["approve"]
+    assert "touch made.txt" in approved["answered"]["question"]
+    assert "touch made.txt" in approved["userMessage"]
+    asking = await codex("codex", request="wait for it")
+    assert "touch denied.txt" in asking["userMessage"]
+    assert asking["next_actions"][:2] == [f"approve {task_id}", f"deny {task_id}: …"]
+    denied = await codex("codex", request=f"deny {task_id}: touches production")
+    assert denied["answered"]["answers"] == ["deny: touches production"]
+    assert "touch last.txt" in (await codex("codex", request="wait for it"))["userMessage"]
+    hinted = {"operation": "respond", "taskId": task_id, "answers": ["deny"]}
+    assert (await codex("codex", request="", hints=hinted))["answered"]["answers"] == ["deny"]
+    done = await codex("codex", request="wait for it")
+    assert done["task"]["status"] == "completed"
+    assert [(git_repo / name).exists() for name in ("made.txt", "denied.txt", "last.txt")] == [True, False, False]
+    assert "touches production" in str(model.requests)
+    assert "No task asks" in (await codex.error("codex", request="approve it"))["error"]["message"]
+
+
+async def test_talk_about_tasks_starts_nothing_and_can_be_run_as_work(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("It is used in two places."))
+    for nothing in ("ok", "thanks!", "great, thank you", "got it"):
+        answer = await codex("codex", request=nothing, **at(git_repo))
+        assert (answer["action"], answer["acknowledged"]) == ("none", False)
+    asked = await codex("codex", request="is the parser rewrite finished", **at(git_repo))
+    assert (asked["action"], asked["nextAction"], asked["acknowledged"]) == ("none", "choose", False)
+    assert [choice["request"] for choice in asked["choices"]] == ["run: is the parser rewrite finished"]
+    assert helm.sessions == {}
+    ran = await codex("codex", request="1", **at(git_repo))
+    assert ran["action"] == "run"
+    assert (await codex("codex", request="wait for it"))["resultSummary"]["text"] == "It is used in two places."
+
+
+async def test_other_names_of_the_arguments_mean_the_same(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.otherwise(say("done"))
+    preference = {"mode": "local", "sync": "sync"}
+    first = await codex("codex", instruction="fix the parser", preference=preference, **at(git_repo))
+    assert (first["action"], first["task"]["status"]) == ("run", "completed")
+    assert first["resultSummary"]["text"] == "done"
+    again = await codex("codex", instruction="and?", preference={"task_id": first["task"]["id"]}, dryRun=True)
+    assert again["action"] == "check"
+    twice = await codex.error("codex", request="fix it", instruction="break it")
+    assert "same thing" in twice["message"]
+    other = {"preference": {"mode": "cloud"}, "hints": {"mode": "local"}}
+    assert "hints say local" in (await codex.error("codex", request="fix it", **other))["message"]
+    assert "request" in (await codex.error("codex", dryRun=True))["message"]
+
+
+async def test_the_same_key_gives_the_same_task(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+    model.otherwise(say("done"))
+    first, again = [
+        (await codex("codex", request="fix the parser", idempotencyKey="issue-17", **at(git_repo)))["task"]["id"]
+        for _ in range(2)
+    ]
+    assert first == again
+    await codex("codex", request="wait for it")
+    more = {"request": f"continue with {first}: now the lexer", "idempotencyKey": "issue-18"}
+    follow, repeated = [(await codex("codex", **more))["task"]["id"] for _ in range(2)]
+    assert first != follow == repeated
+    assert (await codex("codex", request=f"wait for {follow}"))["task"]["status"] == "completed"
+    assert len([one for one in model.requests if "now the lexer" in str(one.body.get("input", [{}])[-1])]) == 1
+
+
+async def test_what_new_work_may_do_is_said_beside_the_words_and_confirmed_with_them(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.otherwise(say("done"))
+    safety = {"sandbox": "read-only", "approval_policy": "never"}
+    planned = await codex("codex", request="fix it", safety={**safety, "require_confirmation": True}, **at(git_repo))
+    assert "sandbox read-only, approval_policy never" in planned["confirmation"]["wouldDo"]
+    token = planned["confirmation"]["token"]
+    wider = {"sandbox": "danger-full-access", "approval_policy": "never", "confirmation_token": token}
+    assert (await codex.error("codex", request="fix it", safety=wider, **at(git_repo)))["code"] == "invalid_input"
+    begun = await codex("codex", request="fix it", safety={**safety, "confirmation_token": token}, **at(git_repo))
+    done = await codex("codex", request=f"wait for {begun['task']['id']}")
+    session = helm.sessions[done["task"]["sessionId"]]
+    assert (session.options.writes, session.options.asks) == (WRITES["read-only"], ASKS["never"])
+    for request in ("fix the parser, read only", "fix the parser, full auto"):
+        guessed = await codex("codex", request=request, dryRun=True, **at(git_repo))
+        assert f": {request}. Nothing" in guessed["userMessage"], "the words stay what they are, and grant nothing"
+    refused = await codex.error("codex", request="now more", safety=safety, hints={"taskId": begun["task"]["id"]})
+    assert refused["parameter"] == "safety.sandbox"
+    for hint in ({"environment": "site"}, {"attempts": 2}, {"branch": "main"}):
+        assert "for the cloud" in (await codex.error("codex", request="fix it", hints=hint, **at(git_repo)))["message"]
+
+
+async def test_work_that_changed_files_is_cancelled_only_when_that_is_confirmed(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("edit", patch(add("a.txt", "one\n")), hang())
+    model.on("think", hang())
+    careful = replace(settings, require_confirmation=True)
+    async with Helmsman(careful, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        codex = Caller(client)
+        safety = {"sandbox": "workspace-write", "approval_policy": "never"}
+        editing = (await codex("codex", request="edit a file", safety=safety, **at(git_repo)))["task"]["id"]
+        with anyio.fail_after(60):
+            while not (git_repo / "a.txt").exists():
+                await anyio.sleep(0.05)
+            while not changed_files(helm.sessions[(await helm.tasks.get(editing)).session_id or ""].items):
+                await anyio.sleep(0.05)
+        status = await codex("codex", request=f"check {editing}")
+        assert status["poll"] == {"nextAction": "poll", "request": f"check {editing}", "afterMs": 2000}
+        asked = await codex("codex", request=f"cancel {editing}")
+        assert (asked["nextAction"], asked["confirmation"]["wouldDo"]) == ("confirm", f"cancel {editing}")
+        assert (await codex("codex", request=f"check {editing}"))["task"]["status"] == "working"
+        token = {"confirmation_token": asked["confirmation"]["token"]}
+        assert (await codex("codex", request=f"cancel {editing}", safety=token))["task"]["status"] == "canceled"
+        thinking = (await codex("codex", request="think about the parser", **at(git_repo)))["task"]["id"]
+        assert (await codex("codex", request=f"cancel {thinking}"))["task"]["status"] == "canceled"
+        listed = await codex("codex", request="check all")
+        assert [task["id"] for task in listed["tasks"]] == [thinking, editing]
+        first = await codex("codex", request="results of the last task")
+        assert [(one["number"], one["id"]) for one in first["alternatives"]] == [(2, editing)]
+        other = await codex("codex", request="switch to #2")
+        assert (other["action"], other["task"]["id"]) == ("results", editing)
+        assert [file["path"] for file in other["resultSummary"]["filesChanged"]] == ["a.txt"]
+
+
+async def test_what_a_task_did_is_known_after_a_restart(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    tests = "echo '===== 2 passed, 1 skipped in 0.10s ====='"
+    model.otherwise(patch(add("a.txt", "one\ntwo\n")), run(tests), run("exit 3"), [say("Made a.txt."), usage(1000, 50)])
+    env = codex_home.env
+    async with Helmsman(settings, env=env) as helm, Client(build_server(helm)) as client:
+        safety = {"sandbox": "workspace-write", "approval_policy": "never"}
+        begun = await Caller(client)("codex", request="edit a file", safety=safety, **at(git_repo))
+        task_id = begun["task"]["id"]
+        before = (await Caller(client)("codex", request=f"wait for {task_id}"))["resultSummary"]
+    sessions = replace(settings, tools=("router", "sessions"))
+    async with Helmsman(sessions, env=env) as helm, Client(build_server(helm)) as client:
+        done = await Caller(client)("codex", request=f"show the results of {task_id}")
+        after, session_id = done["resultSummary"], done["task"]["sessionId"]
+        status = await Caller(client)("codex_status", sessionId=session_id)
+        with closing(sqlite3.connect(settings.state_dir / REGISTRY_NAME)) as registry, registry:
+            registry.execute("DELETE FROM outcomes")  # as if it had ended while nobody listened
+        recorded = (await Caller(client)("codex", request=f"show the results of {task_id}"))["resultSummary"]
+    assert after == before
+    assert recorded["filesChanged"] == after["filesChanged"]
+    assert recorded["commands"] == after["commands"]
+    assert "+two" in recorded["diff"]
+    assert after["text"] == "Made a.txt."
+    assert after["filesChanged"] == [{"path": "a.txt", "kind": "added", "added": 2, "removed": 0}]
+    assert after["artifacts"] == ["a.txt"]
+    assert "+two" in after["diff"]
+    assert [(one["command"], one["exitCode"]) for one in after["commands"]] == [(tests, 0), ("exit 3", 3)]
+    assert (after["passed"], after["failed"], after["skipped"]) == (2, 0, 1)
+    assert after["usage"]["inputTokens"] > 0
+    assert "costUsd" in after
+    assert status["filesChanged"] == after["filesChanged"]
 
 
 async def test_a_task_that_costs_too_much_is_stopped(
@@ -202,23 +375,25 @@ async def test_nothing_is_begun_that_cannot_be_registered(
         assert list(helm.sessions) == [other.id]
 
 
-async def test_a_number_means_the_choices_that_this_client_was_offered(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+async def test_a_number_means_what_was_offered_although_a_newer_task_came_up(
+    codex: Caller, model: ScriptedModel, git_repo: Path
 ) -> None:
-    """Over HTTP many clients share one server."""
     model.on("hang", hang())
-    server = build_server(helm)
-    async with Client(server) as one_client, Client(server) as other_client:
-        one, other = Caller(one_client), Caller(other_client)
-        this, that, third = [
-            (await one("codex", request=f"hang on {thing}", **at(git_repo)))["task"]["id"]
-            for thing in ("this", "that", "the third")
-        ]
-        assert len((await one("codex", request="cancel my task"))["choices"]) == 3
-        asked = await other("codex", request=f"check {this} and {that}")
-        assert [choice["id"] for choice in asked["choices"]] == [that, this]
-        cancelled = await one("codex", request="cancel number 1")
-        assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (third, "canceled")
+    this, that = [
+        (await codex("codex", request=f"hang on {thing}", **at(git_repo)))["task"]["id"] for thing in ("this", "that")
+    ]
+    assert [one["id"] for one in (await codex("codex", request="cancel my task"))["choices"]] == [that, this]
+    await codex("codex", request="hang on the third", **at(git_repo))
+    cancelled = await codex("codex", request="cancel number 1")
+    assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (that, "canceled")
+
+
+def test_what_was_offered_is_remembered_for_each_client_and_not_for_one_without_a_session() -> None:
+    """Over HTTP many clients share one server, and those of 2026-07-28 have no session."""
+    with_session = SimpleNamespace(request=SimpleNamespace(headers={"mcp-session-id": "one"}))
+    without = SimpleNamespace(request=SimpleNamespace(headers={}))
+    contexts: list[Any] = [with_session, without, SimpleNamespace(request=None)]
+    assert [remembered_as(context) for context in contexts] == ["one", None, ""]
 
 
 async def test_more_work_for_a_task_goes_on_where_its_session_works(

@@ -159,6 +159,70 @@ async def test_a_limit_on_the_cost_is_refused_because_nobody_could_keep_it(codex
     assert cloud.requests == []
 
 
+async def test_plain_words_reach_all_that_the_cloud_has(
+    settings: Settings, home: CodexHome, cloud: ScriptedCloud, git_repo: Path
+) -> None:
+    careful = replace(settings, require_confirmation=True)
+    here = {"context": {"working_dir": str(git_repo)}}
+    async with Helmsman(careful, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+        codex = Caller(client)
+        known = await codex("codex", request="list cloud environments")
+        assert [(one["name"], one["reference"]) for one in known["environments"]] == [("site", "env_1")]
+        cloud.add_task("Somebody else's", environment="env_1")
+        listed = await codex("codex", request="list cloud tasks")
+        assert (listed["tasks"], "Somebody else's" in listed["userMessage"]) == ([], True)
+
+        hints = {"mode": "cloud", "environment": "My project", "attempts": 2, "branch": "dev"}
+        long = "run the full integration tests across all databases"
+        begun = await codex("codex", request=long, hints=hints, idempotencyKey="nightly", **here)
+        again = await codex("codex", request=long, hints=hints, idempotencyKey="nightly", **here)
+        task_id = begun["task"]["id"]
+        assert again["task"]["id"] == task_id
+        with anyio.fail_after(30):
+            while "url" not in (await codex("codex", request=f"check {task_id}"))["task"]:
+                await anyio.sleep(0.05)
+        task = next(one for one in cloud.tasks.values() if one.title == long)
+        assert (task.environment, task.branch, len(task.attempts)) == ("env_1", "dev", 2)
+        listed = await codex("codex", request="list cloud tasks")
+        assert [(one["id"], one["url"].endswith(task.id)) for one in listed["tasks"]] == [(task_id, True)]
+        refused = await codex.error("codex", request="in the cloud: x", safety={"sandbox": "read-only"})
+        assert "own permissions" in refused["message"]
+        chosen = await codex.error("codex", request="in the cloud: x", context={"model": "o3"})
+        assert chosen["error"]["code"] == "unsupported"
+
+        task.complete(DIFF)
+        unseen = await codex("codex", request=f"apply {task_id}", **here)
+        assert ("Nothing was applied" in unseen["userMessage"], "+one more line" in unseen["userMessage"]) == (
+            True,
+            True,
+        )
+        (git_repo / "other.txt").write_text("mine", encoding="utf-8")
+        dirty = await codex.error("codex", request=f"apply {task_id}", **here)
+        assert dirty["error"]["code"] == "dirty_tree"
+        over = {"allow_dirty": True}
+        asked = await codex("codex", request=f"apply {task_id}", safety=over, **here)
+        assert (asked["nextAction"], "over uncommitted changes" in asked["confirmation"]["wouldDo"]) == (
+            "confirm",
+            True,
+        )
+        assert "one more" not in (git_repo / "README.md").read_text(encoding="utf-8")
+        over["confirmation_token"] = asked["confirmation"]["token"]
+        done = await codex("codex", request=f"apply {task_id}", safety=over, **here)
+        assert done["appliedFiles"] == ["README.md"]
+        assert "one more" in (git_repo / "README.md").read_text(encoding="utf-8")
+
+
+async def test_long_work_is_begun_here_and_the_cloud_offered(codex: Caller, git_repo: Path) -> None:
+    long = "run the full integration tests across all databases"
+    here = {"context": {"working_dir": str(git_repo)}}
+    begun = await codex("codex", request=long, **here)
+    assert begun["task"]["mode"] == "local"
+    assert begun["next_actions"][-1] == f"in the cloud: {long}"
+    await codex("codex", request=f"cancel {begun['task']['id']}")
+    short = await codex("codex", request="run the parser's tests", dryRun=True, **here)
+    assert "cloud" not in str(short)
+
+
 # --- the primitives --------------------------------------------------------------------------------------------------
 
 

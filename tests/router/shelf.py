@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ SHELF = (
     shelf_task("T-local-3f9a1c0b7d2e", "fix-login-test", "working", "Fix the failing login test", minutes=3),
     shelf_task("T-cloud-c51d07e9ab34", "port-to-typescript", "working", "Port the parser to TypeScript", minutes=40),
 )
+ASKING = tuple(replace(task, input_required=True) if task.alias == "fix-login-test" else task for task in SHELF)
+"""The same, and one of them asks something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Labelled:
     task: str | None = None
     mode: str | None = None
     instruction: str | None = None
+    answer: str | None = None
     held_out: bool = False
 
 

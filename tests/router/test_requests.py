@@ -9,19 +9,19 @@ import pytest
 
 from helmsman.router.intent import Action, parse
 from helmsman.router.route import Place, Route, route
-from tests.router.shelf import NOW, SHELF, Labelled, labelled_requests
+from tests.router.shelf import ASKING, NOW, SHELF, Labelled, labelled_requests
 
 REQUESTS = labelled_requests()
 PLACE = Place(repository=True, cloud_environment="main")
 ALIASES = {task.id: task.alias for task in SHELF}
 
 
-def routed(request: str) -> Route:
-    return route(parse(request), SHELF, NOW, PLACE)
+def routed(request: str, *, asking: bool = False) -> Route:
+    return route(parse(request), ASKING if asking else SHELF, NOW, PLACE)
 
 
 def mistake(entry: Labelled) -> str | None:
-    found = routed(entry.request)
+    found = routed(entry.request, asking=entry.action == "respond")
     if found.action != entry.action:
         return f"{entry.request!r} is {entry.action}, taken for {found.action}"
     if entry.task is not None and ALIASES.get(found.task_id or "") != entry.task:
@@ -30,6 +30,8 @@ def mistake(entry: Labelled) -> str | None:
         return f"{entry.request!r} runs {entry.mode}, taken for {found.mode}"
     if entry.instruction is not None and found.instruction != entry.instruction:
         return f"{entry.request!r} is to do {entry.instruction!r}, taken for {found.instruction!r}"
+    if entry.answer is not None and (found.answer is None or found.answer.kind != entry.answer):
+        return f"{entry.request!r} is to {entry.answer}, taken for {found.answer}"
     return None
 
 
@@ -46,7 +48,36 @@ def test_requests_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
         print(f"  {'held out':12} {len(held_out):4} {accuracy(held_out):7.1%}")
         for wrong in filter(None, map(mistake, REQUESTS)):
             print(f"  - {wrong}")
-    assert accuracy(REQUESTS) >= 0.98
+    assert accuracy([entry for entry in REQUESTS if not entry.held_out]) >= 0.98
+    assert accuracy(held_out) >= 0.8
+    asked = [entry for entry in held_out if routed(entry.request, asking=entry.action == "respond").action == "choose"]
+    assert accuracy(held_out) + len(asked) / len(held_out) >= 0.96
+
+
+def test_a_question_about_tasks_starts_no_work() -> None:
+    """It is answered, or asked back. What people say in idioms that nobody foresaw may slip through, rarely."""
+    talk = [entry for entry in REQUESTS if entry.action not in ("run", "setup")]
+    started = [
+        entry.request for entry in talk if routed(entry.request, asking=entry.action == "respond").action == "run"
+    ]
+    assert len(started) <= 0.01 * len(talk), started
+
+
+def test_hardly_a_job_is_asked_back() -> None:
+    jobs = [entry for entry in REQUESTS if entry.action == "run"]
+    asked = [entry.request for entry in jobs if routed(entry.request).action != "run"]
+    assert len(asked) <= 0.01 * len(jobs), asked
+
+
+def approves(request: str) -> bool:
+    found = routed(request, asking=True)
+    return found.action == "respond" and found.answer is not None and found.answer.kind == "approve"
+
+
+@pytest.mark.parametrize("before", ["", "please ", "Hey, ", "could you ", "ok, ", "  \n", "yes, ", "I "])
+def test_no_job_is_taken_for_an_approval_however_it_is_introduced(before: str) -> None:
+    others = [entry for entry in REQUESTS if entry.answer != "approve"]
+    assert [entry.request for entry in others if approves(before + entry.request)] == []
 
 
 def test_no_job_is_taken_for_a_cancel() -> None:
@@ -63,10 +94,11 @@ def test_no_job_is_taken_for_a_cancel_however_it_is_introduced(before: str) -> N
 def test_there_are_enough_requests_of_every_kind() -> None:
     actions = Counter(entry.action for entry in REQUESTS)
     assert set(actions) == set(get_args(Action))
-    assert len({entry.request for entry in REQUESTS}) >= 400
+    assert len({entry.request for entry in REQUESTS}) >= 1500
     assert actions["run"] >= 150
     assert actions["cancel"] >= 50
-    assert sum(entry.held_out for entry in REQUESTS) >= 100
+    assert actions["respond"] >= 50
+    assert sum(entry.held_out for entry in REQUESTS) >= 300
 
 
 def test_no_request_has_two_labels() -> None:
@@ -79,5 +111,6 @@ def test_no_request_has_two_labels() -> None:
 def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
     for entry in REQUESTS:
         found = routed(entry.request)
-        if found.action in ("check", "wait", "cancel", "results"):
-            assert (found.task_id is not None) + bool(found.choices) + (found.error is not None) == 1, entry.request
+        if found.action in ("check", "wait", "cancel", "results", "respond"):
+            answers = (found.task_id is not None, found.choices, found.error is not None, found.all)
+            assert sum(map(bool, answers)) == 1, entry.request

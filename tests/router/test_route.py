@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.router.intent import Hints, parse
-from helmsman.router.route import MOST_CHOICES, Place, Route, route
+from helmsman.router.intent import Hints, PlainAnswer, parse
+from helmsman.router.route import MOST_CHOICES, Offer, Place, Route, route
 from tests.router.shelf import NOW, SHELF, shelf_task
 
 if TYPE_CHECKING:
+    from helmsman.router.intent import Action
     from helmsman.router.markers import Mode
     from helmsman.tasks.model import Task
 
@@ -24,8 +26,15 @@ DONE = shelf_task("T-local-cccccccccccc", "done", "completed", "Write docs", min
 LOST = shelf_task("T-cloud-dddddddddddd", "lost", "unknown", "Bump deps", minutes=120)
 
 
-def routed(request: str, *tasks: Task, offered: tuple[str, ...] = (), hints: Hints | None = None) -> Route:
-    return route(parse(request, hints or Hints()), tasks, NOW, HERE, offered=offered)
+def routed(
+    request: str,
+    *tasks: Task,
+    offered: tuple[str, ...] = (),
+    hints: Hints | None = None,
+    last: Action = "none",
+    work: str = "",
+) -> Route:
+    return route(parse(request, hints or Hints()), tasks, NOW, HERE, offered=Offer(last, offered, work))
 
 
 # --- without a name --------------------------------------------------------------------------------------------------
@@ -171,7 +180,12 @@ def test_the_cloud_task_is_looked_for_in_the_cloud() -> None:
 def test_a_description_finds_its_task_or_falls_back_to_the_usual_choice() -> None:
     assert routed("how is the changelog going?", *SHELF).task_id == "T-local-84be52d1a6f0"
     assert routed("how is the whatsit going?", NEW, OLD).task_id == NEW.id
-    assert routed("is the whatsit done?", NEW, OLD).action == "run"
+
+
+def test_a_question_about_what_no_task_does_is_asked_back_and_not_started() -> None:
+    found = routed("is the whatsit done?", NEW, OLD)
+    assert (found.action, found.instruction) == ("choose", "is the whatsit done?")
+    assert [task.id for task in found.choices] == [NEW.id, OLD.id]
 
 
 def test_a_task_hint_on_work_says_what_it_follows_on() -> None:
@@ -182,6 +196,76 @@ def test_a_task_hint_on_work_says_what_it_follows_on() -> None:
 def test_work_that_follows_on_a_task_runs_where_its_session_is() -> None:
     nowhere = Place(repository=False, cloud_environment="main")
     assert route(parse("now add docs", Hints(task_id=OLD.id)), [OLD], NOW, nowhere).mode == "local"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+ASKS = replace(OLD, input_required=True)
+ASKS_TOO = replace(NEW, input_required=True)
+
+
+def test_an_answer_goes_to_the_only_task_that_asks() -> None:
+    found = routed("approve it", NEW, ASKS, DONE)
+    assert (found.action, found.task_id, found.answer) == ("respond", ASKS.id, PlainAnswer("approve"))
+
+
+def test_of_two_tasks_that_ask_neither_is_answered_without_a_name() -> None:
+    for words in ("approve it", "approve", "approve all", "deny them", "answer: blue"):
+        found = routed(words, ASKS, ASKS_TOO)
+        assert (found.task_id, len(found.choices)) == (None, 2), words
+    assert routed(f"approve {ASKS.id}", ASKS, ASKS_TOO).task_id == ASKS.id
+
+
+def test_an_answer_when_nobody_asks_does_nothing() -> None:
+    assert routed("approve it", NEW, OLD).error is not None
+    assert routed("answer: why does the build fail?", NEW, OLD).action == "choose"
+
+
+def test_words_that_may_be_an_answer_are_asked_back_only_while_somebody_asks() -> None:
+    for words in ("do it", "go ahead", "accept dark mode", "let it run"):
+        assert routed(words, NEW, ASKS).action == "choose", words
+        assert routed(words, NEW, OLD).action == "run", words
+    assert routed("run the tests", NEW, ASKS).action == "run"
+
+
+def test_an_approval_for_more_than_one_question_is_known_as_such() -> None:
+    for words in (
+        "always approve it",
+        "approve it for this session",
+        "allow it forever",
+        "approve all future requests",
+    ):
+        answer = routed(words, ASKS).answer
+        assert answer is not None, words
+        assert answer.wide, words
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+
+def test_switching_asks_again_for_another_and_changes_nothing() -> None:
+    offered = (NEW.id, OLD.id)
+    for last, again in (
+        ("results", "results"),
+        ("wait", "wait"),
+        ("cancel", "check"),
+        ("respond", "check"),
+        ("run", "check"),
+    ):
+        found = routed("switch to #2", NEW, OLD, offered=offered, last=cast("Action", last))
+        assert (found.action, found.task_id) == (again, OLD.id)
+
+
+def test_the_number_after_the_tasks_runs_the_words_as_work() -> None:
+    found = routed("3", NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?")
+    assert (found.action, found.instruction, found.mode) == ("run", "is it used?", "local")
+    for other in ("cancel 3", "approve 3", "results 3"):
+        assert routed(other, NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?").action != "run"
+
+
+def test_all_tasks_are_shown_when_all_are_asked_for() -> None:
+    assert [task.id for task in routed("check all", OLD, NEW, DONE).all or ()] == [NEW.id, OLD.id, DONE.id]
+    assert [task.id for task in routed("list cloud tasks", *SHELF).all or ()] == ["T-cloud-c51d07e9ab34"]
 
 
 # --- where work runs -------------------------------------------------------------------------------------------------
@@ -203,6 +287,22 @@ def test_work_that_follows_on_a_task_runs_where_its_session_is() -> None:
 )
 def test_work_runs_where_it_should(request_text: str, mode: Mode | None, place: Place, expected: str) -> None:
     assert route(parse(request_text, Hints(mode=mode)), (), NOW, place).mode == expected
+
+
+@pytest.mark.parametrize(
+    ("request_text", "long"),
+    [
+        ("Run the full integration tests across all databases", True),
+        ("run the whole test suite on every platform", True),
+        ("fuzz the parser overnight", True),
+        ("run the tests", False),
+        ("fix all typos", False),
+    ],
+)
+def test_work_that_may_take_long_is_known_where_there_is_a_cloud(request_text: str, long: bool) -> None:
+    assert route(parse(request_text), (), NOW, Place(cloud_environment="main")).may_take_long is long
+    assert route(parse(request_text), (), NOW, HERE).may_take_long is False
+    assert route(parse(f"locally: {request_text}"), (), NOW, Place(cloud_environment="main")).may_take_long is False
 
 
 # --- whatever the shelf holds ----------------------------------------------------------------------------------------
@@ -229,7 +329,7 @@ def test_a_command_has_exactly_one_answer(request: str, tasks: list[Task], backw
     assert found == routed(request, *(reversed(tasks) if backwards else tasks))
     if found.action == "run":
         return
-    assert (found.task_id is not None) + bool(found.choices) + (found.error is not None) == 1
+    assert sum(map(bool, (found.task_id is not None, found.choices, found.error is not None, found.all))) == 1
     assert len(found.choices) <= MOST_CHOICES
     assert found.task_id is None or found.task_id in {task.id for task in tasks}
     assert found.task_id not in {choice.id for choice in found.alternatives}

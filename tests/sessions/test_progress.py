@@ -13,6 +13,7 @@ from helmsman.model.events import (
     Item,
     ItemStatus,
     McpToolCall,
+    PathChange,
     PlanStep,
     Reasoning,
     StepStatus,
@@ -20,7 +21,7 @@ from helmsman.model.events import (
     UserMessage,
     WebSearch,
 )
-from helmsman.sessions.progress import infer_progress, read_tally
+from helmsman.sessions.progress import Now, infer_progress, read_tally
 
 
 def _plan(*statuses: StepStatus) -> TodoList:
@@ -290,3 +291,41 @@ def test_progress_never_raises_and_never_exceeds_its_total(
     assert progress.total is None or progress.done <= progress.total
     assert progress.text
     assert progress.eta_seconds is None or (progress.eta_seconds >= 0 and progress.total is not None)
+
+
+def test_what_is_done_now_is_the_newest_item_that_has_not_ended() -> None:
+    plan = _plan("completed", "in_progress", "pending")
+    items: list[Item] = [plan, _command("ok", "completed", "1"), _command("…", "in_progress", "2")]
+    progress = infer_progress(items)
+    assert progress.now.command == "make test"
+    assert progress.now.step == plan.steps[1].text
+    assert progress.now.in_words().startswith("running ")
+    change = FileChange(id="3", status="in_progress", changes=(PathChange(path="a.py", kind="update"),))
+    assert infer_progress([*items, change]).now.file == "a.py"
+    assert infer_progress([_command("ok", "completed")]).now == Now()
+
+
+def test_steps_are_told_where_there_is_a_plan_and_a_percentage_where_something_supports_it() -> None:
+    progress = infer_progress([_plan("completed", "in_progress", "pending")])
+    assert [(step.key, step.done) for step in progress.steps] == [("1", True), ("2", False), ("3", False)]
+    assert progress.percent == 33
+    assert infer_progress([_command("33/132 passed")]).percent == 25
+    nothing = infer_progress([_command("building")])
+    assert (nothing.percent, nothing.steps) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("output", "counts"),
+    [
+        ("== 2 passed, 1 failed, 3 skipped in 0.1s ==", (2, 1, 3)),
+        ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, skipped=2)", (2, 1, 2)),
+        ("Ran 5 tests in 0.1s\n\nOK (skipped=2)", (3, 0, 2)),
+        ("Tests:       1 failed, 2 skipped, 4 passed, 7 total", (4, 1, 2)),
+        ("running 3 tests\ntest a ... ok\ntest b ... ignored\ntest c ... FAILED\n", (1, 1, 1)),
+        ("--- PASS: A (0s)\n--- SKIP: B (0s)\n", (1, 0, 1)),
+    ],
+)
+def test_passed_failed_and_skipped_are_told_apart(output: str, counts: tuple[int, int, int]) -> None:
+    tally = read_tally(output)
+    assert tally is not None
+    assert (tally.passed, tally.failed, tally.skipped) == counts

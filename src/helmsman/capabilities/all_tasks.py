@@ -14,10 +14,8 @@ import anyio
 from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
-from helmsman.errors import CloudError, CloudTaskNotFound, RegistryUnavailable, TaskNotFound
-from helmsman.model.events import AgentMessage, CommandExecution
-from helmsman.model.unified_diff import read_diff
-from helmsman.sessions.progress import read_tally
+from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
+from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 
 if TYPE_CHECKING:
@@ -25,11 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
-    from helmsman.model.events import Item
-    from helmsman.model.unified_diff import FileDiff
-    from helmsman.sessions.progress import Tally
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.tasks.outcome import RanCommand, TestCount
+    from helmsman.worktrees import FileStat
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +41,19 @@ class TaskResults:
     """What a task gave.
 
     Attributes:
-        diff: What its turn changed, where that is still known; `files` are the files in it.
-        output: All that its agent said; where that is not known any more, the last of it.
-        tests: What the last test run of its turn came to, where there was one and it is still known.
-        cost_usd: None: no price is known.
+        output: All that its agent said; `task.result` is the last of it.
+        diff: What its turn changed; `files` are the files in it.
+        commands: What it ran.
+        tests: What the last test run of its turn came to, where there was one.
+        cost_usd: None: no price is known for its model.
     """
 
     task: Task
-    diff: str | None = None
-    files: tuple[FileDiff, ...] = ()
     output: str | None = None
-    tests: Tally | None = None
+    diff: str | None = None
+    files: tuple[FileStat, ...] = ()
+    commands: tuple[RanCommand, ...] = ()
+    tests: TestCount | None = None
     cost_usd: float | None = None
     cloud: CloudResults | None = None
 
@@ -151,7 +150,7 @@ class Tasks:
             lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
         )
         ours = {task.external_id: task for task in registered}
-        seen = {task.external_id for task in await self._inside(registered)}
+        seen = {task.external_id for task in await self.local.inside(registered)}
         tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
         return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
 
@@ -181,19 +180,41 @@ class Tasks:
         if task.origin == "cloud":
             return await self._cloud_results(task, attempt)
         task = await self.local.now(task)
-        session = self._helm.sessions.get(task.session_id or "")
-        if session is not None and session.task_id != task.id:
-            session = None  # it has gone on, and knows its newest turn alone
-        items = session.items if session is not None else []
-        diff = session.state.diff if session is not None else None
+        outcome = await self._outcome(task)
         return TaskResults(
             task=task,
-            diff=diff,
-            files=_files(diff),
-            output="\n\n".join(item.text for item in items if isinstance(item, AgentMessage)) or task.result,
-            tests=_tests(items),
+            output=outcome.output or task.result,
+            diff=outcome.diff,
+            files=outcome.files,
+            commands=outcome.commands,
+            tests=outcome.tests,
             cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
         )
+
+    async def _outcome(self, task: Task) -> TaskOutcome:
+        """What a task did: as its session has it, as it was kept, or as its agent has written it down."""
+        session = self._helm.sessions.get(task.session_id or "")
+        own = session is not None and session.task_id == task.id
+        if session is not None and own and (session.state.is_running or session.state.diff is not None):
+            return outcome_of(session.items, session.state.diff, session.directory)
+        kept = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
+        if kept is not None:
+            return kept
+        if not task.has_ended or task.turn_id is None or task.session_id is None or task.result_compacted:
+            return TaskOutcome()
+        return await self._recorded(task, task.session_id)
+
+    async def _recorded(self, task: Task, session_id: str) -> TaskOutcome:
+        """A turn that ended while nobody listened, from its agent's own record; kept from then on."""
+        try:
+            turns = await self._helm.history(session_id)
+        except HelmsmanError as error:
+            log.info("what task %s did is not known: %s", task.id, error)
+            return TaskOutcome()
+        turn = next((turn for turn in turns if turn.id == task.turn_id), None)
+        found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
+        await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
+        return found
 
     async def _cloud_results(self, task: Task, attempt: int) -> TaskResults:
         task = await self._now(task)
@@ -205,7 +226,7 @@ class Tasks:
             if task.status != "unknown":
                 raise
             return TaskResults(task=task)  # it vanished, and the task says so
-        return TaskResults(task=task, diff=results.diff, files=_files(results.diff), cloud=results)
+        return TaskResults(task=task, diff=results.diff, files=changed_files((), results.diff), cloud=results)
 
     async def _now(self, task: Task) -> Task:
         if task.origin == "local":
@@ -216,15 +237,3 @@ class Tasks:
             if task.external_id is None:
                 raise
             raise type(error)(f"{error.message} It was {task.status} when last heard of.", **error.details) from error
-
-
-def _files(diff: str | None) -> tuple[FileDiff, ...]:
-    return tuple(file for file in read_diff(diff or "") if file.path)
-
-
-def _tests(items: Sequence[Item]) -> Tally | None:
-    """What the newest test run among these came to. One that was broken off says nothing of those that it did not reach."""
-    commands = (item for item in reversed(items) if isinstance(item, CommandExecution))
-    tallies = (read_tally(command.output) for command in commands if command.status in ("completed", "failed"))
-    newest = next((tally for tally in tallies if tally is not None and tally.unit == "tests"), None)
-    return newest if newest is not None and newest.total in (None, newest.done) else None

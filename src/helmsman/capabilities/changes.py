@@ -17,9 +17,9 @@ import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.base.files import refuse_outside
-from helmsman.capabilities.patch_stat import files_of, stat_of
 from helmsman.errors import InvalidInput, RegistryUnavailable, SessionBusy, SessionNotFound, WorktreeError
 from helmsman.tasks.model import RUNNING
+from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place
 from helmsman.worktrees.records import is_owned, read_records
 

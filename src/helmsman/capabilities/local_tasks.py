@@ -18,7 +18,7 @@ from helmsman.errors import HelmsmanError, TaskNotOurs
 from helmsman.model.events import CommandExecution, EngineGone, SettingsApplied, TurnEnded, Usage, UsageReported
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
-from helmsman.tasks.calls import done_before
+from helmsman.tasks.calls import CallKey, call_key, done_before
 from helmsman.tasks.model import CANCEL_REASON
 from helmsman.worktrees.places import places
 
@@ -116,9 +116,10 @@ class LocalTasks:
         *,
         on_question: QuestionHandler | None = None,
         max_cost_usd: float | None = None,
+        idempotency_key: str | None = None,
         **options: Unpack[StartOptions],
     ) -> str:
-        """The next turn of a session as a task; its id at once.
+        """The next turn of a session as a task; its id at once. The same `idempotency_key` again gives the same task.
 
         Raises:
             SessionNotFound: There is no such session.
@@ -126,16 +127,24 @@ class LocalTasks:
         """
         session = await self._helm.session(session_id)
         session.on_question = on_question or session.on_question
-        return await self._begin(
-            lambda start: self._helm.say(
-                session.id,
-                message,
-                on_task=start.enter,
-                limits=self._limits_of_tasks,
-                max_cost_usd=max_cost_usd,
-                **options,
+        known = None
+        if (key := idempotency_key) is not None:
+            known = await self._helm.ledger.registry(lambda registry: registry.with_key(key))
+        called = call_key.get() if key is None else CallKey(key, known, is_repeated=known is not None)
+        before = call_key.set(called)
+        try:
+            return await self._begin(
+                lambda start: self._helm.say(
+                    session.id,
+                    message,
+                    on_task=start.enter,
+                    limits=self._limits_of_tasks,
+                    max_cost_usd=max_cost_usd,
+                    **options,
+                )
             )
-        )
+        finally:
+            call_key.reset(before)
 
     async def _begin(self, begin: Callable[[_Start], Awaitable[Session]]) -> str:
         known = done_before()

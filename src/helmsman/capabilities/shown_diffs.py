@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.patches import diff_digest
 from helmsman.base.shortening import TEXT_CHARS, cut
-from helmsman.capabilities.patch_stat import files_of, stat_of
 from helmsman.errors import DiffChanged
+from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,8 +10,7 @@ from helmsman.base.shortening import OUTPUT_CHARS, TEXT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
-from helmsman.model.unified_diff import FileKind
-from helmsman.shapes.contract import Input, Output, SessionId, SessionInput
+from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,14 +32,6 @@ class ApplyInput(Input):
         description="Of the diff that was looked at, e.g. 9f86d081…: any other is refused (diff_changed). Default: what "
         "codex_diff gave you last; if nothing, whatever there is.",
     )
-
-
-class ChangedFile(Output):
-    path: str
-    kind: FileKind = Field(description="mode: only its mode was changed.")
-    old_path: str | None = Field(None, description="If renamed or copied.")
-    added: int | None = Field(None, description="Absent for a binary file.")
-    removed: int | None = None
 
 
 class DiffOutput(Output):

@@ -8,101 +8,191 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
-
-from mcp.server.session import ServerSession
 
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
-from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.mcp.doors import by_tool
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
-from helmsman.mcp.task_answers import how_to_answer, question_of, result_summary, task_output
+from helmsman.mcp.resources import client_of
+from helmsman.mcp.router_words import about, choice, choose, confirm, failed, in_words, output, standing, terms
+from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
 from helmsman.model.inputs import directory
+from helmsman.model.question_text import part_texts
+from helmsman.router.answers import answers_to
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
-from helmsman.router.route import Place, route
+from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, route
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import question_in_words
+from helmsman.shapes.session_status import pending_question, question_in_words
+from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from helmsman.mcp.doors import Context
     from helmsman.mcp.toolset import Offered
     from helmsman.router.intent import Intent
     from helmsman.router.route import Route
-    from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 WAIT_SECONDS: Final = 25.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 """As long as a hint may say; plain words may say anything ("wait 500 hours")."""
 _CANDIDATES: Final = 50
-_RETRY_MS: Final = 5000
-_VERBS: Final = {"check": "look at", "wait": "wait for", "cancel": "cancel", "results": "show the results of"}
+_REMEMBERED: Final = 1000
 
 
 class Router:
-    """Keeps what the next request may refer to: the choices each client was offered last, and the key of confirmations."""
+    """Keeps what the next request may refer to: what each client was offered last, which questions it was shown, and the key
+    of confirmations.
+    """
 
     def __init__(self) -> None:
-        self._offered = WeakKeyDictionary[ServerSession, tuple[str, ...]]()
+        self._offered: dict[str, Offer] = {}
+        self._shown: dict[str, None] = {}
+        """Questions by client and id, the newest last. Nobody answers in plain words what they have not been shown."""
         self._key = secrets.token_bytes(32)
 
     async def codex(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Instead:
         """Codex, OpenAI's coding agent, by one tool: say in plain words what you want. Work ("fix the failing test in
         tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the
-        background. Then ask about it: "check my task", "wait for it", "show the results", "cancel it"; name it by id or
-        alias when there are several. "Set up GitHub for this repository" makes a guide for the Codex cloud. Use hints when
-        you know exactly what you want, dryRun to see what would be done, explain to see why."""
+        background. Then ask about it: "check my task", "check all", "wait for it", "show the results", "cancel it"; name it
+        by id or alias when there are several. When it asks something: "approve it", "deny it: reason", "answer: text".
+        "Continue with the last task: …" goes on in its session. "List cloud environments" and "set up GitHub for this
+        repository" are for the Codex cloud. Use hints when you know exactly what you want, dryRun to see what would be done,
+        explain to see why."""
         place = _place(args.context)
-        intent = parse(args.request, Hints(**args.hints.model_dump()))
+        hints = args.hints
+        intent = parse(
+            args.request,
+            Hints(
+                operation=hints.operation,
+                mode=hints.mode,
+                task_id=hints.task_id,
+                timeout_ms=hints.timeout_ms,
+                poll_frequency_ms=hints.poll_frequency_ms,
+            ),
+        )
         tasks = await _candidates(call, intent)
         found = Place(
             repository=repository_root(place) is not None,
             cloud_environment=call.helm.tasks.cloud.settings.reference(),
         )
-        planned = route(intent, tasks, datetime.now(UTC), found, offered=self._offered.get(call.context.session, ()))
+        client = remembered_as(call.context)
+        offered = NOTHING_OFFERED if client is None else self._offered.get(client, NOTHING_OFFERED)
+        planned = route(intent, tasks, datetime.now(UTC), found, offered=offered)
         done = await self._done(call, args, planned, place)
         if isinstance(done, contract.CodexOutput):
+            self._remember(call, planned, done)
             if args.explain:
                 done.decision_trace = list(planned.trace)
-            done.alternatives = _choices(planned.alternatives)
         return done
+
+    def _remember(self, call: CallContext, planned: Route, done: contract.CodexOutput) -> None:
+        """What the next request may refer to: the choices, or what else an automatic choice could have been."""
+        client = remembered_as(call.context)
+        offer: Offer | None = None
+        if planned.alternatives and planned.task_id is not None:
+            others = enumerate(planned.alternatives, 2)
+            done.alternatives = [choice(number, one, planned.action) for number, one in others]
+            offer = Offer(planned.action, (planned.task_id, *(task.id for task in planned.alternatives)))
+        elif planned.action == "choose" or planned.choices:
+            work = planned.instruction if planned.action == "choose" else ""
+            offer = Offer(planned.action, tuple(one.id for one in planned.choices), work)
+        if offer is not None and client is not None:
+            self._offered.pop(client, None)
+            self._offered[client] = offer
+            _forget_oldest(self._offered)
+        if done.pending_question is not None:
+            self._shown[_seen(call, done.pending_question.id)] = None
+            _forget_oldest(self._shown)
 
     async def _done(
         self, call: CallContext, args: contract.CodexInput, planned: Route, place: Path
     ) -> contract.CodexOutput | Instead:
         if planned.error is not None:
-            return _failed(planned, "task_not_found", planned.error)
-        if planned.choices:
-            self._offered[call.context.session] = tuple(choice.id for choice in planned.choices)
-            return _choose(planned)
+            return failed(planned, "task_not_found", planned.error)
+        if planned.choices or planned.action == "choose":
+            return choose(planned)
         if planned.action == "none":
-            return _output(planned, "Say what you want done, or ask about a task.", acknowledged=False)
-        if planned.action == "setup" or (planned.action == "run" and planned.task_id is None):
-            refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
-        would_do = _in_words(planned, place, args.safety.max_cost_usd)
-        if args.dry_run:
-            return _output(planned, f"Would {would_do}. Nothing was done.")
-        if args.safety.require_confirmation or args.safety.confirmation_token is not None:
-            plan = ConfirmedPlan(
-                action=planned.action,
-                task_id=planned.task_id,
-                instruction=planned.instruction,
-                mode=planned.mode,
-                directory=str(place),
-                max_cost_usd=args.safety.max_cost_usd,
+            return output(
+                planned, "Say what you want done, or ask about a task. Nothing was started.", acknowledged=False
             )
-            now = datetime.now(UTC)
-            if args.safety.confirmation_token is None:
-                return _confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
-            check(args.safety.confirmation_token, plan, self._key, now)
+        if planned.action in ("setup", "apply") or (planned.action == "run" and planned.task_id is None):
+            refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
+        _refuse_misplaced(args, planned)
+        would_do = in_words(args, planned, place)
+        if args.dry_run:
+            return output(planned, f"Would {would_do}. Nothing was done.")
         try:
+            if await _needs_confirmation(call, args, planned):
+                plan = _plan(args, planned, place)
+                now = datetime.now(UTC)
+                if args.safety.confirmation_token is None:
+                    return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
+                check(args.safety.confirmation_token, plan, self._key, now)
+            if planned.action == "respond":
+                return await self._respond(call, args, planned)
             return await _do(call, args, planned, place)
+        except InvalidInput as error:
+            if "reason" in error.details:  # of a token that does not fit: nothing was understood
+                raise
+            return failed(planned, error.code, error.message)
         except HelmsmanError as error:
-            return _failed(planned, error.code, error.message, retry=error.retryable)
+            return failed(planned, error.code, error.message, retry=error.retryable)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def _respond(self, call: CallContext, args: contract.CodexInput, planned: Route) -> contract.CodexOutput:
+        """PlainAnswer the one question that a task asks, if the client has been shown that very question."""
+        task = await call.helm.tasks.get(planned.task_id or "")
+        session = call.helm.tasks.local.session_of(task)
+        wanted = args.hints.question_id
+        open_now = [one for one in session.questions if wanted in (None, one.id)] if session is not None else []
+        if session is None or not open_now:
+            return failed(
+                planned, "question_not_open", f"{task.id} ({task.alias}) does not ask that, or nothing any more."
+            )
+        if len(open_now) > 1:
+            ids = ", ".join(one.id for one in open_now)
+            message = f"{task.id} asks {len(open_now)} things at once ({ids}). Say which with hints.questionId."
+            return about(call, planned, task, message, acknowledged=False)
+        question = open_now[0]
+        if _seen(call, question.id) not in self._shown:
+            shown = pending_question(session, question)
+            said = f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this."
+            message = "\n".join([said, *question_in_words(shown)])
+            return about(call, planned, task, message, question=shown, acknowledged=False)
+        answers = answers_to(question, planned.answer, args.hints.answers)
+        await call.helm.respond(session.id, question.id, answers, by=by_tool(call.context))
+        told = "\n".join(part_texts(question))
+        message = f"Answered {', '.join(answers)}, to this question alone:\n{told}"
+        done = about(call, planned, await call.helm.tasks.get(task.id), message)
+        done.answered = contract.AnsweredOutput(question_id=question.id, question=told, answers=list(answers))
+        return done
+
+
+def remembered_as(context: Context) -> str | None:
+    """The client whose last answer is remembered, by its session over HTTP, or the only one of a pipe.
+
+    None of a client that has no session: its next request cannot be told from any other's.
+    """
+    return client_of(context) or ("" if context.request is None else None)
+
+
+def _forget_oldest(remembered: dict[str, Any]) -> None:
+    while len(remembered) > _REMEMBERED:
+        remembered.pop(next(iter(remembered)))
+
+
+def _seen(call: CallContext, question_id: str) -> str:
+    return f"{client_of(call.context)} {question_id}"
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------------
 
 
 def _place(context: contract.ContextInput) -> Path:
@@ -111,8 +201,67 @@ def _place(context: contract.ContextInput) -> Path:
     return directory("context.working_dir", "." if context.working_dir is None else context.working_dir)
 
 
+def _refuse_misplaced(args: contract.CodexInput, planned: Route) -> None:
+    """Nothing that was asked for is left undone in silence.
+
+    Raises:
+        InvalidInput: Something is for other work than this.
+    """
+    if planned.action != "run":
+        return
+    cloud = planned.mode == "cloud"
+    for name, value in terms(args).items():
+        if value is None or (name == "context.model" and cloud):  # the cloud itself says that nobody chooses one
+            continue
+        if name.startswith("hints.") and not cloud:
+            raise InvalidInput(f"{name} is for the cloud. Add hints.mode cloud, or leave it out.", parameter=name)
+        if not name.startswith("hints.") and (cloud or planned.task_id is not None):
+            whose = "The cloud has its own permissions" if cloud else "A session keeps the options it was begun with"
+            raise InvalidInput(f"{name} is for new work here. {whose}; leave it out.", parameter=name)
+
+
+async def _needs_confirmation(call: CallContext, args: contract.CodexInput, planned: Route) -> bool:
+    """Whether the caller wants to confirm, or the user wants it of what cannot be undone."""
+    safety = args.safety
+    if safety.require_confirmation is not None or safety.confirmation_token is not None:
+        return bool(safety.require_confirmation or safety.confirmation_token)
+    if not call.helm.settings.require_confirmation:
+        return False
+    if planned.action == "apply":
+        return safety.allow_dirty
+    return planned.action == "cancel" and await _has_changed_files(call, planned.task_id or "")
+
+
+async def _has_changed_files(call: CallContext, task_id: str) -> bool:
+    """Whether a task at work has changed files, as far as anybody here can tell: else it may have."""
+    task = await call.helm.tasks.find(task_id)
+    if task.origin == "cloud" or not task.is_running or task.session_id is None:
+        return False
+    session = call.helm.tasks.local.session_of(task)
+    return session is None or bool(changed_files(session.items, session.state.diff))
+
+
+def _plan(args: contract.CodexInput, planned: Route, place: Path) -> ConfirmedPlan:
+    asked = {name: str(value) for name, value in terms(args).items() if value is not None}
+    if planned.action == "apply":
+        asked |= {"attempt": str(args.hints.attempt), "allow_dirty": str(args.safety.allow_dirty)}
+    if planned.answer is not None:
+        asked |= {"answer": f"{planned.answer.kind}: {planned.answer.text}", "answers": str(args.hints.answers)}
+    return ConfirmedPlan(
+        action=planned.action,
+        task_id=planned.task_id,
+        instruction=planned.instruction,
+        mode=planned.mode,
+        directory=str(place),
+        max_cost_usd=args.safety.max_cost_usd,
+        terms=tuple(sorted(asked.items())),
+    )
+
+
 async def _candidates(call: CallContext, intent: Intent) -> Sequence[Task]:
-    if intent.action in ("none", "setup") or (intent.action == "run" and intent.reference is None):
+    if intent.action in ("none", "setup", "environments"):
+        return ()
+    if intent.action == "run" and intent.reference is None and not intent.may_answer:
         return ()
     tasks, _ = await call.helm.tasks.list(limit=_CANDIDATES)
     if intent.reference is not None and intent.reference.kind in ("id", "alias"):
@@ -136,28 +285,104 @@ async def _do(
             return await _run(call, args, planned, place)
         case "setup":
             guide = await setup_guide(call, place)
-            return _output(planned, guide.guide)
+            return output(planned, guide.guide)
+        case "environments":
+            return await _environments(call, planned)
+    if planned.all is not None:
+        return await _all(call, planned, planned.all)
     task = await tasks.find(planned.task_id or "")
     match planned.action:
         case "check":
-            return _about(call, planned, await tasks.get(task.id))
+            return about(call, planned, await tasks.get(task.id))
         case "wait":
-            asked = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
-            seconds = min(asked, _LONGEST_WAIT_SECONDS)
-            every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
-            waited = await wait_for_task(call, task, seconds=seconds, **every)
-            if not isinstance(waited, contract.WaitAnswer):
-                return waited
-            task = await tasks.find(task.id)
-            return _about(call, planned, task) if task.is_running else await _with_results(call, planned, task)
+            return await _wait(call, planned, task)
+        case "apply":
+            return await _apply(call, args, planned, task, place)
         case "cancel":
             task, message = await tasks.cancel(task)
-            return _about(call, planned, task, message)
+            return about(call, planned, task, message)
         case _:
-            return await _with_results(call, planned, task)
+            return await _with_results(call, planned, task, attempt=args.hints.attempt)
 
 
-async def _run(call: CallContext, args: contract.CodexInput, planned: Route, place: Path) -> contract.CodexOutput:
+async def _wait(call: CallContext, planned: Route, task: Task) -> contract.CodexOutput | Instead:
+    asked = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
+    seconds = min(asked, _LONGEST_WAIT_SECONDS)
+    every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
+    waited = await wait_for_task(call, task, seconds=seconds, **every)
+    if not isinstance(waited, contract.WaitAnswer):
+        return waited
+    task = await call.helm.tasks.find(task.id)
+    return about(call, planned, task) if task.is_running else await _with_results(call, planned, task)
+
+
+async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> contract.CodexOutput:
+    """Every task in a line; of the cloud also those that others have put there."""
+    shown = [await call.helm.tasks.get(task.id) if task.origin == "local" else task for task in tasks]
+    lines = [standing(task, None) for task in shown]
+    if planned.mode == "cloud":
+        try:
+            listed, _ = await call.helm.tasks.in_cloud()
+        except CloudError as error:
+            lines.append(f"What else is in the cloud is not known: {error.message}")
+        else:
+            lines += [f"{one.title} is {one.said}: {one.url}" for one, ours in listed if ours is None]
+    asking = [task for task in shown if task.input_required]
+    done = output(
+        planned, "\n".join(lines) or "There are no tasks in the cloud.", tasks=[task_output(t) for t in shown]
+    )
+    done.next_actions = [f"check {task.id}" for task in (asking or shown)[:MOST_CHOICES]]
+    return done
+
+
+async def _environments(call: CallContext, planned: Route) -> contract.CodexOutput:
+    found = await call.helm.tasks.cloud.environments()
+    shown = [contract.EnvironmentOutput.model_validate(one, from_attributes=True) for one in found.environments]
+    lines = [f"{one.name}  {one.reference}{'  (default)' if one.is_default else ''}" for one in shown]
+    return output(planned, "\n".join([*lines, found.note]), environments=shown)
+
+
+async def _apply(
+    call: CallContext, args: contract.CodexInput, planned: Route, task: Task, place: Path
+) -> contract.CodexOutput:
+    """Bring what a task has changed into a working tree; only what this client was shown, all of it or nothing."""
+    viewer, allow_dirty = client_of(call.context), args.safety.allow_dirty
+    if task.origin == "cloud":
+        digest = call.helm.tasks.shown.last(viewer, f"{task.id}/{args.hints.attempt}")
+        if digest is None:
+            return await _shown_first(call, args, planned, task)
+        attempt = args.hints.attempt
+        applied = await call.helm.tasks.cloud.apply(
+            task, place, attempt=attempt, allow_dirty=allow_dirty, digest=digest
+        )
+        files, where = list(applied.files), place
+    elif task.session_id is None:
+        raise SessionNotFound(f"Task {task.id} has no session, so it has changed nothing.")
+    else:
+        changes = call.helm.extras.changes
+        if changes.shown.last(viewer, task.session_id) is None:
+            diff = await changes.diff(task.session_id, viewer=viewer)
+            told = f"Nothing was applied. This is what would be:\n{diff.diff.text}"
+            return about(call, planned, task, told, next_actions=[f"apply {task.id}"])
+        done = await changes.apply(task.session_id, allow_dirty=allow_dirty, viewer=viewer)
+        files, where = [file.path for file in done.files], done.repository
+    told = f"Applied what {task.id} changed to {where}: {', '.join(files)}."
+    return about(call, planned, task, told, applied_files=files)
+
+
+async def _shown_first(
+    call: CallContext, args: contract.CodexInput, planned: Route, task: Task
+) -> contract.CodexOutput:
+    shown = await _with_results(call, planned, task, attempt=args.hints.attempt)
+    if shown.result_summary is not None and shown.result_summary.diff:
+        shown.user_message = f"Nothing was applied. This is what would be:\n{shown.result_summary.diff}"
+        shown.next_actions = [f"apply {task.id}"]
+    return shown
+
+
+async def _run(
+    call: CallContext, args: contract.CodexInput, planned: Route, place: Path
+) -> contract.CodexOutput | Instead:
     tasks = call.helm.tasks
     limit = args.safety.max_cost_usd
     if planned.mode == "cloud":
@@ -169,30 +394,59 @@ async def _run(call: CallContext, args: contract.CodexInput, planned: Route, pla
             raise InvalidInput(
                 "The cloud does not tell what a task costs, so max_cost_usd cannot be kept there. Leave it out."
             )
-        task_id = await tasks.cloud.submit(planned.instruction, directory=place)
+        task_id = await tasks.cloud.submit(
+            planned.instruction,
+            environment=args.hints.environment,
+            attempts=args.hints.attempts or 1,
+            branch=args.hints.branch,
+            model=args.context.model,
+            directory=place,
+            idempotency_key=args.idempotency_key,
+        )
     elif planned.task_id is not None:
         named = await tasks.find(planned.task_id)
         if named.session_id is None:
             raise SessionNotFound(f"Task {named.id} has no session to go on with. Start anew.")
         task_id = await tasks.local.follow_up(
-            named.session_id, planned.instruction, on_question=call.on_question, max_cost_usd=limit
+            named.session_id,
+            planned.instruction,
+            on_question=call.on_question,
+            max_cost_usd=limit,
+            idempotency_key=args.idempotency_key,
         )
     else:
         task_id = await tasks.local.run(
-            planned.instruction, agent=CODEX, cwd=place, on_question=call.on_question, max_cost_usd=limit
+            planned.instruction,
+            agent=CODEX,
+            cwd=place,
+            on_question=call.on_question,
+            max_cost_usd=limit,
+            idempotency_key=args.idempotency_key,
+            model=args.context.model,
+            sandbox=args.safety.sandbox,
+            approval_policy=args.safety.approval_policy,
         )
     task = await tasks.find(task_id)
+    if args.hints.sync == "sync":
+        return await _wait(call, planned, task)
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
-    return _about(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
+    begun = about(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
+    if planned.may_take_long:
+        begun.user_message += " This may take long: the cloud can do such work, too (cancel it here first)."
+        begun.next_actions.append(f"in the cloud: {planned.instruction}")
+    return begun
 
 
-async def _with_results(call: CallContext, planned: Route, task: Task) -> contract.CodexOutput:
+async def _with_results(call: CallContext, planned: Route, task: Task, *, attempt: int = 1) -> contract.CodexOutput:
     if task.is_running:
         task = await call.helm.tasks.get(task.id)
     if task.is_running:
-        return _about(call, planned, task)
-    results = await call.helm.tasks.results(task)
-    told = _about(call, planned, results.task)
+        return about(call, planned, task)
+    results = await call.helm.tasks.results(task, attempt=attempt)
+    told = about(call, planned, results.task)
+    if results.task.origin == "cloud" and results.diff:
+        patch = results.diff.encode("utf-8", "surrogateescape")
+        call.helm.tasks.shown.show(client_of(call.context), f"{task.id}/{attempt}", patch)
     told.result_summary = result_summary(results)
     if results.task.result:
         told.user_message += f"\n{results.task.result}"
@@ -201,106 +455,7 @@ async def _with_results(call: CallContext, planned: Route, task: Task) -> contra
     return told
 
 
-# --- saying it -------------------------------------------------------------------------------------------------------
-
-
-def _about(call: CallContext, planned: Route, task: Task, message: str | None = None) -> contract.CodexOutput:
-    question = question_of(call.helm, task)
-    return _output(
-        planned,
-        message or _standing(task, question),
-        task=task_output(task),
-        pending_question=question,
-        next_action="answer" if task.input_required else "await" if task.is_running else "none",
-        next_actions=_next_actions(call, task),
-    )
-
-
-def _standing(task: Task, question: PendingQuestion | None) -> str:
-    name = f"{task.id} ({task.alias})"
-    if task.input_required:
-        asked = question_in_words(question) if question is not None else []
-        return "\n".join([f"{name} waits for an answer", *asked])
-    progress = f": {task.progress['text']}" if task.is_running and task.progress and "text" in task.progress else ""
-    why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
-    return f"{name} is {task.status}{progress}.{why}"
-
-
-def _next_actions(call: CallContext, task: Task) -> list[str]:
-    if task.input_required:
-        return [how_to_answer(call.helm, task), f"wait for {task.id}", f"cancel {task.id}"]
-    if task.is_running:
-        return [f"wait for {task.id}", f"check {task.id}", f"cancel {task.id}"]
-    return [f"show the results of {task.id}"]
-
-
-def _choose(planned: Route) -> contract.CodexOutput:
-    choices = _choices(planned.choices) or []
-    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in choices]
-    verb = {"results": "show the results of"}.get(planned.action, planned.action)
-    return _output(
-        planned,
-        "\n".join(["Which task do you mean?", *lines]),
-        acknowledged=False,
-        choices=choices,
-        next_action="choose",
-        next_actions=[f"{verb} {one.id}" for one in choices],
-    )
-
-
-def _confirm(planned: Route, would_do: str, token: str, expires_at: datetime) -> contract.CodexOutput:
-    return _output(
-        planned,
-        f"This would {would_do}. Send the same request with the token to do it.",
-        confirmation=contract.ConfirmationOutput(token=token, would_do=would_do, expires_at=expires_at.isoformat()),
-        next_action="confirm",
-        next_actions=["The same request again, with safety.confirmation_token"],
-    )
-
-
-def _failed(planned: Route, code: str, message: str, *, retry: bool = False) -> contract.CodexOutput:
-    error = contract.RouterError(code=code, message=message, retry_after_ms=_RETRY_MS if retry else None)
-    return _output(planned, message, acknowledged=False, error=error)
-
-
-def _output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
-    fields = {"acknowledged": True, "next_action": "none", "next_actions": [], **more}
-    return contract.CodexOutput(action=planned.action, user_message=message, **fields)
-
-
-def _choices(tasks: Sequence[Task]) -> list[contract.ChoiceOutput] | None:
-    """Tasks as choices, each with the number by which the next request may name it."""
-    shown = [
-        contract.ChoiceOutput(
-            number=number, id=one.id, alias=one.alias, status=one.status, instruction=_short(one.instruction, 80)
-        )
-        for number, one in enumerate(tasks, 1)
-    ]
-    return shown or None
-
-
-def _in_words(planned: Route, place: Path, max_cost_usd: float | None) -> str:
-    """What a route means, after "would"."""
-    if planned.action == "setup":
-        return f"make a GitHub guide for {place}"
-    if planned.action != "run":
-        return f"{_VERBS[planned.action]} {planned.task_id}"
-    if planned.mode == "cloud":
-        how = "hand this to the Codex cloud"
-    elif planned.task_id is not None:
-        how = f"send this to the session of {planned.task_id}"
-    else:
-        how = f"run this in {place}"
-    limit = "" if max_cost_usd is None else f" (for at most ${max_cost_usd:g})"
-    return f"{how}: {_short(planned.instruction)}{limit}"
-
-
-def _short(text: str, width: int = 200) -> str:
-    line = " ".join(text[: 5 * width].split())
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
 def router_tools(*, expose_primitives: bool) -> list[Offered]:
     """The tool `codex`, and its primitives where they are to be seen."""
-    codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda output: output.user_message)
+    codex = Tool(Router().codex, "Codex, in plain words", ACTS, lambda answer: answer.user_message)
     return [codex, *PRIMITIVES] if expose_primitives else [codex]

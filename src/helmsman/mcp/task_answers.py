@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
-from helmsman.shapes.session_status import pending_question, usage_output
-from helmsman.shapes.task_contract import ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
+from helmsman.shapes.session_status import files_output, pending_question, usage_output
+from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
 if TYPE_CHECKING:
     from helmsman.capabilities.all_tasks import TaskResults
@@ -70,10 +70,16 @@ def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> Results
 
 def result_summary(results: TaskResults) -> ResultSummary:
     """What a task gave, as the answer of `codex`."""
-    task = results.task
+    task, tests = results.task, results.tests
     return ResultSummary(
         text=task.result,
         diff=results.diff,
+        files_changed=files_output(results.files),
+        artifacts=[file.path for file in results.files if file.kind == "added"] or None,
+        commands=[CommandOutput.model_validate(one, from_attributes=True) for one in results.commands] or None,
+        passed=None if tests is None else tests.passed,
+        failed=None if tests is None else tests.failed,
+        skipped=None if tests is None else tests.skipped,
         duration_ms=duration_ms(task),
         usage=usage_output(task.usage),
         cost_usd=results.cost_usd,
@@ -98,6 +104,7 @@ def task_output(task: Task) -> TaskOutput:
         updated_at=task.updated_at.isoformat(),
         ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
+        url=_url(task),
         note=task.note,
     )
 
@@ -113,10 +120,7 @@ def how_to_answer(helm: Helmsman, task: Task) -> str:
     """How the question of a task is answered, from where the client is."""
     if "sessions" in helm.settings.tools:
         return f"Answer its question with codex_respond in session {task.session_id}, then wait again"
-    return (
-        f"Answer its question (session {task.session_id}) in the form your client shows, or serve the tools "
-        "router,sessions and use codex_respond; unanswered, it is denied in the end"
-    )
+    return f"Answer its question: codex with the request “check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
 
 
 def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
@@ -144,7 +148,12 @@ def duration_ms(task: Task) -> int | None:
 
 def _progress(task: Task) -> ProgressOutput | None:
     known = task.progress
-    return None if known is None or "text" not in known else ProgressOutput.model_validate(known)
+    if known is None or "text" not in known:
+        return None
+    shown = ProgressOutput.model_validate(known)
+    if task.is_running and (began := task.asked_at) is not None:
+        shown.elapsed_seconds = max(0, int((datetime.now(UTC) - began).total_seconds()))
+    return shown
 
 
 def _error(task: Task) -> ErrorOutput | None:

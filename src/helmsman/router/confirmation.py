@@ -32,6 +32,8 @@ class ConfirmedPlan:
     mode: str | None = None
     directory: str | None = None
     max_cost_usd: float | None = None
+    terms: tuple[tuple[str, str], ...] = ()
+    """Everything else that was asked for, by its name."""
 
 
 def seal(plan: ConfirmedPlan, key: bytes, now: datetime) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary as v
-from helmsman.router.words import DURATION, ID, REFERENCES, SLUG
+from helmsman.router.words import DURATION, ID, NUMBER, REFERENCES, SLUG
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -19,6 +20,42 @@ def _only(said: list[str], allowed: AbstractSet[str]) -> bool:
 
 def _names_task(said: list[str]) -> bool:
     return any(word in REFERENCES or word in v.PRONOUNS or word in v.TASK_NOUNS for word in said)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Words that begin a command, words that may follow, and sets of which each must have a word in it."""
+
+    leads: AbstractSet[str]
+    rest: AbstractSet[str]
+    needs: tuple[AbstractSet[str], ...] = ()
+
+    def fits(self, said: list[str]) -> bool:
+        needed = all(any(word in need for word in said) for need in self.needs)
+        return bool(said) and said[0] in self.leads and _only(said[1:], self.rest) and needed
+
+
+_NAMED: Final = REFERENCES | v.PRONOUNS | v.TASK_NOUNS | v.LAST | v.RUNNING
+
+WIDE_APPROVAL: Final = Form(v.APPROVE_VERBS | {"always"}, v.WIDE_REST, (v.WIDE, v.APPROVE_VERBS))
+APPROVAL: Final = Form(v.APPROVE_VERBS, v.ANSWER_REST)
+DENIAL: Final = Form(v.DENY_VERBS, v.ANSWER_REST)
+ANSWER: Final = Form(v.ANSWER_VERBS | {"the", "my", "in"}, v.ANSWER_REST | v.ANSWER_VERBS, (v.ANSWER_VERBS,))
+REFUSED_APPROVAL: Final = Form(
+    v.NEGATIONS | {"do"}, v.ANSWER_REST | v.APPROVE_VERBS | v.NEGATIONS, (v.APPROVE_VERBS, v.NEGATIONS)
+)
+FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
+APPLY: Final = Form(frozenset(["apply"]), v.APPLY_REST, (frozenset([ID, SLUG]),))
+"""Only of a task that is named: "apply the changes" may be any."""
+CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
+ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
+
+
+def is_pleasant(words: Words) -> bool:
+    said = words.words
+    return all(word in v.PLEASANT_REST for word in said) and (
+        words.pleasant or any(word in v.PLEASANT for word in said)
+    )
 
 
 def is_setup(said: list[str]) -> bool:
@@ -47,6 +84,10 @@ def is_cancel(words: Words) -> bool:
     return wanted and _names_task(said[2:-1]) and _only(said[2:-1], v.NAMING | {"to", "be"})
 
 
+_REASONS: Final = frozenset(["because", "since", "i", "i'm"])
+"""What begins a reason even without a comma before it."""
+
+
 def _is_cancel_with_reason(words: Words) -> bool:
     """ "Cancel it, I changed my mind": the order is complete before the reason, and the reason is one of the usual ones."""
     said = words.words
@@ -55,9 +96,10 @@ def _is_cancel_with_reason(words: Words) -> bool:
     )
     for begin in range(ends, 0, -1):
         order, reason = said[1:begin], said[begin:]
-        if reason[0] not in v.REASON_LEADS or not (begin in words.clauses or reason[0] in ("because", "since")):
+        if reason[0] not in v.REASON_LEADS or not (begin in words.clauses or reason[0] in _REASONS):
             continue
-        return all(word in v.REASON_REST for word in reason) and _names_task(order) and _only(order, v.CANCEL_REST)
+        complete = _names_task(order) or (not order and reason[0] in ("i", "i'm", "i'll", "we"))
+        return all(word in v.REASON_REST for word in reason) and complete and _only(order, v.CANCEL_REST)
     return False
 
 
@@ -84,7 +126,7 @@ def is_results(said: list[str]) -> bool:
     if any(word in v.STATUS_NOUNS for word in said) or not _only(rest, v.RESULTS_REST):
         return False
     nouns = any(word in v.RESULT_NOUNS for word in said)
-    logs = any(word in v.LOGS for word in said) and _names_task(rest)
+    logs = any(word in v.LOGS for word in (rest if first in v.ASKING_LEADS else said)) and _names_task(rest)
     if first in v.ASKING_LEADS:
         return nouns or logs or _is_what_was_done(rest) or (first == "show" and _is_a_task_to_show(rest))
     if first in ("what", "what's"):
@@ -99,7 +141,7 @@ def _is_what_was_done(shown: list[str]) -> bool:
 def _is_a_task_to_show(shown: list[str]) -> bool:
     if any(word in v.PLURALS for word in shown):
         return False
-    return shown == ["me"] or any(word in REFERENCES or word in ("it", "task") for word in shown)
+    return shown == ["me"] or any(word in REFERENCES or word in ("it", "task", "one", "job") for word in shown)
 
 
 def _asks_of_deeds(said: list[str]) -> bool:

@@ -1,12 +1,14 @@
 """What a request asks for, decided by rules alone: pure, deterministic, well under a millisecond.
 
-The order: hints; "run: …" and "in the cloud: …", which say that work follows; then the commands, each a form that the whole
-request must fill (set up, cancel, wait, results, check); then the looser rules for a request that names a task by its
-id; else it is work to run.
+The order: hints; "run: …" and "in the cloud: …", which say that work follows; orders with a text after a colon ("deny it:
+…", "continue with the last task: …"); then the commands, each a form that the whole request must fill (set up, cancel, wait,
+results, check, answers, lists); then the looser rules for a request that names a task by its id; then whatever may be about
+tasks without being a command, which is asked back; else it is work to run.
 
 The mistakes are not equally bad. A check that should have been work is a question asked twice; a job taken for a cancel
-throws away somebody's work. So a cancel is only a request that can be nothing else: an imperative, what it is done to,
-at most a usual reason, and not one word more. Whatever is in doubt is run.
+throws away somebody's work, and one taken for an approval lets something happen that nobody allowed. So a cancel or an
+approval is only a request that can be nothing else: an imperative, what it is done to, for a cancel at most a usual reason,
+and not one word more. A question about tasks never starts work.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from helmsman.errors import InvalidInput
 from helmsman.router import forms
 from helmsman.router import vocabulary as v
+from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks
 from helmsman.router.markers import Mode, read_marker, where_to_run
-from helmsman.router.words import REFERENCES, is_task_id, read, task_ids
+from helmsman.router.words import ID, LONGEST_COMMAND, REFERENCES, is_task_id, read, split_at_colon, task_ids
 
 if TYPE_CHECKING:
     from helmsman.router.words import Words
 
-Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
-Action = Literal[Operation, "none"]
+Operation = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
+Action = Literal[Operation, "choose", "none"]
+"""`choose`: it may be about tasks or be work, so the caller is asked which is meant."""
+AnswerKind = Literal["approve", "deny", "text"]
 ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
 
 
@@ -42,6 +47,15 @@ class Reference:
     sure: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """An answer to what a task asks. `wide` is one that was meant for more than one question, which words cannot give."""
+
+    kind: AnswerKind
+    text: str = ""
+    wide: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
     """What the caller said beside the words; it wins over them. `mode` may be `auto`, the same as leaving it out."""
@@ -57,11 +71,16 @@ class Hints:
 class Intent:
     """What is asked for. `instruction` is the work to do, without a marker meant for the router ("in the cloud: …").
 
-    `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run.
+    `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run. `again`
+    asks for another of the tasks that were offered ("switch to #2"). `may_answer`: if a question is open, the request may be
+    an answer to it, in words that are not plain enough for one.
     """
 
     action: Action
     reference: Reference | None = None
+    answer: PlainAnswer | None = None
+    again: bool = False
+    may_answer: bool = False
     instruction: str = ""
     mode: Mode | None = None
     timeout_ms: int | None = None
@@ -88,8 +107,12 @@ def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
         if action == "run" and found.action != "run":
             found = Intent(action="run", mode=where_to_run(request))
         elif action != "run":
-            found = replace(found, action=action, reference=found.reference or _reference_of_ids(task_ids(request)))
+            answer = (found.answer or PlainAnswer("text", request.strip())) if action == "respond" else None
+            reference = found.reference or _reference_of_ids(task_ids(request))
+            found = replace(found, action=action, reference=reference, answer=answer)
     if hints.task_id is not None:
+        if found.action == "choose":  # of a task that is named it is either a question or the next message
+            found = replace(found, action="check" if is_question(request) else "run", mode=None)
         found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
     if found.action == "run" and (not request or request.isspace()):
         found = replace(found, action="none", reference=None)
@@ -101,7 +124,7 @@ def parse(request: str, hints: Hints = NO_HINTS) -> Intent:
     return replace(
         found,
         mode=mode,
-        instruction=(found.instruction or request) if found.action == "run" or _may_be_work(found) else "",
+        instruction=(found.instruction or request) if found.action in ("run", "choose") or _may_be_work(found) else "",
         timeout_ms=hints.timeout_ms or found.timeout_ms,
         poll_frequency_ms=hints.poll_frequency_ms,
         trace=trace,
@@ -136,6 +159,8 @@ def _read_words(request: str) -> Intent:
     if marked := read_marker(request):
         said = "The request says that work follows." if marked.mode is None else f"The request asks for {marked.mode}."
         return Intent(action="run", mode=marked.mode, instruction=marked.instruction, trace=(said,))
+    if (with_text := _with_text(request)) is not None:
+        return with_text
     words = read(request)
     if words is None:
         return _work(request, "The request is too long to be a command, so it is work.")
@@ -148,9 +173,65 @@ def _read_words(request: str) -> Intent:
     if words.material and not words.ids:
         return _work(request, "The request brings text to work on, so it is work.")
     command = _command(words) or (_about_an_id(words) if words.ids else None)
-    if command is None:
-        return _work(request, "The request is no command from beginning to end, so it is work.")
-    return command
+    if command is not None:
+        return command
+    if tuple(words.words) in v.GO_AHEAD:
+        return replace(_work(request, "The request says to go ahead, so it is work."), may_answer=True)
+    if is_plain_question(words):
+        return _of_task("check", words, "The request asks how something is, and speaks of nothing but tasks.")
+    if may_be_about_tasks(words):
+        why = "The request may be about tasks and is no plain command."
+        return replace(_of_task("choose", words, why), instruction=request)
+    work = _work(request, "The request is no command from beginning to end, so it is work.")
+    return replace(work, may_answer=_may_answer(words.words))
+
+
+def _may_answer(said: list[str]) -> bool:
+    if said[0] in v.MAY_BEGIN_ANSWER:
+        return len(said) <= _SHORT
+    return len(said) <= _MEDIUM and said[0] not in v.WORK_VERBS and any(word in v.MAY_ANSWER for word in said)
+
+
+def _with_text(request: str) -> Intent | None:
+    """An order whose text follows a colon: "deny it: touches production", "continue with the last task: …"."""
+    parts = split_at_colon(request) or _split_at_because(request)
+    words = None if parts is None else read(parts[0])
+    if parts is None or words is None or not words.words or words.said_no or words.material:
+        return None
+    text, said = parts[1], words.words
+    if forms.DENIAL.fits(_of_me(said)):
+        return _answer(words, PlainAnswer("deny", text), "The request denies what a task asks, with a reason.")
+    if said[-1] == "reason" and words.ids:
+        said.pop()
+        if said and forms.is_cancel(words):
+            return _of_task("cancel", words, "The request is an order to cancel, and says why.")
+    if forms.ANSWER.fits(said):
+        return _answer(words, PlainAnswer("text", text), "The request answers what a task asks.")
+    if forms.FOLLOW_UP.fits(said) or (said == [ID] and _begins_work(text)):
+        reference = _reference(words) or Reference("last")
+        return Intent(action="run", reference=reference, instruction=text, trace=("The request goes on with a task.",))
+    return None
+
+
+def _split_at_because(request: str) -> tuple[str, str] | None:
+    head, because, text = request[:LONGEST_COMMAND].partition(" because ")
+    words = read(head) if because and text.strip() else None
+    denies = words is not None and words.words and words.words[0] in v.DENY_VERBS
+    return (head, text.strip()) if denies else None
+
+
+def _of_me(said: list[str]) -> list[str]:
+    """ "I approve it" is the same as "approve it"."""
+    return said[1:] if said[0] == "i" and len(said) > 1 else said
+
+
+def _begins_work(text: str) -> bool:
+    words = read(text[:LONGEST_COMMAND])
+    return words is not None and bool(words.words) and words.words[0] in v.WORK_VERBS
+
+
+def _answer(words: Words, answer: PlainAnswer, why: str) -> Intent:
+    return replace(_of_task("respond", words, why), answer=answer)
 
 
 def _work(request: str, why: str) -> Intent:
@@ -160,6 +241,16 @@ def _work(request: str, why: str) -> Intent:
 
 def _command(words: Words) -> Intent | None:
     said = words.words
+    if forms.is_pleasant(words):
+        return Intent(action="none", trace=("The request is courtesy alone.",))
+    if (answer := _answers(words)) is not None:
+        return answer
+    if forms.APPLY.fits(said):
+        return _of_task("apply", words, "The whole request asks to apply what a task has changed.")
+    if forms.CHOICE.fits(said):
+        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True)
+    if forms.ENVIRONMENTS.fits(said):
+        return Intent(action="environments", trace=("The whole request asks which cloud environments there are.",))
     if forms.is_setup(said):
         return Intent(action="setup", trace=("The whole request is about setting up GitHub or the cloud.",))
     if forms.is_cancel(words):
@@ -174,6 +265,25 @@ def _command(words: Words) -> Intent | None:
     if forms.is_check(said):
         return _of_task("check", words, "The whole request asks how a task is.")
     return _described(words)
+
+
+def _answers(words: Words) -> Intent | None:
+    if words.material:
+        return None
+    said = _of_me(words.words)
+    if forms.WIDE_APPROVAL.fits(said):
+        return _answer(words, PlainAnswer("approve", wide=True), "The request approves for more than one question.")
+    if forms.APPROVAL.fits(said):
+        if words.said_no:
+            return _of_task("check", words, "The request begins with a no, so nothing is approved but shown.")
+        return _answer(words, PlainAnswer("approve"), "The whole request approves what a task asks.")
+    if forms.DENIAL.fits(said):
+        return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
+    if forms.REFUSED_APPROVAL.fits(said):
+        if "approve" in said:  # perhaps only not yet
+            return _of_task("check", words, "The request says not to approve, so nothing is done but a look.")
+        return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
+    return None
 
 
 def _of_task(action: Action, words: Words, why: str) -> Intent:
@@ -244,6 +354,8 @@ def _about_an_id(words: Words) -> Intent | None:
     if any(said[place] in ("and", "then", "to") and said[place + 1] in v.WORK_VERBS for place in range(len(said) - 1)):
         return None
     first = said[0]
+    if "what" in said and said[-1] in v.DEEDS - {"say"}:
+        return _of_task("results", words, "The request asks what the task it names has done.")
     if first in v.NEGATIONS:
         return _of_task("check", words, "The request says not to, so nothing is done but a look.")
     if first in v.CANCEL_VERBS:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from helmsman.router.vocabulary import word_set
+
 Mode = Literal["local", "cloud"]
 
 _HEAD: Final = 400
@@ -43,6 +45,14 @@ _RUNS_THERE: Final = frozenset(
 """Verbs after which "… in the cloud" says where Codex is to work; one deploys, stores and hosts things in a cloud, too."""
 
 
+_ALL_OF: Final = word_set("full entire whole complete all every each across")
+_MUCH: Final = word_set(
+    """tests test suite suites integration e2e end-to-end regression databases browsers platforms versions matrix
+    codebase repository monorepo repo packages services modules benchmarks fuzz"""
+)
+_LONG: Final = word_set("overnight hours exhaustive exhaustively")
+
+
 @dataclass(frozen=True, slots=True)
 class Marked:
     """Work that a marker announces, without the marker."""
@@ -74,3 +84,9 @@ def where_to_run(request: str) -> Mode | None:
     if cloud is None or verb not in _RUNS_THERE or len(request) > _HEAD:
         return None
     return None if cloud["codex"] is None and _ABOUT_THE_CLOUD.search(request) else "cloud"
+
+
+def may_take_long(request: str) -> bool:
+    """Whether the work sounds like hours: all of something that there is much of."""
+    words = {word.strip(".,:;!?\"'()") for word in request[:_HEAD].lower().split()}
+    return bool(words & _LONG or (words & _ALL_OF and words & _MUCH))

@@ -2,7 +2,7 @@
 
 Without a name, a request means the only task of the last ten minutes, else the only one working, else nobody can know and
 the caller is asked, with up to three choices, the newest first. A choice made for the caller always names what else it
-could have been.
+could have been. An answer goes to the one task that asks something; where several do, the caller is asked which.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from helmsman.router.markers import may_take_long
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from helmsman.router.intent import Action, Intent, Reference
+    from helmsman.router.intent import Action, Intent, PlainAnswer, Reference
     from helmsman.router.markers import Mode
     from helmsman.tasks.model import Task
 
 RECENT: Final = timedelta(minutes=10)
 MOST_CHOICES: Final = 3
+MOST_SHOWN: Final = 20
+_NONE_YET: Final = "There is no {} yet. Say what is to be done to start one."
 _ALIKE: Final = 0.75
 
 
@@ -32,13 +36,29 @@ class Place:
     cloud_environment: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the last answer offered, in the order of its numbers: tasks by their ids, then perhaps `work` to run instead.
+
+    `action` is what was asked for then.
+    """
+
+    action: Action = "none"
+    tasks: tuple[str, ...] = ()
+    work: str = ""
+
+
+NOTHING_OFFERED: Final = Offer()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What is to be done. With `choices` or an `error` nothing is done; both empty, the rest says what.
+    """What is to be done. With `choices` or an `error`, or to `choose`, nothing is done; else the rest says what.
 
     An error is a sentence: which task was not found, and what to do. `choices` are in the order of their numbers, from 1 on,
-    by which the next request may name them. `mode` is where work is to run, or where the chosen task runs. `alternatives`
-    are tasks that an automatic choice passed over.
+    by which the next request may name them; of `choose` the next number is to run `instruction` as work. `mode` is where
+    work is to run, or where the chosen task runs. `alternatives` are tasks that an automatic choice passed over, `all` those
+    that are shown because somebody asked for all. `may_take_long` is work for which a cloud might be the better place.
     """
 
     action: Action
@@ -47,6 +67,9 @@ class Route:
     instruction: str = ""
     choices: tuple[Task, ...] = ()
     alternatives: tuple[Task, ...] = ()
+    all: tuple[Task, ...] | None = None
+    answer: PlainAnswer | None = None
+    may_take_long: bool = False
     error: str | None = None
     timeout_ms: int | None = None
     poll_frequency_ms: int | None = None
@@ -59,16 +82,17 @@ def route(
     now: datetime,
     place: Place,
     *,
-    offered: Sequence[str] = (),
+    offered: Offer = NOTHING_OFFERED,
 ) -> Route:
     """Decide which task is meant and where to run.
 
     Args:
-        offered: The ids of the last disambiguation, in their order, for a request that names a number. Without them a
-            number counts in the order in which the choices would be offered now.
+        offered: What the last answer offered, for a request that names a number. Where that was nothing, a number counts in
+            the order in which the choices would be offered now.
     """
     planned = Route(
-        action=intent.action,
+        action=_action(intent, offered),
+        answer=intent.answer,
         instruction=intent.instruction,
         timeout_ms=intent.timeout_ms,
         poll_frequency_ms=intent.poll_frequency_ms,
@@ -76,12 +100,61 @@ def route(
     )
     tasks = sorted(candidates, key=lambda task: (task.created_at, task.id), reverse=True)
     match intent.action:
-        case "none" | "setup":
+        case "none" | "setup" | "environments":
             return planned
         case "run":
+            if intent.may_answer and any(task.input_required for task in tasks):
+                why = "A question is open, and the request may be an answer to it."
+                asking = [task for task in tasks if task.input_required]
+                return _ask(replace(planned, action="choose"), asking, why)
             return _place_work(_with_named_task(planned, intent, tasks), intent, place)
+        case "choose":
+            return _ask(planned, _meant(intent, tasks, now), "It may be work as well.")
+        case "apply" if intent.reference is None:
+            return _ask(planned, _meant(intent, tasks, now), "What is applied has to be named.")
+        case "respond":
+            return _answered(planned, intent, tasks, place)
         case _:
             return _choose(planned, intent, tasks, now, place, offered)
+
+
+_LOOKS: Final = frozenset(["check", "wait", "results"])
+
+
+def _action(intent: Intent, offered: Offer) -> Action:
+    """ "Switch to #2" asks again for what was asked before, where that changes nothing."""
+    return offered.action if intent.again and offered.action in _LOOKS else intent.action
+
+
+def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Task]:
+    """The tasks that may be meant by a request of which it is not sure that it means one."""
+    reference = intent.reference
+    if reference is not None and reference.value:
+        names = reference.value.split()
+        if found := [task for task in tasks if task.id in names or task.alias in names]:
+            return found
+    recent = [task for task in tasks if now - task.updated_at <= RECENT or task.is_running]
+    return recent or tasks
+
+
+def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place) -> Route:
+    """An answer: to the one task that asks something, or to the one that is named."""
+    reference, asking = intent.reference, [task for task in tasks if task.input_required]
+    if reference is not None and reference.kind in ("id", "alias"):
+        if named := _named(reference.value, tasks):
+            return _chosen(planned, named, f"{reference.value} is that task.")
+        if not reference.sure and not _near(reference, tasks):
+            return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
+        return _unknown(planned, reference, tasks)
+    if reference is not None and reference.kind == "last" and tasks:
+        return _chosen(planned, tasks[0], "It is the newest task.")
+    if len(asking) == 1 and (reference is None or reference.kind in ("several", "running")):
+        return _chosen(planned, asking[0], "It is the only task that asks something.")
+    if asking:
+        return _ask(planned, asking, "Several tasks ask something, and one is answered at a time.")
+    if intent.answer is not None and intent.answer.text:
+        return _ask(replace(planned, action="choose"), (), "No task asks anything, so it may be work.")
+    return _refused(planned, "No task asks anything at the moment. Check a task to see how it stands.")
 
 
 # --- where work runs -------------------------------------------------------------------------------------------------
@@ -98,13 +171,25 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
     if not place.repository and place.cloud_environment is not None:
         why = f"There is no local repository and {place.cloud_environment} is configured, so it runs in the cloud."
         return replace(planned, mode="cloud", trace=(*planned.trace, why))
-    return replace(planned, mode="local", trace=(*planned.trace, "It runs locally, as nothing says otherwise."))
+    return replace(
+        planned,
+        mode="local",
+        may_take_long=place.cloud_environment is not None and may_take_long(planned.instruction),
+        trace=(*planned.trace, "It runs locally, as nothing says otherwise."),
+    )
 
 
 def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> Route:
     """Work for which a hint names a task: that task is what it follows on."""
     if intent.reference is None:
         return planned
+    if intent.reference.kind == "last":
+        local = [task for task in tasks if task.origin == "local"]
+        return (
+            replace(planned, task_id=local[0].id)
+            if local
+            else _refused(planned, _NONE_YET.format("task to go on with"))
+        )
     named = _named(intent.reference.value, tasks)
     return replace(planned, task_id=named.id) if named else _unknown(planned, intent.reference, tasks)
 
@@ -118,10 +203,15 @@ def _choose(
     tasks: Sequence[Task],
     now: datetime,
     place: Place,
-    offered: Sequence[str],
+    offered: Offer,
 ) -> Route:
     reference = intent.reference
     kind = None if reference is None else reference.kind
+    if reference is not None and kind == "number" and _is_the_work(intent, offered):
+        chosen = replace(
+            planned, action="run", instruction=offered.work, trace=(*planned.trace, "It is to run as work.")
+        )
+        return _place_work(chosen, replace(intent, mode=None), place)
     if reference is not None and reference.kind in ("id", "alias"):
         if named := _named(reference.value, tasks):
             return _chosen(planned, named, f"{reference.value} is that task.")
@@ -137,20 +227,28 @@ def _choose(
         if described:
             return _ask(planned, described, f"Several tasks are about {reference.value}.")
         if not reference.sure:
-            return _work_after_all(planned, intent, place, f"No task is about {reference.value}")
+            return _ask(
+                replace(planned, action="choose"), _meant(intent, tasks, now), f"No task is about {reference.value}."
+            )
 
     if intent.mode is not None:
         tasks = [task for task in tasks if task.origin == intent.mode]
+    if not tasks and intent.mode == "cloud" and planned.action == "check" and kind == "several":
+        return replace(planned, mode="cloud", all=(), trace=(*planned.trace, "It asks for all of them."))
     if not tasks:
-        missing = "no task" if intent.mode is None else f"no {intent.mode} task"
-        return _refused(planned, f"There is {missing} yet. Say what is to be done to start one.")
+        missing = "task" if intent.mode is None else f"{intent.mode} task"
+        return _refused(planned, _NONE_YET.format(missing))
     eligible = _eligible(intent.action, tasks)
     working = [task for task in eligible if task.is_running]
     recent = [task for task in eligible if now - task.updated_at <= RECENT]
     if reference is not None and kind == "number":
-        return _numbered(planned, int(reference.value), recent or working or eligible, tasks, offered)
+        return _numbered(planned, reference, recent or working or eligible, tasks, offered)
     if kind == "last":
         return _chosen(planned, tasks[0], "It is the newest task.", tasks)
+    if planned.action == "check" and kind == "several":
+        shown = recent if len(recent) > 1 else eligible
+        trace = (*planned.trace, "It asks for all of them.")
+        return replace(planned, mode=intent.mode, all=tuple(shown[:MOST_SHOWN]), trace=trace)
     if kind == "several" and len(eligible) > 1:
         return _ask(planned, eligible, "It speaks of several tasks, and one is done at a time.")
     if kind == "running" and len(working) == 1:
@@ -164,6 +262,12 @@ def _choose(
     if len(eligible) == 1:
         return _chosen(planned, eligible[0], "It is the only task there is.", eligible)
     return _ask(planned, recent or working or eligible, "More than one task may be meant.")
+
+
+def _is_the_work(intent: Intent, offered: Offer) -> bool:
+    """Whether a mere number means the choice after all tasks: to run what was said as work."""
+    number = intent.reference.value if intent.reference is not None else ""
+    return bool(offered.work) and intent.action == "check" and number == str(len(offered.tasks) + 1)
 
 
 def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:
@@ -193,9 +297,10 @@ def _answers_to(task: Task, description: str) -> bool:
 
 
 def _numbered(
-    planned: Route, number: int, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Sequence[str]
+    planned: Route, reference: Reference, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Offer
 ) -> Route:
-    names = list(offered) or [task.id for task in now_offered[:MOST_CHOICES]]
+    number = int(reference.value)
+    names = list(offered.tasks) or [task.id for task in now_offered[:MOST_CHOICES]]
     if number > len(names):
         message = f"There is no choice {number}. Use a number up to {len(names)}, or name the task by its id or alias."
         return _refused(planned, message)

@@ -25,6 +25,7 @@ LONGEST_COMMAND: Final = 1500
 """Characters. A longer request is work, or a command with so much around it that nobody could be sure."""
 
 _MOST_WORDS: Final = 40
+_LONGEST_HEAD: Final = 120
 _TASK_ID: Final = re.compile(
     r"(?<![\w/.@-])T-(?:local|cloud)-[a-z0-9]+(?:[-_][a-z0-9]+)*(?![\w/@-]|\.\w)", re.IGNORECASE
 )
@@ -64,6 +65,12 @@ class Words:
     duration_ms: int | None = None
     material: bool = False
     mind: bool = False
+    asks: bool = False
+    """It ends with a question mark."""
+    pleasant: bool = False
+    """It began with a kind word."""
+    said_no: bool = False
+    """It began with a no, or with a second thought."""
 
     def drop_first(self, count: int) -> None:
         """Take words off the beginning."""
@@ -76,7 +83,7 @@ def read(request: str) -> Words | None:
     if len(request) > LONGEST_COMMAND:
         return None
     text = _MATERIAL.sub(" , ", request)
-    found = Words(material=text != request)
+    found = Words(material=text != request, asks=request.rstrip().endswith(("?", "？")))
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     text = _take_ids(text, found)
     text = _AT_ONCE.sub("now", _take_duration(text, found))
@@ -85,6 +92,14 @@ def read(request: str) -> Words | None:
         return None
     _drop_openers(found)
     return found
+
+
+def split_at_colon(request: str) -> tuple[str, str] | None:
+    """What stands before the first colon, and what after it; None where either is missing, or the first is no command."""
+    head, colon, text = request[:LONGEST_COMMAND].replace("：", ":").partition(":")
+    if not colon or not text.strip() or text.startswith("//") or len(head) > _LONGEST_HEAD or "```" in head:
+        return None
+    return head, request[len(head) + 1 :].strip()
 
 
 def task_ids(request: str) -> tuple[str, ...]:
@@ -164,8 +179,10 @@ def _drop_openers(found: Words) -> None:
         )
         if opener:
             found.mind = found.mind or opener[-1] == "mind"
+            found.pleasant = found.pleasant or opener[0] in vocabulary.PLEASANT
+            found.said_no = found.said_no or opener[0] in vocabulary.SECOND_THOUGHTS
             found.drop_first(len(opener))
-        elif said[:2] == ["wait", "no"] and 1 in found.clauses:
+        elif said[0] == "wait" and said[1:2] and said[1] in {"no", *vocabulary.CANCEL_ALONE} and 1 in found.clauses:
             found.drop_first(1)  # an interjection
         elif said[:2] == ["tell", "me"] and said[2:3] and said[2] in vocabulary.ASKED:
             found.drop_first(2)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
     AgentMessage,
     CollabToolCall,
@@ -33,6 +34,34 @@ if TYPE_CHECKING:
 
 _LONGEST_ETA: Final = 7 * 24 * 3600
 """Beyond a week an estimate says only that there is none."""
+_MOST_STEPS: Final = 50
+_NOW_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """What is being done at the moment: the command that runs, the file that is changed, the tool that is called, and which
+    step of the plan that belongs to.
+    """
+
+    command: str | None = None
+    file: str | None = None
+    tool: str | None = None
+    step: str | None = None
+
+    def in_words(self) -> str:
+        """In a line; empty where nothing is known."""
+        named = (("running", self.command), ("changing", self.file), ("calling", self.tool), ("at the step", self.step))
+        return ", ".join(f"{doing} {what}" for doing, what in named if what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """A step of the plan, by its number."""
+
+    key: str
+    label: str
+    done: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +73,13 @@ class Progress:
     unit: str
     text: str
     eta_seconds: int | None = None
+    now: Now = Now()
+    steps: tuple[PlannedStep, ...] = ()
+
+    @property
+    def percent(self) -> int | None:
+        """Where a plan or a tally says how much there is, and nowhere else."""
+        return self.done * 100 // self.total if self.total else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +117,48 @@ def infer_progress(
         command_seconds: How long the newest command has been running, for the time left of a test run.
     """
     plan = next((item for item in reversed(items) if isinstance(item, TodoList) and item.steps), None)
+    progress = _counted_progress(items, plan, turn_seconds, command_seconds)
+    steps = () if plan is None else plan.steps[:_MOST_STEPS]
+    return replace(
+        progress,
+        now=_now(items, plan),
+        steps=tuple(
+            PlannedStep(key=str(number), label=_short(step.text) or "", done=step.status == "completed")
+            for number, step in enumerate(steps, 1)
+        ),
+    )
+
+
+def _now(items: Sequence[Item], plan: TodoList | None) -> Now:
+    """What the newest item that has not ended is."""
+    step = next((step.text for step in plan.steps if step.status == "in_progress"), None) if plan is not None else None
+    at_work = Now(step=_short(step))
+    for item in reversed(items):
+        if item.status in ("completed", "failed"):
+            continue
+        match item:
+            case CommandExecution(announced=False):
+                return replace(at_work, command=_short(shell_script(item.command)))
+            case FileChange() if item.changes:
+                return replace(at_work, file=_short(", ".join(change.path for change in item.changes)))
+            case McpToolCall() | DynamicToolCall() | WebSearch() | CollabToolCall():
+                return replace(at_work, tool=_short(item.summary() or item.type))
+            case _:
+                pass
+    return at_work
+
+
+def _short(text: str | None) -> str | None:
+    """Safe to show, and in a line."""
+    if not text:
+        return None
+    shown = exact(text[: 2 * _NOW_CHARS])
+    return shown if len(shown) <= _NOW_CHARS else shown[: _NOW_CHARS - 1] + "…"
+
+
+def _counted_progress(
+    items: Sequence[Item], plan: TodoList | None, turn_seconds: float | None, command_seconds: float | None
+) -> Progress:
     command = _newest_command(items)
     tally = None if command is None else read_tally(command.output)
     if plan is not None:

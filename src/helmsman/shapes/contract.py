@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.state import SessionStatus
 
 
@@ -234,12 +235,42 @@ class UsageOutput(Output):
     reasoning_output_tokens: int
 
 
+class NowOutput(Output):
+    command: str | None = None
+    file: str | None = None
+    tool: str | None = None
+    step: str | None = None
+
+
+class StepOutput(Output):
+    key: str
+    label: str
+    done: bool
+
+
 class ProgressOutput(Output):
     text: str
     done: int | None = None
     total: int | None = None
     unit: str | None = None
+    percent: int | None = Field(None, description="Only where a plan or a test run says how much there is.")
     eta_seconds: int | None = None
+    elapsed_seconds: int | None = Field(None, description="How long the turn has run.")
+    now: NowOutput | None = Field(None, description="What is being done at the moment.")
+    steps: list[StepOutput] | None = Field(None, description="The agent's plan, where it has one.")
+
+    @field_validator("now", "steps", mode="after")
+    @classmethod
+    def _nothing_is_left_out(cls, value: Any) -> Any:
+        return None if not value or value == NowOutput() else value
+
+
+class ChangedFile(Output):
+    path: str
+    kind: FileKind = Field(description="mode: only its mode was changed.")
+    old_path: str | None = Field(None, description="If renamed or copied.")
+    added: int | None = Field(None, description="Absent for a binary file.")
+    removed: int | None = None
 
 
 class ErrorOutput(Output):
@@ -259,6 +290,9 @@ class StatusOutput(Output):
     pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
     more_questions: int | None = Field(None, description="How many further questions are open.")
     item_events: list[ItemEvent]
+    files_changed: list[ChangedFile] | None = Field(
+        None, description="What the turn's edits changed, with the lines added and removed."
+    )
     usage: UsageOutput | None = None
     turn_count: int
     progress: ProgressOutput | None = None

@@ -33,6 +33,7 @@ from helmsman.model.events import (
 from helmsman.model.question_text import GUTTER, marked, question_as_dict
 from helmsman.sessions.progress import infer_progress
 from helmsman.shapes.contract import (
+    ChangedFile,
     DeadlineOutput,
     ErrorOutput,
     ItemEvent,
@@ -44,6 +45,7 @@ from helmsman.shapes.contract import (
     UsageOutput,
     WorktreeOutput,
 )
+from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
+    from helmsman.worktrees import FileStat
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10
@@ -84,6 +87,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
             for item in items[-_ITEM_EVENTS:]
         ],
+        files_changed=files_output(changed_files(session.items, state.diff, session.directory)),
         usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),
@@ -214,11 +218,18 @@ def usage_output(usage: Usage | None) -> UsageOutput | None:
     return None if usage in (None, Usage()) else UsageOutput.model_validate(usage, from_attributes=True)
 
 
+def files_output(files: Sequence[FileStat]) -> list[ChangedFile] | None:
+    """Changed files as answers show them."""
+    return [ChangedFile.model_validate(file, from_attributes=True) for file in files] or None
+
+
 def _progress(session: Session) -> ProgressOutput | None:
     if not session.state.is_running:
         return None
     progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
-    return ProgressOutput.model_validate(progress, from_attributes=True)
+    shown = ProgressOutput.model_validate(progress, from_attributes=True)
+    shown.elapsed_seconds = None if session.turn_seconds is None else int(session.turn_seconds)
+    return shown
 
 
 def _lines_of(items: Sequence[Item], count: int) -> list[str]:

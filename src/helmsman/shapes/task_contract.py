@@ -5,15 +5,23 @@ The names are the contract. The primitives speak snake_case; `codex` speaks came
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
-from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion, ProgressOutput, UsageOutput
+from helmsman.shapes.contract import (
+    ChangedFile,
+    ErrorOutput,
+    Input,
+    Output,
+    PendingQuestion,
+    ProgressOutput,
+    UsageOutput,
+)
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
-Operation = Literal["run", "check", "wait", "cancel", "results", "setup"]
+Operation = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """No limit is kept that is no number: nothing costs more than that."""
 
@@ -34,38 +42,91 @@ class _NamedInput(Input):
 class HintsInput(Input):
     operation: Operation | None = Field(None, description="What to do, if you know: then the words are not parsed.")
     mode: Literal["auto", "local", "cloud"] | None = Field(None, description="Where to run, e.g. local.")
-    task_id: str | None = Field(None, description="Which task is meant: its id or alias, e.g. T-local-0f3a9c1b2d4e.")
+    task_id: str | None = Field(
+        None,
+        description="Which task is meant: its id or alias, e.g. T-local-0f3a9c1b2d4e. With work: the task to go on with.",
+    )
     timeout_ms: int | None = Field(None, ge=1, le=3_600_000, description="How long a wait may take, e.g. 25000.")
     poll_frequency_ms: int | None = Field(
         None, ge=100, le=600_000, description="How often to tell of progress while waiting, e.g. 5000."
     )
+    sync: Literal["auto", "sync", "async"] | None = Field(
+        None, description="sync: wait for the work you start, as timeoutMs says. Default: return at once."
+    )
+    answers: list[str] | None = Field(
+        None, description='With respond: one answer for each part of the question, e.g. ["approve"].'
+    )
+    question_id: str | None = Field(None, description="With respond: which question, by the id of pendingQuestion.")
+    environment: str | None = Field(None, description="Cloud only: the environment, by name, id or label.")
+    attempts: int | None = Field(None, ge=1, le=4, description="Cloud only: how many attempts to make, e.g. 1.")
+    branch: str | None = Field(None, description="Cloud only: the branch to start from, e.g. main.")
+    attempt: int = Field(1, ge=1, le=4, description="Cloud only, with results and apply: which attempt, e.g. 1.")
+
+
+class PreferenceInput(_NamedInput):
+    mode: Literal["auto", "local", "cloud"] | None = None
+    sync: Literal["auto", "sync", "async"] | None = None
+    task_id: str | None = None
 
 
 class ContextInput(_NamedInput):
     working_dir: str | None = Field(None, description="Where the work is: an existing directory, e.g. /src/app.")
     repo_root: str | None = Field(None, description="The root of its repository, used where working_dir is left out.")
+    model: str | None = Field(None, description="For new work: a model other than the configured one, e.g. gpt-5.5.")
 
 
 class SafetyInput(_NamedInput):
-    require_confirmation: bool = Field(
-        False, description="Return what would be done and a token; nothing happens until the token comes back."
+    require_confirmation: bool | None = Field(
+        None, description="Return what would be done and a token; nothing happens until the token comes back."
     )
     confirmation_token: str | None = Field(None, description="The token of that answer, to do it now.")
     max_cost_usd: Dollars | None = Field(
         None, description="Stop the task when its tokens have cost more than this, e.g. 2.5."
     )
+    sandbox: SandboxMode | None = Field(
+        None, description="For new work: what it may touch, e.g. workspace-write. Default: as configured."
+    )
+    approval_policy: ApprovalPolicy | None = Field(
+        None, description="For new work: when Codex asks first, e.g. on-request. Default: as configured."
+    )
+    allow_dirty: bool = Field(False, description="With apply: go on where there are uncommitted changes.")
 
 
 class CodexInput(Input):
     request: str = Field(
+        "",
         description='What you want, in plain words: work to do ("fix the failing test in tests/test_parser.py"), or '
-        'something about a task ("check my task", "wait for T-local-0f3a9c1b2d4e", "cancel it", "show the results").'
+        'something about a task ("check my task", "wait for T-local-0f3a9c1b2d4e", "approve it", "cancel it", "show the '
+        'results").',
     )
     hints: HintsInput = Field(default_factory=HintsInput, description="What you know already; it wins over the words.")
-    context: ContextInput = Field(default_factory=ContextInput, description="Where the work is.")
-    safety: SafetyInput = Field(default_factory=SafetyInput, description="Limits and confirmation.")
+    context: ContextInput = Field(default_factory=ContextInput, description="Where the work is, and its model.")
+    safety: SafetyInput = Field(default_factory=SafetyInput, description="Limits, permissions and confirmation.")
+    idempotency_key: str | None = Field(
+        None, description="With work: the same key again gives the same task, e.g. issue-17."
+    )
     dry_run: bool = Field(False, description="Say what would be done, and do nothing.")
     explain: bool = Field(False, description="Say how the request was understood (decisionTrace).")
+    instruction: str | None = Field(None, description="Another name of request.")
+    preference: PreferenceInput | None = Field(None, description="Another name of hints: mode, sync and task_id.")
+
+    @model_validator(mode="after")
+    def _by_other_names(self) -> Self:
+        """Take `instruction` for the request and `preference` for hints, as earlier tools called them."""
+        hinted = self.hints.operation is not None or self.hints.task_id is not None
+        if "request" not in self.model_fields_set and self.instruction is None and not hinted:
+            raise ValueError("say what you want in request")
+        if self.instruction is not None:
+            if self.request and self.request != self.instruction:
+                raise ValueError("request and instruction are the same thing: give one of them")
+            self.request = self.instruction
+        for name, value in () if self.preference is None else self.preference:
+            known = getattr(self.hints, name)
+            if value is not None and known not in (None, value):
+                raise ValueError(f"preference.{name} is {value}, and hints say {known}: give one of them")
+            if value is not None:
+                setattr(self.hints, name, value)
+        return self
 
 
 class TaskOutput(Output):
@@ -81,20 +142,34 @@ class TaskOutput(Output):
     updated_at: str
     ttl_ms: int | None = Field(None, description="How much longer its result is kept.")
     recommended_poll_ms: int
+    url: str | None = Field(None, description="Where a cloud task can be seen.")
     note: str | None = None
 
 
 class ChoiceOutput(Output):
     number: int
-    id: str
-    alias: str
-    status: TaskStatus
+    request: str = Field(description="What to send to choose it.")
+    id: str | None = None
+    alias: str | None = None
+    status: TaskStatus | None = None
     instruction: str
+
+
+class CommandOutput(Output):
+    command: str
+    exit_code: int | None = None
+    declined: bool = False
 
 
 class ResultSummary(Output):
     text: str | None = Field(None, description="Codex's final message.")
     diff: str | None = Field(None, description="What it changed, as a unified diff, where that is known.")
+    files_changed: list[ChangedFile] | None = None
+    artifacts: list[str] | None = Field(None, description="The files it made.")
+    commands: list[CommandOutput] | None = Field(None, description="The commands it ran, in their order.")
+    passed: int | None = Field(None, description="Tests, as the last test run counted them.")
+    failed: int | None = None
+    skipped: int | None = None
     duration_ms: int | None = None
     usage: UsageOutput | None = None
     cost_usd: float | None = Field(None, description="Left out where no price is known for the model.")
@@ -108,23 +183,49 @@ class ConfirmationOutput(Output):
     expires_at: str
 
 
+class AnsweredOutput(Output):
+    question_id: str
+    question: str = Field(description="What was asked, and now is answered.")
+    answers: list[str]
+
+
+class PollOutput(Output):
+    next_action: Literal["poll"] = "poll"
+    request: str
+    after_ms: int
+
+
 class RouterError(Output):
     code: str
     message: str
     retry_after_ms: int | None = None
 
 
+class EnvironmentOutput(_Named):
+    name: str
+    reference: str
+    source: str
+    is_default: bool
+
+
 class CodexOutput(Output):
     acknowledged: bool = Field(description="Whether the request was understood and is being seen to.")
-    action: Literal["run", "check", "wait", "cancel", "results", "setup", "none"]
+    action: Literal[Operation, "none"]
     decision_trace: list[str] | None = None
     task: TaskOutput | None = None
     result_summary: ResultSummary | None = None
     pending_question: PendingQuestion | None = None
-    choices: list[ChoiceOutput] | None = Field(None, description="Tasks that may be meant: name one by id or number.")
+    answered: AnsweredOutput | None = None
+    tasks: list[TaskOutput] | None = Field(None, description="All tasks, when all were asked for.")
+    environments: list[EnvironmentOutput] | None = None
+    applied_files: list[str] | None = None
+    choices: list[ChoiceOutput] | None = Field(
+        None, description="What may be meant: say a number, or send its request."
+    )
     alternatives: list[ChoiceOutput] | None = Field(None, description="What else an automatic choice could have been.")
     confirmation: ConfirmationOutput | None = None
     next_action: Literal["await", "answer", "choose", "confirm", "none"]
+    poll: PollOutput | None = Field(None, description="What a client that cannot wait does instead of await.")
     user_message: str = Field(description="The answer in a sentence or two, for a person.")
     next_actions: Annotated[list[str], Field(alias="next_actions", description="Requests that make sense now.")]
     error: RouterError | None = None
@@ -271,13 +372,6 @@ class ResultsAnswer(TaskAnswer):
     attempts: int | None = None
     digest: str | None = Field(None, description="What the diff of a cloud task is called.")
     applied_files: list[str] | None = None
-
-
-class EnvironmentOutput(_Named):
-    name: str
-    reference: str
-    source: str
-    is_default: bool
 
 
 class EnvironmentsAnswer(_Named):

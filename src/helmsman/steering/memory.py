@@ -17,7 +17,9 @@ from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import (
     AgentMessage,
     Failure,
+    FileChange,
     ItemEnded,
+    PathChange,
     QuestionClosed,
     TurnEnded,
     TurnRequested,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
-    from helmsman.model.events import Event
+    from helmsman.model.events import ChangeKind, Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CHANGES: Final[dict[str, ChangeKind]] = {"added": "add", "deleted": "delete"}
 _NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
 
 
@@ -92,6 +95,8 @@ class Memory:
         past = _past(session_id, last if running is None else None, turn)
         if past and last is not None and (turn is None or last.turn_id in (None, turn.turn_id)):
             past = (*past[:-1], *timed_out_questions(session_id, last), past[-1])
+        if past and last is not None and last.has_ended:
+            past = (*past[:-1], *await self._changes_of(session_id, last), past[-1])
         newest = tasks[0].id if running is not None else last.id if past and last is not None else None
         return Remembered(
             options=self._options(directory, tasks, info),
@@ -116,6 +121,20 @@ class Memory:
                 state.apply(event)
             ended[info.session_id] = state.status
         return ended
+
+    async def _changes_of(self, session_id: str, task: Task) -> tuple[Event, ...]:
+        """The files that a task changed, as far as that was kept, as what happened in its turn."""
+        try:
+            kept = await self._ledger.registry(lambda registry: registry.outcome(task.id))
+        except RegistryUnavailable:
+            return ()
+        if kept is None or not kept.files:
+            return ()
+        changes = tuple(
+            PathChange(path=file.path, kind=_CHANGES.get(file.kind, "update"), added=file.added, removed=file.removed)
+            for file in kept.files
+        )
+        return (ItemEnded(session_id=session_id, turn_id=task.turn_id, item=FileChange(id="changes", changes=changes)),)
 
     def refuse_outside(self, session: Session) -> None:
         """Make sure that this door may look at a session.

@@ -365,7 +365,7 @@ def task_of(row: sqlite3.Row) -> Task:
     for name in _TIMES:
         values[name] = None if values[name] is None else _EPOCH + timedelta(microseconds=values[name])
     for name in _JSON:
-        values[name] = _mapping(values[name])
+        values[name] = mapping_of(values[name])
     values["metadata"] = values["metadata"] or {}
     values["input_required"] = bool(values["input_required"])
     values["result_compacted"] = bool(values["result_compacted"])
@@ -378,7 +378,8 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _mapping(text: str | None) -> dict[str, Any] | None:
+def mapping_of(text: str | None) -> dict[str, Any] | None:
+    """A JSON object; None where it is none."""
     try:
         value = None if text is None else json.loads(text)
     except (ValueError, RecursionError):

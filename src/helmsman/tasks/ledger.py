@@ -8,7 +8,7 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -49,6 +49,7 @@ from helmsman.tasks.model import (
     options_to_keep,
     task_status_of,
 )
+from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskStatus
+    from helmsman.tasks.outcome import TaskOutcome
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
@@ -117,6 +119,8 @@ class Ledger:
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
         self._changes: dict[str, TaskChanges] = {}
+        self._outcomes: dict[str, TaskOutcome] = {}
+        """What tasks that have ended did, until that is written."""
         self._uncounted: dict[str, tuple[str, str | None]] = {}
         """Tasks that ended and were taken over before, with their session and turn."""
         self._leaving = False
@@ -356,6 +360,8 @@ class Ledger:
         """Take in what happened in a session."""
         running = self._running.get(session.id)
         if running is None or isinstance(event, ItemDelta):
+            if isinstance(event, ItemEnded) and event.agent_id is None:
+                self._after_the_end(session)
             return
         if isinstance(event, UsageReported) and event.agent_id is None:
             _count(running, event)
@@ -366,6 +372,7 @@ class Ledger:
             ending = _ending(running)
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
+            self._outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
             self.update(running.id, ending)
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
@@ -402,6 +409,12 @@ class Ledger:
         kept = (task.metadata.get(ANSWERED) for task in tasks)
         return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
+    def _after_the_end(self, session: Session) -> None:
+        """Some versions of Codex tell of a command's end after its turn's: what was kept of the turn is completed."""
+        if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
+            self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
+            self._wake.set()
+
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Have these changes written: at once or, where they are not urgent, with the next ones."""
         waiting = self._changes.setdefault(task_id, {})
@@ -427,7 +440,8 @@ class Ledger:
         """Write all that is known by now. What somebody else is just writing is written too when this returns."""
         async with self._writing:
             changes, self._changes = self._changes, {}
-            if not changes:
+            outcomes, self._outcomes = self._outcomes, {}
+            if not changes and not outcomes:
                 return  # and `run` goes on waiting for the event it knows
             self._wake, self._urgent = anyio.Event(), anyio.Event()
             for running in self._running.values():
@@ -436,10 +450,11 @@ class Ledger:
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
-                    await self.registry(lambda registry: _write_all(registry, changes))
+                    await self.registry(lambda registry: _write_all(registry, changes, outcomes))
             except RegistryUnavailable as error:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
+                self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
         """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""
@@ -553,7 +568,10 @@ def _progress(session: Session) -> dict[str, Any] | None:
         "done": progress.done,
         "total": progress.total,
         "unit": progress.unit,
+        "percent": progress.percent,
         "etaSeconds": progress.eta_seconds,
+        "now": {name: value for name, value in asdict(progress.now).items() if value} or None,
+        "steps": [asdict(step) for step in progress.steps] or None,
     }
     return {key: value for key, value in shown.items() if value is not None}
 
@@ -567,7 +585,9 @@ def _free_key(task: Task, registry: Registry) -> None:
         registry.update(task.id, idempotency_key=None)
 
 
-def _write_all(registry: Registry, changes: Mapping[str, TaskChanges]) -> None:
+def _write_all(registry: Registry, changes: Mapping[str, TaskChanges], outcomes: Mapping[str, TaskOutcome]) -> None:
+    for task_id, outcome in outcomes.items():
+        registry.keep_outcome(task_id, outcome)  # before the end: who hears of that may ask for this
     for task_id, change in changes.items():
         registry.update(task_id, **change)
 

@@ -86,7 +86,10 @@ _SPECS_AND_EPOCHS: Final = (
     "INSERT INTO hub VALUES (0)",
 )
 
-MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS, _SPECS_AND_EPOCHS)
+_OUTCOMES: Final = ("CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",)
+"""Apart from the tasks, since these are listed, and what a task did may be large."""
+
+MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS, _SPECS_AND_EPOCHS, _OUTCOMES)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
 CURRENT: Final = len(MIGRATIONS)

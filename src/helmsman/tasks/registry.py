@@ -8,6 +8,7 @@ they tell is what is written down; whether that is still true of a task whose ow
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -20,12 +21,14 @@ from helmsman.tasks.database import (
     clean,
     columns_of,
     encodable,
+    mapping_of,
     microseconds,
     stored_keys,
     task_of,
     transaction,
 )
 from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
+from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
     import sqlite3
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from helmsman.tasks.database import Fence
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
+    from helmsman.tasks.outcome import TaskOutcome
 
 REGISTRY_NAME: Final = "registry.sqlite3"
 LIST_LIMIT: Final = 50
@@ -144,6 +148,22 @@ class Registry:
 
         return self._database.write(work)
 
+    def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
+        """Keep what a task did, for as long as its result is kept.
+
+        Raises:
+            RegistryUnavailable: The file cannot be written.
+        """
+        content = encodable(json.dumps(to_keep(outcome)))
+        sql = "INSERT OR REPLACE INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0"
+        self._database.write(lambda connection: connection.execute(sql, (content, task_id)))
+
+    def outcome(self, task_id: str) -> TaskOutcome | None:
+        """What a task did; None where nobody has told, or it has expired."""
+        sql = "SELECT content FROM outcomes WHERE task_id = ?"
+        row = self._database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
+        return None if row is None else kept(mapping_of(row["content"]) or {})
+
     def compact(self) -> None:
         """Drop results that have expired, and rows long after that. Cheap when there is nothing to drop.
 
@@ -169,6 +189,9 @@ class Registry:
                 times[:1],
             )
             connection.execute(f"DELETE FROM tasks WHERE {expired}", times[1:])
+            connection.execute(
+                "DELETE FROM outcomes WHERE task_id NOT IN (SELECT id FROM tasks WHERE result_compacted = 0)"
+            )
 
         transaction(connection, work)
 
@@ -181,6 +204,10 @@ class Registry:
     def find(self, ref: str) -> Task | None:
         """The task with this id, else the newest with this alias."""
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
+
+    def with_key(self, key: str) -> Task | None:
+        """The task with this idempotency key."""
+        return self._one("WHERE idempotency_key IN (?, ?)", *stored_keys(key))
 
     def list(
         self,

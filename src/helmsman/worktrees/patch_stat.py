@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helmsman.base.shown_text import named
 from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees import FileStat
+from helmsman.worktrees.changes import FileStat
 
 
 def files_of(diff: str) -> tuple[FileStat, ...]:

@@ -1,0 +1,192 @@
+"""What the tool `codex` says: how a task stands, what may be meant, what would be done, and what one can say next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
+from helmsman.model.questions import ACCEPT, APPROVE
+from helmsman.sessions.progress import Now
+from helmsman.shapes import task_contract as contract
+from helmsman.shapes.session_status import question_in_words
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from helmsman.mcp.toolset import CallContext
+    from helmsman.router.intent import Action
+    from helmsman.router.route import Route
+    from helmsman.shapes.contract import PendingQuestion
+    from helmsman.tasks.model import Task
+
+_RETRY_MS: Final = 5000
+_WHICH: Final = "Which task do you mean?"
+_VERBS: Final = {"check": "look at", "wait": "wait for", "cancel": "cancel", "results": "show the results of"}
+
+
+def about(
+    call: CallContext,
+    planned: Route,
+    task: Task,
+    message: str | None = None,
+    *,
+    question: PendingQuestion | None = None,
+    **more: Any,
+) -> contract.CodexOutput:
+    question = question or question_of(call.helm, task)
+    poll = contract.PollOutput(request=f"check {task.id}", after_ms=task.poll_ms) if task.is_running else None
+    fields = {
+        "task": task_output(task),
+        "pending_question": question,
+        "next_action": "answer" if task.input_required else "await" if task.is_running else "none",
+        "poll": poll,
+        "next_actions": _next_actions(call, task, question),
+        **more,
+    }
+    return output(planned, message or standing(task, question), **fields)
+
+
+def standing(task: Task, question: PendingQuestion | None) -> str:
+    name = f"{task.id} ({task.alias})"
+    if task.input_required:
+        asked = question_in_words(question) if question is not None else []
+        return "\n".join([f"{name} waits for an answer", *asked])
+    why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
+    return f"{name} is {task.status}{_how_far(task)}.{why}"
+
+
+def _how_far(task: Task) -> str:
+    """How far a task at work has come, what it does now, and for how long it has been at it."""
+    progress = task_output(task).progress if task.is_running else None
+    if progress is None:
+        return ""
+    now = "" if progress.now is None else Now(**progress.now.model_dump()).in_words()
+    for_how_long = "" if progress.elapsed_seconds is None else f"{progress.elapsed_seconds} s so far"
+    return ": " + "; ".join(filter(None, (progress.text, now, for_how_long)))
+
+
+def _next_actions(call: CallContext, task: Task, question: PendingQuestion | None) -> list[str]:
+    if task.input_required:
+        answers = _ways_to_answer(task, question) if question is not None else [how_to_answer(call.helm, task)]
+        return [*answers, f"wait for {task.id}", f"cancel {task.id}"]
+    if task.is_running:
+        return [f"wait for {task.id}", f"check {task.id}", f"cancel {task.id}"]
+    more = [f"continue with {task.id}: …"] if task.session_id is not None else []
+    return [f"show the results of {task.id}", *more]
+
+
+def _ways_to_answer(task: Task, question: PendingQuestion) -> list[str]:
+    options = question.questions[0].options if question.questions else []
+    if len(question.questions) == 1 and {APPROVE, ACCEPT}.intersection(options):
+        return [f"approve {task.id}", f"deny {task.id}: …"]
+    return [f"answer {task.id}: …"]
+
+
+def choose(planned: Route) -> contract.CodexOutput:
+    may_be_work = planned.action == "choose"
+    asked_for: Action = "check" if may_be_work else planned.action
+    choices = [choice(number, one, asked_for) for number, one in enumerate(planned.choices, 1)]
+    lines = [f"{one.number}) {one.alias} ({one.status}): {one.instruction}" for one in choices]
+    next_actions = [one.request for one in choices]
+    if may_be_work:
+        number = len(choices) + 1
+        work = contract.ChoiceOutput(
+            number=number, request=f"run: {planned.instruction}", instruction=_short(planned.instruction, 80)
+        )
+        choices.append(work)
+        lines.append(f"{number}) run it as work: {work.instruction}")
+        next_actions.append(work.request)
+    if asked_for == "check":
+        next_actions.append("check all")
+    question = "Do you ask about a task, or is it work to do? Nothing was started." if may_be_work else _WHICH
+    return output(
+        replace(planned, action="none") if may_be_work else planned,
+        "\n".join([question, *lines]),
+        acknowledged=False,
+        choices=choices,
+        next_action="choose",
+        next_actions=next_actions,
+    )
+
+
+def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
+    """A task as a choice, with the number by which the next request may name it."""
+    verb = {"results": "show the results of", "respond": "check"}.get(action, action)
+    request = f"check {task.id}" if action in ("run", "none") else f"{verb} {task.id}"
+    return contract.ChoiceOutput(
+        number=number,
+        request=request,
+        id=task.id,
+        alias=task.alias,
+        status=task.status,
+        instruction=_short(task.instruction, 80),
+    )
+
+
+def confirm(planned: Route, would_do: str, token: str, expires_at: datetime) -> contract.CodexOutput:
+    return output(
+        planned,
+        f"This would {would_do}. Send the same request with the token to do it.",
+        confirmation=contract.ConfirmationOutput(token=token, would_do=would_do, expires_at=expires_at.isoformat()),
+        next_action="confirm",
+        next_actions=["The same request again, with safety.confirmation_token"],
+    )
+
+
+def failed(planned: Route, code: str, message: str, *, retry: bool = False) -> contract.CodexOutput:
+    error = contract.RouterError(code=code, message=message, retry_after_ms=_RETRY_MS if retry else None)
+    return output(planned, message, acknowledged=False, error=error)
+
+
+def output(planned: Route, message: str, **more: Any) -> contract.CodexOutput:
+    fields = {"acknowledged": True, "next_action": "none", "next_actions": [], **more}
+    return contract.CodexOutput(action=planned.action, user_message=message, **fields)
+
+
+def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
+    """What a route means, after "would"."""
+    if planned.action == "setup":
+        return f"make a GitHub guide for {place}"
+    if planned.action == "environments":
+        return "list the cloud environments"
+    if planned.all is not None:
+        return "look at all tasks"
+    if planned.action == "respond":
+        answer = args.hints.answers or [
+            f"{planned.answer.kind} {planned.answer.text}".strip() if planned.answer else ""
+        ]
+        return f"answer what {planned.task_id} asks: {_short(', '.join(answer))}"
+    if planned.action == "apply":
+        over = ", over uncommitted changes" if args.safety.allow_dirty else ""
+        return f"apply what {planned.task_id} has changed to {place}{over}"
+    if planned.action != "run":
+        return f"{_VERBS[planned.action]} {planned.task_id}"
+    if planned.mode == "cloud":
+        how = "hand this to the Codex cloud"
+    elif planned.task_id is not None:
+        how = f"send this to the session of {planned.task_id}"
+    else:
+        how = f"run this in {place}"
+    limits = [f"{name.partition('.')[2]} {value}" for name, value in terms(args).items() if value is not None]
+    limits += [] if args.safety.max_cost_usd is None else [f"for at most ${args.safety.max_cost_usd:g}"]
+    return f"{how}: {_short(planned.instruction)}" + (f" ({', '.join(limits)})" if limits else "")
+
+
+def _short(text: str, width: int = 200) -> str:
+    line = " ".join(text[: 5 * width].split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def terms(args: contract.CodexInput) -> dict[str, Any]:
+    """What was asked for beside the words that is for new work, or for the cloud, by the name that callers have for it."""
+    hints, safety = args.hints, args.safety
+    return {
+        "context.model": args.context.model,
+        "safety.sandbox": safety.sandbox,
+        "safety.approval_policy": safety.approval_policy,
+        "hints.environment": hints.environment,
+        "hints.attempts": hints.attempts,
+        "hints.branch": hints.branch,
+    }

@@ -1,0 +1,177 @@
+"""Whether a request that is no command may yet be about tasks: then nothing is started before somebody has said so.
+
+"Is it still chugging along?" and "is it still used anywhere?" are alike. To start the first as work costs money and time,
+so whatever looks like talk about tasks is asked back, with "run it as work" as one of the choices. What begins with a verb
+of work is work all the same, and so is whatever speaks of code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.router import vocabulary as v
+from helmsman.router.words import ID, REFERENCES, read
+
+if TYPE_CHECKING:
+    from helmsman.router.words import Words
+
+_LONGEST: Final = 14
+_NEAR: Final = 4
+"""Among so many words at the beginning a task is what the request is about."""
+_GAP: Final = 6
+"""So many words may stand where a form has a gap."""
+_REST: Final = "…"
+_ANY: Final = "·"
+
+_ONE_BREATH: Final = 3
+_CONDITIONS: Final = v.word_set("from when if unless in while until should must")
+"""By which an order to stop "it" is one about a program: "stop it when it is idle"."""
+_STILL: Final = v.word_set("still anything nothing something left back longer")
+_IT: Final = v.word_set("it that everything you codex things thing one ones")
+_QUESTION_FORMS: Final = """
+is/has/was/will it/that/everything …
+is/are/has/have/did … done/finished/ready/complete/completed/finish/running/stuck/over/through/succeed/pass/going
+is/are/has/have/did … fail/failed/crash/crashed/work/break
+is/are/has somebody/anybody/someone/anyone/codex …
+how is/are/was/were/did … go/going/doing/coming/looking/turn/turned/along/progressing
+are/have/did you …
+where is/are/did/do/have it/we/you/things …
+what happened/became to/with/of …
+whatever happened …
+what's/whats the ·
+any luck/news/word/progress/updates/update/sign …
+status/progress/news/eta/word/results/result/outcome/output of/on/about/from …
+update on/about …
+still working/running/going/busy/at …
+"""
+_ORDER_FORMS: Final = """
+stop/cancel/kill/abort/halt it/that/this/them/everything and/then …
+make/get it/this/that stop
+what/which files did/has/have it/you/codex …
+pull the plug …
+hang/hold … until/till …
+"""
+"""One a line: words, alternatives between slashes, `·` for any one word, and a gap that any few words fill. What these know
+goes beyond everyday words: they may have anything in their gaps.
+"""
+
+_NOT_ABOUT: Final = v.word_set(
+    """possible safe worth necessary better supposed expected thread-safe correct wrong true legal valid true used
+    implemented configured called tested stored handled documented defined deprecated should must shouldn't
+    mustn't why ui endpoint function class method file files module code api page button"""
+)
+"""Words by which a question is about the code after all."""
+
+_BEFORE: Final = v.word_set(
+    "my the that this your our last latest current previous running other which any there cloud local codex first"
+)
+_AFTER: Final = v.STATES | v.word_set(
+    """is was has had have did does seems seem looks looked appears isn't wasn't hasn't didn't doesn't from that
+    which i we you still and or but not in on about for with been will would can could gets got since before
+    earlier today yesterday this the ok okay please right going at now awaiting waiting"""
+)
+_WHICH: Final = v.LAST | v.word_set("current previous running failing failed that")
+_TASKS: Final = frozenset(["task", "tasks", "job", "jobs"])
+
+
+def _alternatives(line: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(part.split("/")) for part in line.split())
+
+
+_QUESTIONS, _ORDERS = (
+    tuple(_alternatives(line) for line in table.splitlines() if line) for table in (_QUESTION_FORMS, _ORDER_FORMS)
+)
+
+
+def may_be_about_tasks(words: Words) -> bool:
+    """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
+    said = words.words
+    if len(said) > _LONGEST:
+        return False
+    if any(_fits(said, form) for form in _ORDERS):
+        return True
+    if any(_is_code(word) for word in said):
+        return False
+    strange = _strange(said)
+    if _has_work(words):
+        return strange == 0 and _speaks_of_a_task(said)  # "retry the last task": perhaps, or perhaps not
+    if ID in said or _speaks_of_a_task(said) or any(_fits(said, form) for form in _QUESTIONS):
+        return True
+    if all(word in v.EVERYDAY or word in REFERENCES for word in said):
+        return _of_nothing_else(words)
+    begins_as_noun = said[0] in v.STATUS_NOUNS and said[1:2] and said[1] in v.EVERYDAY
+    asks = _asks(words) and any(word in _IT or word in _STILL for word in said)
+    return (strange <= 1 and (asks or begins_as_noun)) or (words.asks and len(said) <= _ONE_BREATH)
+
+
+def is_plain_question(words: Words) -> bool:
+    """Whether it asks how something is, in everyday words alone, and that something is a task or a mere "it".
+
+    To look at a task costs nothing, so nobody is asked back. "How does it work?" may be about the code.
+    """
+    said = words.words
+    if _strange(said) or len(said) > _LONGEST or any(_is_code(word) or word in ("do", "does") for word in said[:2]):
+        return False
+    return _asks(words) and not _has_work(words) and (any(word in _IT for word in said) or _speaks_of_a_task(said))
+
+
+def is_question(request: str) -> bool:
+    """Whether a request asks something, whatever it is about."""
+    words = read(request)
+    return words is not None and bool(words.words) and _asks(words)
+
+
+def _strange(said: list[str]) -> int:
+    """How many words speak of something that is neither a task nor everyday talk."""
+    return sum(word not in v.EVERYDAY and word not in v.WORK_VERBS and word not in REFERENCES for word in said)
+
+
+def _asks(words: Words) -> bool:
+    return words.asks or words.words[0] in v.QUESTION_LEADS or words.words[0] in ("does", "do")
+
+
+def _of_nothing_else(words: Words) -> bool:
+    """ "What does cancel do?" is everyday talk, too, and about a program."""
+    said = words.words
+    return not _asks(words) or any(word in _IT for word in said) or not any(word in v.CANCEL_VERBS for word in said)
+
+
+def _has_work(words: Words) -> bool:
+    """Whether a clause begins with a verb of work, or something is to be verified."""
+    said = words.words
+    if said[0] in v.CANCEL_ALONE:
+        names_it = ID in said or (said[1:2] and said[1] in v.PRONOUNS and not any(word in _CONDITIONS for word in said))
+        return not names_it or _strange(said) > 1
+    if ID in said and said[0] in v.APPROVE_VERBS | v.DENY_VERBS | v.ANSWER_VERBS:
+        return False
+    if said[0] == "check" and said[1:2] and said[1] in ("that", "if", "whether"):
+        return True
+    return any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said))
+
+
+def _is_code(word: str) -> bool:
+    return word in _NOT_ABOUT or any(char in word for char in "()_=/.{}$")
+
+
+def _speaks_of_a_task(said: list[str]) -> bool:
+    """ "My task seems frozen", but not "my task list is too long", nor "show a toast when the task is done"."""
+    if said[0] in v.ASKING_LEADS and said[1:2] != ["me"]:
+        return False
+    near = len(said) if said[0] in v.QUESTION_LEADS or _strange(said) <= 1 else _NEAR
+    return any(
+        (word in _TASKS or (word in ("run", "one") and said[place - 1] in _WHICH))
+        and said[place - 1] in _BEFORE
+        and (place + 1 == len(said) or said[place + 1] in _AFTER)
+        for place, word in enumerate(said[:near])
+        if place
+    )
+
+
+def _fits(said: list[str], form: tuple[frozenset[str], ...]) -> bool:
+    if not form:
+        return not said
+    if _REST not in form[0]:
+        return bool(said) and (said[0] in form[0] or _ANY in form[0]) and _fits(said[1:], form[1:])
+    if len(form) == 1:
+        return True
+    return any(_fits(said[gap:], form[1:]) for gap in range(1, min(_GAP, len(said)) + 1))

@@ -1,0 +1,60 @@
+"""What an answer in plain words is to a question: the option it means, and never one that covers more than the question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidInput
+from helmsman.model.questions import (
+    ABORT,
+    ACCEPT,
+    APPROVE,
+    APPROVE_ALWAYS,
+    APPROVE_SESSION,
+    CANCEL,
+    DECLINE,
+    DENY,
+    STOP,
+    read_answers,
+)
+from helmsman.router.intent import PlainAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.model.questions import Prompt, Question
+
+_WIDER: Final = frozenset([APPROVE_SESSION, APPROVE_ALWAYS])
+
+
+def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The answers that plain words mean, or that a hint gives: never one for more than this question.
+
+    Raises:
+        InvalidInput: They would be for more, or do not say what is to be answered.
+        AnswerInvalid: The question has no such answer.
+    """
+    answer = answer or PlainAnswer("text")
+    answers = tuple(given) if given else tuple(_answer(question, prompt, answer) for prompt in question.prompts[:1])
+    if answer.wide or any(choice.value in _WIDER for choice in read_answers(question, answers)):
+        raise InvalidInput(
+            "Only this one question is answered in plain words. To approve for the session or for good, look at the "
+            "question and use codex_respond, the dashboard or the command line."
+        )
+    return answers
+
+
+def _answer(question: Question, prompt: Prompt, answer: PlainAnswer) -> str:
+    match answer.kind:
+        case "approve" | "deny":
+            options = (APPROVE, ACCEPT) if answer.kind == "approve" else (DENY, DECLINE, CANCEL, STOP, ABORT)
+            found = next((option for option in options if option in prompt.options), None)
+            if found is None:
+                raise InvalidInput(
+                    f"Question {question.id} is none to {answer.kind}. PlainAnswer it: “answer: …”"
+                    + (f", with one of {', '.join(prompt.options)}." if prompt.options else ".")
+                )
+            return f"{found}: {answer.text}" if answer.text else found
+        case _:
+            exactly = {option.lower(): option for option in prompt.options}
+            return exactly.get(answer.text.strip().lower(), answer.text)

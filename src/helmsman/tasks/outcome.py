@@ -1,0 +1,175 @@
+"""What a turn did, beside what it said: its diff, the files it changed, the commands it ran, how its tests went.
+
+It is worked out when the turn ends and kept with its task until the result expires, so that whoever asks gets it after any
+restart, too. Everything here is pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.redaction import redact, redact_value
+from helmsman.base.shortening import cut
+from helmsman.base.shown_text import shell_script
+from helmsman.model.events import AgentMessage, CommandExecution, FileChange
+from helmsman.model.unified_diff import read_change
+from helmsman.sessions.progress import read_tally
+from helmsman.worktrees.changes import FileStat
+from helmsman.worktrees.patch_stat import files_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from helmsman.model.events import ChangeKind, Item, PathChange
+    from helmsman.model.unified_diff import FileKind
+
+TEXT_LIMIT: Final = 1_000_000
+_MOST_FILES: Final = 1000
+_MOST_COMMANDS: Final = 500
+_COMMAND_CHARS: Final = 2000
+_KINDS: Final[dict[ChangeKind, FileKind]] = {"add": "added", "delete": "deleted", "update": "modified"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanCommand:
+    """A command; without an exit code it was declined, or did not come to its end."""
+
+    command: str
+    exit_code: int | None = None
+    declined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCount:
+    """What the last test run of a turn said of itself."""
+
+    __test__ = False
+    passed: int
+    failed: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """What a turn did. `output` is all that its agent said in it."""
+
+    output: str | None = None
+    diff: str | None = None
+    files: tuple[FileStat, ...] = ()
+    commands: tuple[RanCommand, ...] = ()
+    tests: TestCount | None = None
+
+
+def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | None = None) -> TaskOutcome:
+    """What the items of a turn show. Where nobody told the diff of the whole, it is put together from its changes.
+
+    Files are named as seen from `directory`, where that is known.
+    """
+    commands = [item for item in items if isinstance(item, CommandExecution)]
+    return TaskOutcome(
+        output="\n\n".join(item.text for item in items if isinstance(item, AgentMessage) and item.text) or None,
+        diff=diff or _diff_of(_changes(items, directory)) or None,
+        files=changed_files(items, diff, directory),
+        commands=tuple(
+            RanCommand(
+                command=cut(shell_script(one.command), _COMMAND_CHARS), exit_code=one.exit_code, declined=one.declined
+            )
+            for one in commands[-_MOST_COMMANDS:]
+        ),
+        tests=_tests(commands),
+    )
+
+
+def changed_files(items: Iterable[Item], diff: str | None = None, directory: str | None = None) -> tuple[FileStat, ...]:
+    """The files that a turn changed, each once. A diff tells what is left of all changes; else their lines are summed up."""
+    if diff:
+        return files_of(diff)[:_MOST_FILES]
+    found: dict[str, FileStat] = {}
+    for change in _changes(items, directory):
+        path, before = change.moved_to or change.path, found.get(change.moved_to or change.path)
+        stat = read_change(change) if change.diff is not None else change
+        kind = "renamed" if change.moved_to else _KINDS[change.kind]
+        found[path] = FileStat(
+            path=path,
+            old_path=change.path if change.moved_to else None if before is None else before.old_path,
+            kind=kind if before is None or kind == "deleted" else before.kind,
+            added=_sum(None if before is None else before.added, stat.added),
+            removed=_sum(None if before is None else before.removed, stat.removed),
+        )
+    return tuple(found.values())[:_MOST_FILES]
+
+
+def _changes(items: Iterable[Item], directory: str | None) -> Iterable[PathChange]:
+    for item in items:
+        if isinstance(item, FileChange) and item.status == "completed" and not item.declined:
+            for change in item.changes:
+                moved_to = None if change.moved_to is None else _seen_from(directory, change.moved_to)
+                yield replace(change, path=_seen_from(directory, change.path), moved_to=moved_to)
+
+
+def _seen_from(directory: str | None, path: str) -> str:
+    inside = directory is not None and PurePath(path).is_relative_to(directory)
+    return str(PurePath(path).relative_to(directory)) if inside and directory is not None else path
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    return more if before is None else before if more is None else before + more
+
+
+def _diff_of(changes: Iterable[PathChange]) -> str:
+    """The changes one after another, each as a diff of its own."""
+    parts: list[str] = []
+    for change in changes:
+        if change.diff is None:
+            continue
+        after = change.moved_to or change.path
+        old = "/dev/null" if change.kind == "add" else f"a/{change.path}"
+        new = "/dev/null" if change.kind == "delete" else f"b/{after}"
+        lines = [line.text for line in read_change(change).lines]
+        count = len(lines)
+        header = [f"diff --git a/{change.path} b/{after}"]
+        if change.kind == "add":
+            header, lines = [*header, "new file mode 100644"], [f"@@ -0,0 +1,{count} @@", *lines]
+        elif change.kind == "delete":
+            header, lines = [*header, "deleted file mode 100644"], [f"@@ -1,{count} +0,0 @@", *lines]
+        elif change.moved_to is not None:
+            header += [f"rename from {change.path}", f"rename to {after}"]
+        parts.append("\n".join([*header, f"--- {old}", f"+++ {new}", *lines, ""]))
+    return "".join(parts)
+
+
+def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
+    """What the newest test run came to. One that was broken off says nothing of the tests that it did not reach."""
+    ended = (command for command in reversed(commands) if command.status in ("completed", "failed"))
+    tallies = (read_tally(command.output) for command in ended)
+    newest = next((tally for tally in tallies if tally is not None and tally.unit == "tests"), None)
+    if newest is None or newest.total not in (None, newest.done):
+        return None
+    return TestCount(passed=newest.passed, failed=newest.failed, skipped=newest.skipped)
+
+
+# --- as it is kept ---------------------------------------------------------------------------------------------------
+
+
+def to_keep(outcome: TaskOutcome) -> dict[str, Any]:
+    """As JSON, bounded, without secrets."""
+    plain: dict[str, Any] = redact_value({**asdict(outcome), "diff": None, "output": None})
+    long = {"diff": outcome.diff, "output": outcome.output}
+    return plain | {name: None if text is None else cut(redact(text), TEXT_LIMIT) for name, text in long.items()}
+
+
+def kept(content: Mapping[str, Any]) -> TaskOutcome:
+    """As it was kept; what makes no sense counts as absent."""
+    try:
+        tests = content.get("tests")
+        return TaskOutcome(
+            output=content.get("output"),
+            diff=content.get("diff"),
+            files=tuple(FileStat(**file) for file in content.get("files", ())),
+            commands=tuple(RanCommand(**command) for command in content.get("commands", ())),
+            tests=None if tests is None else TestCount(**tests),
+        )
+    except (AttributeError, TypeError):
+        return TaskOutcome()
