@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
+    from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.steering.core import Steering
@@ -61,6 +62,13 @@ class Extras:
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Work that begins by itself."""
+        from helmsman.capabilities.schedules import Schedules
+
+        return Schedules(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

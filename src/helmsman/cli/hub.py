@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,6 +58,8 @@ def _show(*, as_json: bool) -> None:
     click.echo(f"Hub {hub['pid']}, version {hub['version']}, up {up}{memory}, epoch {hub['epoch']}")
     click.echo(f"State directory: {one_line(hub['stateDirectory'])}")
     click.echo(f"At work: {counted(hub['sessionsAtWork'], 'session')}")
+    if hub.get("nextScheduleAt"):
+        click.echo(f"Next schedule: {datetime.fromisoformat(hub['nextScheduleAt']).astimezone():%Y-%m-%d %H:%M}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
     click.echo(f"Clients: {len(hub['doors'])}")
     for door in hub["doors"]:

@@ -43,6 +43,7 @@ def _status(hub: Hub) -> dict[str, Any]:
         "uptimeSeconds": round(time.time() - hub.started_at, 1),
         "memoryBytes": _memory(),
         "sessionsAtWork": hub.work(),
+        "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
         "doors": [dict(door.description) for door in hub.doors.values()],
     }
 

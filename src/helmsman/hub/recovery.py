@@ -28,6 +28,7 @@ from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManyS
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
+from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Room, known_error
 from helmsman.tasks.model import OPENED, TERMS
@@ -86,8 +87,15 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
+        self._is_ready = anyio.Event()
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
+
+    async def take_up(self, task: Task) -> None:
+        """See to a task that has just been entered, and waits."""
+        await self._is_ready.wait()
+        await self._take_up(task)
+        self._run_starts()
 
     async def run(self) -> None:
         """Take up what there is, and see to what waits for as long as the hub runs."""
@@ -111,6 +119,7 @@ class Recovery:
                     await self._take_up(task)
                 except Exception:
                     log.exception("task %s is not taken up", task.id)
+        self._is_ready.set()
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
@@ -128,7 +137,9 @@ class Recovery:
         if terms is None:
             return self._service(self._settings, _NOBODY)
         home = Path(terms.home) if terms.home else self._settings.codex_home
-        return self._service(replace(terms.settings(self._settings), codex_home=home), terms.surroundings or _NOBODY)
+        path = Path(terms.path) if terms.path else self._settings.codex_path
+        settings = replace(terms.settings(self._settings), codex_home=home, codex_path=path)
+        return self._service(settings, terms.surroundings or _NOBODY)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 
@@ -201,7 +212,7 @@ class Recovery:
     def _is_away(self, waiting: _Waiting) -> bool:
         """Whether nobody can run it now: no door has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._door(waiting) is not None:
+        if self._door(waiting) is not None or is_of_hub(waiting.terms.surroundings):
             return False
         return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
 
@@ -218,7 +229,8 @@ class Recovery:
             yield helm
             return
         async with helm:
-            if door is None and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
+            needs_engine = door is None and not is_of_hub(waiting.terms.surroundings)
+            if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
                 raise ClientAway(WAITING)
             yield helm
 

@@ -20,6 +20,7 @@ from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
 from helmsman.tasks.ledger import Ledger
@@ -61,6 +62,7 @@ class Shared:
         self.agents = Agents(agents, owner)
         self.truth = TaskTruth(self.agents)
         self.ledger = Ledger(state_dir, self.truth, fence)
+        self.schedules = ScheduleStore(state_dir, fence)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
@@ -208,6 +210,19 @@ def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
     )
     known = [fingerprint(environment() if env is None else env), *map(str, parts)]
     return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+_OF_HUB: Final = "hub:"
+
+
+def surroundings_of_hub(settings: Settings) -> str:
+    """The surroundings of what the hub begins by itself: its own environment, which may change from hub to hub."""
+    return _OF_HUB + surroundings_of(settings, {})
+
+
+def is_of_hub(surroundings: str) -> bool:
+    """Whether these are the hub's own, so that nobody has to be there."""
+    return surroundings.startswith(_OF_HUB)
 
 
 NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

@@ -32,11 +32,14 @@ class Terms:
     surroundings: str = ""
     """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
     max_sessions: int | None = None
+    path: str = ""
+    """The agent's program, where the settings name one."""
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
         home, most = str(settings.codex_home), settings.max_sessions
-        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most)
+        path = "" if settings.codex_path is None else str(settings.codex_path)
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -48,6 +51,7 @@ class Terms:
             "home": self.home,
             "surroundings": self.surroundings,
             "maxSessions": self.max_sessions,
+            "path": self.path,
         }
 
     @classmethod
@@ -62,7 +66,8 @@ class Terms:
             limits = TurnLimits.of(first, inactivity)
             home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
             most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
-            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most)
+            path = str(kept.get("path", ""))
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most, path)
         except (LookupError, TypeError, ValueError):
             return None
 

@@ -41,7 +41,7 @@ from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
-from helmsman.steering.shared import Shared, surroundings_of
+from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import TERMS
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
@@ -159,7 +160,7 @@ class Turns(Verbs, ABC):
 
     @cached_property
     def _engines(self) -> EngineHolder:
-        is_away = self._in_place_of is not None
+        is_away = self._in_place_of is not None and not is_of_hub(self._in_place_of)
         return self._shared.engines(self.settings, self._env, self.surroundings, is_away=is_away)
 
     @cached_property
@@ -180,6 +181,11 @@ class Turns(Verbs, ABC):
             in_place_of=self._in_place_of,
             room=self.room,
         )
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """Where schedules are written down."""
+        return self._shared.schedules
 
     @property
     def ledger(self) -> Ledger:

@@ -37,6 +37,7 @@ from helmsman.tasks.model import (
     ASKED,
     MAX_COST,
     OPENED,
+    SCHEDULE,
     TERMS,
     TIMED_OUT,
     Task,
@@ -430,6 +431,8 @@ def draft_task(
     idempotency_key: str | None = None,
     terms: Mapping[str, Any] | None = None,
     max_cost_usd: float | None = None,
+    schedule: str | None = None,
+    spec: Mapping[str, Any] | None = None,
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
@@ -448,7 +451,9 @@ def draft_task(
             "options": options_to_keep(options),
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+            **({} if schedule is None else {SCHEDULE: schedule}),
         },
+        spec=spec,
     )
 
 
