@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,8 +13,10 @@ import pytest
 
 from helmsman.testing import say
 from helmsman.testing.hubs import hub_pid
+from mcp import Client
 from tests.hub.test_acknowledged import stored
 from tests.hub.test_commands import done, whole
+from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
     from helmsman.tasks.model import Task
@@ -84,3 +87,42 @@ async def test_a_hub_stays_while_something_will_be_due_and_ends_by_itself_when_n
     assert (await told(place, "remove", added["scheduleId"]))["scheduleId"] == added["scheduleId"]
     hub = await done(whole("hub", "--json"), place)
     assert json.loads(hub.stdout)["hub"]["nextScheduleAt"] is None
+
+
+async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to_stop(bare_place: Place) -> None:
+    place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "1"})
+    async with await anyio.open_process(whole("hub", "run"), env=place.env, cwd=place.directory) as running:
+        with anyio.fail_after(SECONDS):
+            while (first := hub_pid(place.state_dir)) is None:
+                await anyio.sleep(0.02)
+            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                await anyio.sleep(0.02)
+            await place.kill_hub()
+            while (following := hub_pid(place.state_dir)) is None:
+                await anyio.sleep(0.02)
+            assert following != first
+            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                await anyio.sleep(0.02)
+            assert (await done(whole("hub", "stop", "--yes"), place)).code == 0
+            assert await running.wait() == 0
+
+
+async def test_an_agent_schedules_by_a_tool(place: Place, model: ScriptedModel) -> None:
+    model.on("look at it", say("all is well"))
+    async with Client(place.on_stdio("--tools", "sessions,extras")) as client:
+        call = Caller(client)
+        directory = str(place.directory)
+        added = await call("codex_schedule", action="add", prompt="look at it", every="1d", workingDirectory=directory)
+        (schedule,) = added["schedules"]
+        which = schedule["scheduleId"]
+        assert (schedule["status"], schedule["cwd"], schedule["everySec"]) == ("active", directory, 86400)
+        assert await call("codex_schedule", action="list") == {"schedules": [schedule]}
+        begun = await call("codex_schedule", action="run_now", scheduleId=which)
+        await ended(place, 1)
+        shown = await call("codex_schedule", action="show", scheduleId=which)
+        assert [run["taskId"] for run in shown["runs"]] == [begun["taskId"]]
+        paused = await call("codex_schedule", action="pause", scheduleId=which)
+        assert paused["schedules"][0]["status"] == "paused"
+        await call("codex_schedule", action="remove", scheduleId=which)
+        refused = await call.error("codex_schedule", action="show", scheduleId=which)
+        assert refused["code"] == "schedule_not_found", refused

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.schedules import Schedules
-    from helmsman.schedules.store import Run
+    from helmsman.schedules.store import ScheduleRun
     from helmsman.tasks.model import Task
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ class House:
         """All of them, oldest first."""
         return list(reversed((await self.helm.tasks.list())[0]))
 
-    async def runs(self, schedule_id: str, number: int) -> tuple[Run, ...]:
+    async def runs(self, schedule_id: str, number: int) -> tuple[ScheduleRun, ...]:
         """Its runs, newest first, once there are so many."""
         with anyio.fail_after(SECONDS):
             while len(runs := await self.schedules.runs(schedule_id)) < number:

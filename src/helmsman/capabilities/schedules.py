@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.schedules.store import Run
+    from helmsman.schedules.store import ScheduleRun
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
 
@@ -124,7 +124,7 @@ class Schedules:
             refuse_outside(Path(found[0].directory), roots, "schedule_id")
         return found[0]
 
-    async def runs(self, schedule_id: str, limit: int = _RUNS_SHOWN) -> tuple[Run, ...]:
+    async def runs(self, schedule_id: str, limit: int = _RUNS_SHOWN) -> tuple[ScheduleRun, ...]:
         """When it was due and what came of it, newest first."""
         return await self._store.runs((await self.get(schedule_id)).id, limit)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.schedules import Schedules
-    from helmsman.schedules.store import Run, Schedule
+    from helmsman.schedules.store import Schedule, ScheduleRun
     from helmsman.service import Helmsman
 
 _COLUMNS: Final = (
@@ -136,7 +136,7 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
     """Show a schedule and what came of its runs, newest first. SCHEDULE is its id, or a beginning of it."""
     from helmsman.shapes.schedules import run_as_dict, schedule_as_dict
 
-    async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[Run, str | None]]]:
+    async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[ScheduleRun, str | None]]]:
         schedule = await helm.extras.schedules.get(reference)
         runs = await helm.extras.schedules.runs(schedule.id, limit)
         return schedule, [(run, await _status(helm, run)) for run in runs]
@@ -164,7 +164,7 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
     )
 
 
-async def _status(helm: Helmsman, run: Run) -> str | None:
+async def _status(helm: Helmsman, run: ScheduleRun) -> str | None:
     if run.task_id is None:
         return None
     from helmsman.errors import TaskNotFound
@@ -224,7 +224,7 @@ def _cells(schedule: Schedule) -> tuple[str, ...]:
     return schedule.id, standing(schedule), _next(schedule), str(schedule.when), ran, one_line(schedule.prompt)[:500]
 
 
-def _told(run: Run, status: str | None) -> str:
+def _told(run: ScheduleRun, status: str | None) -> str:
     what = f"{run.task_id} {status or 'gone'}" if run.task_id is not None else f"left out: {one_line(run.note or '')}"
     return f"{_local(run.due_at)}  {what}"
 

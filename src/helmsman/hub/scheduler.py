@@ -16,7 +16,7 @@ import anyio
 from helmsman.errors import HelmsmanError, Unanswered
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
-from helmsman.schedules.store import Run
+from helmsman.schedules.store import ScheduleRun
 from helmsman.tasks.ledger import draft_task
 from helmsman.tasks.model import SCHEDULE
 from helmsman.tasks.spec import TurnSpec
@@ -90,7 +90,7 @@ class Scheduler:
             HelmsmanError: It cannot be entered.
         """
         now = self._clock()
-        task = await self._enter(schedule, Run(due_at=now, entered_at=now), schedule.next_at)
+        task = await self._enter(schedule, ScheduleRun(due_at=now, entered_at=now), schedule.next_at)
         if task is None:
             raise HelmsmanError(f"Schedule {schedule.id} was told to run just now.")
         return task
@@ -124,7 +124,7 @@ class Scheduler:
         """Begin one run for all the times that have passed, or write down why not."""
         due = schedule.when.last_until(now) or schedule.next_at or now
         following = schedule.when.next_after(now)
-        run = Run(due_at=due, entered_at=now)
+        run = ScheduleRun(due_at=due, entered_at=now)
         if schedule.missed == "skip" and now - due > LATE:
             await self._store.skip(schedule, run, _MISSED, following)
         elif not schedule.overlap and await self._still_runs(schedule):
@@ -139,7 +139,7 @@ class Scheduler:
         task = await self._shared.ledger.registry(lambda registry: registry.get(last))
         return task is not None and task.is_running
 
-    async def _enter(self, schedule: Schedule, run: Run, following: datetime | None) -> Task | None:
+    async def _enter(self, schedule: Schedule, run: ScheduleRun, following: datetime | None) -> Task | None:
         spec = TurnSpec.kept(schedule.spec)
         if spec is None:
             await self._store.skip(schedule, run, "This version makes no sense of it. Add it again.", following)

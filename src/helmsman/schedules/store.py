@@ -66,11 +66,11 @@ class Schedule:
     is_paused: bool = False
     created_at: datetime
     next_at: datetime | None = None
-    last: Run | None = None
+    last: ScheduleRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ScheduleRun:
     """One time that a schedule was due, or was told to run: its task, or why there is none."""
 
     due_at: datetime
@@ -149,11 +149,11 @@ class ScheduleStore:
         rows = self._database.read(lambda connection: connection.execute(newest).fetchall())
         return tuple(one for row in rows if (one := _schedule(row)) is not None)
 
-    async def runs(self, schedule_id: str, limit: int) -> tuple[Run, ...]:
+    async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
         """Its runs, newest first."""
         sql = "SELECT * FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC, due_at DESC LIMIT ?"
 
-        def work(connection: sqlite3.Connection) -> tuple[Run, ...]:
+        def work(connection: sqlite3.Connection) -> tuple[ScheduleRun, ...]:
             return tuple(_run(row) for row in connection.execute(sql, (schedule_id, limit)))
 
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
@@ -173,12 +173,12 @@ class ScheduleStore:
 
         await self._write(work)
 
-    async def skip(self, schedule: Schedule, run: Run, why: str, next_at: datetime | None) -> None:
+    async def skip(self, schedule: Schedule, run: ScheduleRun, why: str, next_at: datetime | None) -> None:
         """Write down that it was due, why nothing was begun, and when it is due next."""
         await self._write(lambda connection: _enter(connection, schedule, replace(run, note=why), next_at))
 
     def begin(
-        self, registry: Registry, schedule: Schedule, run: Run, draft: TaskDraft, next_at: datetime | None
+        self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
     ) -> Task | None:
         """Enter the task of a run, and with it when the schedule is due next; None where it was entered before. Blocks."""
 
@@ -193,7 +193,7 @@ class ScheduleStore:
         self.on_change()
 
 
-def _enter(connection: sqlite3.Connection, schedule: Schedule, run: Run, next_at: datetime | None) -> None:
+def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?)",
         (schedule.id, microseconds(run.due_at), microseconds(run.entered_at), run.task_id, run.note),
@@ -228,8 +228,8 @@ def _schedule(row: sqlite3.Row) -> Schedule | None:
         return None
 
 
-def _run(row: sqlite3.Row) -> Run:
-    return Run(
+def _run(row: sqlite3.Row) -> ScheduleRun:
+    return ScheduleRun(
         due_at=_time(row["due_at"]), entered_at=_time(row["entered_at"]), task_id=row["task_id"], note=row["note"]
     )
 

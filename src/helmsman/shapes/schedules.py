@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from helmsman.schedules.store import Run, Schedule
+    from helmsman.schedules.store import Schedule, ScheduleRun
 
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def run_as_dict(run: Run) -> dict[str, Any]:
+def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
     """One time that it was due: its task, or why there is none."""
     shown = {"dueAt": _time(run.due_at), "enteredAt": _time(run.entered_at), "taskId": run.task_id, "note": run.note}
     return {key: value for key, value in shown.items() if value is not None}

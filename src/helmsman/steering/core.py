@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import PastTurn, SessionInfo
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
+    from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, WhenBusy
     from helmsman.steering.opening import SessionOpener
     from helmsman.steering.turns import TurnBeginner
@@ -64,6 +65,11 @@ class Steering(Turns):
             EngineLost: The remote one does not answer.
         """
         return await agent_in_use(self.settings, self._env)
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """Where schedules are written down."""
+        return self._shared.schedules
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
@@ -181,11 +180,6 @@ class Turns(Verbs, ABC):
             in_place_of=self._in_place_of,
             room=self.room,
         )
-
-    @property
-    def schedules(self) -> ScheduleStore:
-        """Where schedules are written down."""
-        return self._shared.schedules
 
     @property
     def ledger(self) -> Ledger:
