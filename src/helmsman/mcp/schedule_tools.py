@@ -8,31 +8,16 @@ from pydantic import Field
 
 from helmsman.errors import InvalidInput
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, tool
-from helmsman.model.options import ApprovalPolicy, SandboxMode
-from helmsman.shapes.contract import Input, Output
-from helmsman.shapes.schedules import run_as_dict, schedule_as_dict
+from helmsman.shapes.contract import Output
+from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict
 
 Action = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
 
 
-class ScheduleInput(Input):
+class ScheduleInput(ScheduleTerms):
     action: Action = Field(description="What to do. add takes prompt and one of cron, every, at; list nothing.")
     schedule_id: str | None = Field(None, description="Which one, for all but add and list, e.g. S-3f2a9c1e.")
     prompt: str | None = Field(None, description='What each run is to do, e.g. "Look at last night\'s failures".')
-    cron: str | None = Field(None, description="Five fields, e.g. 0 7 * * 1-5.")
-    every: str | None = Field(None, description="An interval, e.g. 2h.")
-    at: str | None = Field(None, description="Once, e.g. tomorrow 6:00, 2027-01-31 09:00, in 90 minutes.")
-    timezone: str | None = Field(None, description="What cron and at mean, e.g. Europe/Berlin. Default: the machine's.")
-    working_directory: str | None = Field(None, description="Where, e.g. /src/app. Default: where the server started.")
-    model: str | None = Field(None, description="As for codex_start; so are the next ones.")
-    approval_policy: ApprovalPolicy | None = None
-    sandbox: SandboxMode | None = None
-    worktree: bool = False
-    missed: Literal["run", "skip"] = Field(
-        "run", description="Times the machine slept through: run makes up for them with one run."
-    )
-    overlap: bool = Field(False, description="Begin even while the run before still works.")
-    max_cost_usd: float | None = Field(None, gt=0, description="Stop a run that has cost more.")
 
 
 class ScheduledRun(Output):
@@ -87,7 +72,7 @@ async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOut
     if args.action == "list":
         return _output(await schedules.list())
     if args.action == "add":
-        return _output([await schedules.add(_required("prompt", args.prompt), **_options(args))])
+        return _output([await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))])
     which = _required("schedule_id", args.schedule_id)
     match args.action:
         case "show":
@@ -99,11 +84,6 @@ async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOut
             return _output([await schedules.get(which)]).model_copy(update={"task_id": task.id})
         case "pause" | "resume" | "remove":
             return _output([await getattr(schedules, args.action)(which)])
-
-
-def _options(args: ScheduleInput) -> dict[str, Any]:
-    given = args.model_dump(exclude={"action", "schedule_id", "prompt", "working_directory"}, exclude_none=True)
-    return {"cwd": args.working_directory, "agent": CODEX, **given}
 
 
 def _required(name: str, value: str | None) -> str:

@@ -1,13 +1,48 @@
-"""A schedule as every door shows it."""
+"""A schedule as every door takes and shows it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
+from helmsman.shapes.contract import Input
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.schedules.store import Schedule, ScheduleRun
+
+
+class ScheduleTerms(Input):
+    """When it is due, and how its runs are done."""
+
+    cron: str | None = Field(None, description="Five fields, e.g. 0 7 * * 1-5.")
+    every: str | None = Field(None, description="An interval, e.g. 2h.")
+    at: str | None = Field(None, description="Once, e.g. tomorrow 6:00, 2027-01-31 09:00, in 90 minutes.")
+    timezone: str | None = Field(None, description="What cron and at mean, e.g. Europe/Berlin. Default: the machine's.")
+    working_directory: str | None = Field(None, description="Where, e.g. /src/app. Default: where the server started.")
+    model: str | None = Field(None, description="As for codex_start; so are the next ones.")
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: SandboxMode | None = None
+    worktree: bool = False
+    missed: Literal["run", "skip"] = Field(
+        "run", description="Times the machine slept through: run makes up for them with one run."
+    )
+    overlap: bool = Field(False, description="Begin even while the run before still works.")
+    max_cost_usd: float | None = Field(None, gt=0, description="Stop a run that has cost more.")
+
+    def options(self, agent: str = DEFAULT_AGENT) -> dict[str, Any]:
+        """By the names that the library has for them."""
+        own = set(ScheduleTerms.model_fields) - {"working_directory"}
+        return {"cwd": self.working_directory, "agent": agent, **self.model_dump(include=own, exclude_none=True)}
+
+
+class NewScheduleInput(ScheduleTerms):
+    """A schedule to be added."""
+
+    prompt: str = Field(min_length=1)
 
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
