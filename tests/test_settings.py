@@ -243,6 +243,7 @@ NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]
         [("['extras', 'router']", ("extras",)), ("['compat']", ("sessions", "extras"))],
     ),
     "detach": ("true", [("false", False)], []),
+    "on_limit": ("'ask'", [("'fail'", "fail"), ("'ask'", "ask")], [("'wait'", "ask")]),
     "expose_primitives": ("false", [("false", False)], [("true", False)]),
 }
 

@@ -26,6 +26,7 @@ from helmsman.errors import (
     StepOutputInvalid,
     StepTimedOut,
 )
+from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.model.questions import DECLINE, DENY, STOP
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from helmsman.model.options import TurnKind
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
-    from helmsman.settings import Settings
+    from helmsman.settings import OnLimit, Settings
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ async def run_step(
     plan: bool = False,
     worktree: bool = False,
     bound: bool = True,
+    on_limit: OnLimit | None = None,
     helm: Helmsman | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
@@ -118,6 +120,8 @@ async def run_step(
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
         worktree: A new session has a git worktree of its own.
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
+        on_limit: What becomes of the turn when the account's usage limit is reached: `ask`, `wait` or `fail`; by default as
+            the settings say. One that goes on later has failed as a step; its task tells how it ends.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
         options: As for `Helmsman.start`.
 
@@ -132,7 +136,7 @@ async def run_step(
         first_event=math.inf if first_event_timeout is None else first_event_timeout,
         inactivity=math.inf if inactivity_timeout is None else inactivity_timeout,
     )
-    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort}
+    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort, "on_limit": on_limit}
     on_question = on_question or _refuse
     attempts = 1 if plan else attempts  # to continue is not to plan
     session: Session | None = None
@@ -165,12 +169,22 @@ async def run_step(
             if outcome is None:
                 return _result(session, output_schema, tried)
             failed = outcome
+            if (resumes_at := await _resumes_at(helmsman, session, failed)) is not None:
+                failed = replace(failed, message=f"{failed.message} It goes on by itself at {resumes_at}.", retry=False)
     raise failed.error(
         f"{failed.message} (attempt {tried} of {attempts})" if tried > 1 else failed.message,
         session_id=session.id if session is not None else None,
         attempts=tried,
         cause_code=failed.cause_code,
     )
+
+
+async def _resumes_at(helm: Helmsman, session: Session, failed: _Failed) -> str | None:
+    """When a turn that a usage limit has ended goes on, where it does."""
+    if failed.cause_code != USAGE_LIMIT or session.task_id is None:
+        return None
+    task = await helm.tasks.get(session.task_id)
+    return None if task.resumes_at is None else f"{task.resumes_at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def run_step_sync(prompt: str, **arguments: Any) -> StepResult:

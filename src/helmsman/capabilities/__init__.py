@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.changes import Changes
+    from helmsman.capabilities.limits import UsageLimits
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
@@ -62,6 +63,13 @@ class Extras:
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def limits(self) -> UsageLimits:
+        """What becomes of a turn when the account's usage limit is reached."""
+        from helmsman.capabilities.limits import UsageLimits
+
+        return UsageLimits(self._helm)
 
     @cached_property
     def schedules(self) -> Schedules:

@@ -85,7 +85,8 @@ async def _run(state: str) -> None:
         shared.tasks.start_soon(_forget_gone, calls)
         recovery = Recovery(shared, Helmsman)
         scheduler = Scheduler(shared, recovery)
-        hub.work, hub.next_at = shared.work, lambda: scheduler.next_at
+        hub.work = shared.work
+        hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
         await hub.run(

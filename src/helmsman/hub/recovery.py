@@ -199,10 +199,14 @@ class Recovery:
             session.task_ids.append(task.id)
         self._messages[task.id] = session, waiting
         run = partial(self._run_message, waiting)
-        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting)))
+        at = task.resumes_at
+        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting), at))
+        if task.waiting_for is not None:
+            self._ledger.spent_before(task.id, task.usage)
+            helm.run_later(session, task.id)
         helm.hold_to_budget(task.id, task.max_cost_usd)
         self._shared.roster.at_work[session.id] = session
-        if self._is_away(waiting):
+        if self._is_away(waiting) and task.waiting_for is None:
             self._ledger.update(task.id, {"note": WAITING})
 
     def _door(self, waiting: _Waiting) -> Steering | None:

@@ -15,6 +15,7 @@ from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.sessions.state import SessionStatus
+from helmsman.settings import OnLimit
 
 
 class Input(BaseModel):
@@ -113,6 +114,11 @@ class StartInput(Input):
         ge=0,
         le=100,
         description="Start only while so much of the account's rate limit is left, e.g. 20; else error rate_limit_low.",
+    )
+    on_limit: OnLimit | None = Field(
+        None,
+        description="When the account's usage limit is reached: ask, wait (go on by itself when it is there again) or fail. "
+        "Default: as configured.",
     )
     idempotency_key: str | None = Field(
         None, description="The same key again gives the same session instead of a second one, e.g. fix-issue-17."

@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
 
 import anyio
 import anyio.to_thread
@@ -22,7 +22,9 @@ from helmsman.base.concurrency import run_to_completion
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, TaskNotOurs, TooManySessions
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
+from helmsman.model.options import TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
+from helmsman.settings import OnLimit
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turns import Turns, busy
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import PastTurn, SessionInfo
     from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
+    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, WhenBusy
     from helmsman.steering.opening import SessionOpener
@@ -90,6 +92,7 @@ class Steering(Turns):
         kind: TurnKind | None = None,
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
+        on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -99,6 +102,8 @@ class Steering(Turns):
         left. The same `idempotency_key` again gives the same session. `on_task` is told the id of the task as soon as it is
         registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
+        `on_limit` says what becomes of it when the account's usage limit is reached: `ask`, `wait` or `fail`; it too
+        replaces what the settings say, for all turns of the session.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -113,6 +118,7 @@ class Steering(Turns):
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
         )
+        limits = self._limits(limits, on_limit)
         opener = start_session(checked, on_question, worktrees_in=self.settings.state_dir if worktree else None)
 
         async def begin() -> Session:
@@ -138,6 +144,14 @@ class Steering(Turns):
         if idempotency_key is None:
             return await self._see_through(begin)
         return await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
+
+    def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
+        if on_limit is None:
+            return limits
+        if on_limit not in get_args(OnLimit):
+            raise InvalidInput(f"on_limit cannot be {on_limit!r:.100}. Use ask, wait or fail.", parameter="on_limit")
+        usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
+        return replace(usual if limits is None else limits, on_limit=on_limit)
 
     async def _new_session(
         self,
@@ -237,12 +251,13 @@ class Steering(Turns):
         on_task: Callable[[str], None] | None = None,
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
+        on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler. `on_task`
-        and `max_cost_usd` are as for `start`.
+        `options`, `limits` and `on_limit` replace those the session has, from this turn on; so does `on_question` its
+        handler. `on_task` and `max_cost_usd` are as for `start`.
         """
         turn = turn_input(
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
@@ -251,7 +266,8 @@ class Steering(Turns):
         session.on_question = on_question or session.on_question
         if (called := call_key.get()) is not None and called.done_before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
-        session.limits = limits or session.limits
+        limits = self._limits(session.limits if limits is None else limits, on_limit)
+        session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -347,8 +363,7 @@ class Steering(Turns):
         session.queue.clear()
         if session.state.is_running:
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
-        if session.planning:
-            self.drop_plan(session)
+        self.stop_asking(session)
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
         elif session.state.is_running:
@@ -476,7 +491,7 @@ class Steering(Turns):
         """A task as it is, after a look at its agent where nobody follows it."""
 
     @abstractmethod
-    def drop_plan(self, session: Session) -> None:
-        """Do not carry out the plan that waits, if one does."""
+    def stop_asking(self, session: Session) -> None:
+        """Take back what Helmsman itself asks: whether to carry out a plan, whether to wait for a usage limit."""
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import anyio
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINGER_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 30.0
+"""How often the clock is looked at: the time that a machine slept is not waited for."""
 
 
 class Shared:
@@ -131,9 +134,27 @@ class Shared:
     def work(self) -> int:
         """How many sessions have a turn under way, or a message queued that somebody who is here can send."""
         return sum(
-            session.state.is_running or any(not queued.is_away() for queued in session.queue)
+            session.state.is_running or any(not queued.is_early and not queued.is_away() for queued in session.queue)
             for session in self.roster.at_work.values()
         )
+
+    def next_at(self) -> datetime | None:
+        """When something that waits in a session is to go on by itself."""
+        queued = (one for session in self.roster.at_work.values() for one in session.queue)
+        return min((one.not_before for one in queued if one.not_before is not None), default=None)
+
+    def run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
+        """Call `run` when what waits in a session, and may not begin before its time, may begin."""
+        self.roster.at_work[session.id] = session
+        self.tasks.start_soon(self._run_later, session, task_id, run)
+
+    async def _run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
+        while (queued := next((one for one in session.queue if one.task_id == task_id), None)) is not None:
+            if not queued.is_early or queued.not_before is None:
+                run()
+                return
+            left = (queued.not_before - datetime.now(UTC)).total_seconds()
+            await anyio.sleep(min(max(left, 0.01), _LOOK_SECONDS))
 
     def _on_event(self, session: Session, event: Event) -> None:
         if isinstance(event, TurnRequested | SettingsApplied | TurnEnded | EngineGone):

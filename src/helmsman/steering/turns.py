@@ -202,7 +202,7 @@ class Turns(Verbs, ABC):
         fresh = await open_session(engine)
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
-        session.limits = limits or session.limits
+        session.limits = session.limits if limits is None else limits
         begun, runs = Begun(session_id=session.id), False
         try:
             if turn is not None:
@@ -399,7 +399,7 @@ class Turns(Verbs, ABC):
     def terms(self, limits: TurnLimits | None = None) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        return Terms.of(self.settings, limits or usual, self.surroundings).as_dict()
+        return Terms.of(self.settings, usual if limits is None else limits, self.surroundings).as_dict()
 
     async def _spec(
         self,
@@ -450,6 +450,10 @@ class Turns(Verbs, ABC):
         with self._surroundings.entered():
             return await self.run_turn(session, queued.turn, queued.task_id)
 
+    def run_later(self, session: Session, task_id: str) -> None:
+        """See to it that what waits in a session, and may not begin before its time, begins then."""
+        self._shared.run_later(session, task_id, self.make_room)
+
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
@@ -483,7 +487,7 @@ class Turns(Verbs, ABC):
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
-        """Whether a session that plans is not to hear of this yet."""
+        """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
@@ -520,7 +524,7 @@ class Turns(Verbs, ABC):
             if isinstance(event, QuestionAsked):
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
-            if session.planning and self.keeps_back(session, event):
+            if self.keeps_back(session, event):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
@@ -535,7 +539,7 @@ class Turns(Verbs, ABC):
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
         for session in list(self._shared.roster.at_work.values()):
-            if not session.queue or session.state.is_running:
+            if not session.queue or session.state.is_running or session.queue[0].is_early:
                 continue
             queued, known = session.queue.pop(0), session.options
             session.options = queued.options

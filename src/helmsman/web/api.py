@@ -92,7 +92,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/tasks/{idOrAlias} → Task
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
-        progress?, usage?, result?, error? {code, message, retryable}, note?, url?}
+        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota, resumesAt?}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
@@ -134,6 +134,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
         15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open.
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
+    POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
     POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
         missed, overlap, maxCostUsd} → 201 Schedule; 409 unsupported where there is no hub
     POST /api/schedules/{id}/pause|resume {} → Schedule
@@ -221,6 +222,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
         "/api/shown": acting.shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,
+        "/api/tasks/{task_id}/resume": acting.resume,
         "/api/schedules/{schedule_id}/pause": schedules.pause,
         "/api/schedules/{schedule_id}/resume": schedules.resume,
         "/api/schedules/{schedule_id}/run": schedules.run_now,

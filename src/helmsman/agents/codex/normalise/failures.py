@@ -53,7 +53,7 @@ _SENTENCES: Final = (
     ("rate limit exceeded", "rate_limit_exceeded"),
 )
 _AGAIN_AT: Final = re.compile(
-    r"try again at (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:st|nd|rd|th), (?P<year>\d{4}) )?"
+    r"[Tt]ry again at (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:st|nd|rd|th), (?P<year>\d{4}) )?"
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})\s?(?P<half>AM|PM)"
 )
 """When a limit is there again, as Codex (0.93 to 0.166) tells people: the clock on the wall, and the day if not today."""
