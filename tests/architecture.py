@@ -17,7 +17,19 @@ BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing
 
 ROOMS = (
     *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients", "shapes", "router"),
-    *("step", "service", "hub", "capabilities", "steering", "tasks", "sessions", "approvals", "worktrees", "agents"),
+    *(
+        "step",
+        "service",
+        "hub",
+        "capabilities",
+        "steering",
+        "schedules",
+        "tasks",
+        "sessions",
+        "approvals",
+        "worktrees",
+        "agents",
+    ),
     *("model", "base"),
 )
 """From the top to the ground. A room may use those below it."""

@@ -19,6 +19,7 @@ from helmsman.model.questions import Choice, Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from datetime import datetime
 
     from helmsman import Settings
     from helmsman.model.options import SessionOptions, TurnInput
@@ -161,11 +162,11 @@ class PlayedEngine(Engine):
             self.emit(QuestionClosed(session_id=self.session_id, question_id=question_id, answer=None, by="codex"))
         self.open_questions.clear()
 
-    def end(self, outcome: Any) -> None:
+    def end(self, outcome: Any, failure: Failure | None = None) -> None:
         """End the turn."""
         self.withdraw()
         self._running.pop(self.session_id, None)
-        self.emit(TurnEnded(session_id=self.session_id, turn_id=self.turn_id, outcome=outcome))
+        self.emit(TurnEnded(session_id=self.session_id, turn_id=self.turn_id, outcome=outcome, failure=failure))
 
     def die(self) -> None:
         """Be killed."""
@@ -179,6 +180,9 @@ class PlayedEngine(Engine):
 class PlayedAgent(Agent):
     """Its engines are played ones; the one opened last is the last of `engines`."""
 
+    limit_is_there_at: datetime | None = None
+    """What it says of when a usage limit is there again."""
+
     def __init__(self) -> None:
         self.engines: list[PlayedEngine] = []
         self._sessions: set[str] = set()
@@ -189,6 +193,9 @@ class PlayedAgent(Agent):
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         return capabilities()
+
+    def resets_at(self, failure: Failure) -> datetime | None:
+        return self.limit_is_there_at
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[PlayedEngine]:

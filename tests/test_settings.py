@@ -275,6 +275,7 @@ NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]
     ),
     "detach": ("true", [("false", False)], []),
     "require_confirmation": ("false", [("true", True), ("false", False)], []),
+    "on_limit": ("'ask'", [("'fail'", "fail"), ("'ask'", "ask")], [("'wait'", "ask")]),
     "expose_primitives": ("false", [("false", False)], [("true", False)]),
 }
 

@@ -161,6 +161,12 @@ class TurnTimedOut(HelmsmanError):
     retryable = True
 
 
+class Unanswered(HelmsmanError):
+    """A task that nobody was there for asked something, and nobody answered in time."""
+
+    code = "unanswered"
+
+
 class QuestionNotOpen(HelmsmanError):
     """The question does not exist, was answered already, or was withdrawn."""
 
@@ -186,6 +192,12 @@ class TaskNotOurs(HelmsmanError):
     """Only the process that runs this task can do that to it."""
 
     code = "task_not_ours"
+
+
+class ScheduleNotFound(HelmsmanError):
+    """There is no schedule with this id."""
+
+    code = "schedule_not_found"
 
 
 class ClientAway(HelmsmanError):

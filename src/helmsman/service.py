@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from helmsman.hub.verbs import VERBS
+from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
@@ -133,10 +134,14 @@ class Helmsman(Steering):
             self.tasks.local.hold_to(task_id, max_cost_usd, session)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
-        return self.extras.plans.keeps_back(session, event)
+        if session.planning and self.extras.plans.keeps_back(session, event):
+            return True
+        ends = isinstance(event, TurnEnded | EngineGone)
+        return ends and self.extras.limits.keeps_back(session, event)
 
-    def drop_plan(self, session: Session) -> None:
+    def stop_asking(self, session: Session) -> None:
         self.extras.plans.stop(session)
+        self.extras.limits.stop(session)
 
 
 class _Part:

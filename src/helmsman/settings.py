@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 EngineChoice = Literal["auto", "app-server", "exec"]
 SnapshotChoice = Literal["auto", "on", "off"]
+OnLimit = Literal["ask", "wait", "fail"]
+"""What becomes of a turn when the account's usage limit is reached."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
@@ -105,6 +107,7 @@ class Settings:
     hub_idle: float = 60.0
     inactivity_timeout: float = 0.0
     shell_snapshots: SnapshotChoice = "auto"
+    on_limit: OnLimit = "ask"
     allowed_roots: tuple[Path, ...] = ()
     codex_remote: str | None = None
     codex_remote_token: str | None = field(default=None, repr=False)
@@ -404,6 +407,11 @@ def _off(own: bool, asked: bool) -> bool:
     return own and asked
 
 
+def _sooner_over(own: str, asked: str) -> str:
+    """The one of the two that goes on with less."""
+    return min(own, asked, key=("fail", "ask", "wait").index)
+
+
 _Narrowing = Callable[[Any, Any], Any]
 """What holds, from what the user has and what a project's file asks for. It never gives more than the user has."""
 
@@ -414,6 +422,7 @@ _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     _fewer: "take some away",
     _off: "switch it off",
     max: "switch it on",
+    _sooner_over: "have it ask where it waits, or fail",
 }
 
 
@@ -529,6 +538,14 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         whole_number(0, 30 * _DAY_MS),
         _sooner,
         ("CODEX_OUTPUT_TIMEOUT_MS",),
+    ),
+    "on_limit": _Setting(
+        "HELMSMAN_ON_LIMIT",
+        "ask",
+        "what becomes of a turn when the account's usage limit is reached: ask somebody, wait until it is there again and "
+        "go on, or fail",
+        one_of(*get_args(OnLimit)),
+        _sooner_over,
     ),
     "shell_snapshots": _Setting(
         "HELMSMAN_SHELL_SNAPSHOTS",

@@ -27,6 +27,7 @@ from helmsman.errors import (
     StepTimedOut,
     TurnTimedOut,
 )
+from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.model.questions import DECLINE, DENY, STOP
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from helmsman.model.options import TurnKind
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
-    from helmsman.settings import Settings
+    from helmsman.settings import OnLimit, Settings
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ async def run_step(
     plan: bool = False,
     worktree: bool = False,
     bound: bool = True,
+    on_limit: OnLimit | None = None,
     helm: Helmsman | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
@@ -126,6 +128,8 @@ async def run_step(
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
         worktree: A new session has a git worktree of its own.
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
+        on_limit: What becomes of the turn when the account's usage limit is reached: `ask`, `wait` or `fail`; by default as
+            the settings say. One that goes on later has failed as a step; its task tells how it ends.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
         options: As for `Helmsman.start`.
 
@@ -136,7 +140,7 @@ async def run_step(
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
-    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort}
+    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort, "on_limit": on_limit}
     on_question = on_question or _refuse
     attempts = 1 if plan else attempts  # to continue is not to plan
     session: Session | None = None
@@ -177,6 +181,8 @@ async def run_step(
             failed = outcome
             if failed.error is StepInterrupted:
                 failed = replace(failed, retry=retry_interrupted)
+            if (resumes_at := await _resumes_at(helmsman, session, failed)) is not None:
+                failed = replace(failed, message=f"{failed.message} It goes on by itself at {resumes_at}.", retry=False)
     raise failed.error(
         f"{failed.message} (attempt {tried} of {attempts})" if tried > 1 else failed.message,
         session_id=session.id if session is not None else None,
@@ -189,6 +195,14 @@ def _seconds(given: float | Literal["settings"] | None, usual: float) -> float:
     if given == "settings":
         return usual
     return math.inf if given is None else given
+
+
+async def _resumes_at(helm: Helmsman, session: Session, failed: _Failed) -> str | None:
+    """When a turn that a usage limit has ended goes on, where it does."""
+    if failed.cause_code != USAGE_LIMIT or session.task_id is None:
+        return None
+    task = await helm.tasks.get(session.task_id)
+    return None if task.resumes_at is None else f"{task.resumes_at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def run_step_sync(prompt: str, **arguments: Any) -> StepResult:

@@ -547,6 +547,10 @@ class Agent(ABC):
         """Whether an engine that went on when we left it still runs."""
         return False
 
+    def resets_at(self, failure: Failure) -> datetime | None:
+        """When what the account may use is there again, as far as the agent said when a turn failed for want of it."""
+        return None
+
     def sessions(self, settings: Settings) -> SessionIndex | None:
         """The sessions it keeps on disk; None of an agent that keeps none."""
         return None

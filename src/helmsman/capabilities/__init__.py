@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.configuration import AgentConfiguration
+    from helmsman.capabilities.limits import UsageLimits
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
+    from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
     from helmsman.steering.core import Steering
@@ -69,6 +71,20 @@ class Extras:
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def limits(self) -> UsageLimits:
+        """What becomes of a turn when the account's usage limit is reached."""
+        from helmsman.capabilities.limits import UsageLimits
+
+        return UsageLimits(self._helm)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Work that begins by itself."""
+        from helmsman.capabilities.schedules import Schedules
+
+        return Schedules(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

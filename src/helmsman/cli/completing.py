@@ -57,6 +57,20 @@ def complete_task(_context: click.Context, _parameter: click.Parameter, typed: s
     return [_item(name, task.instruction) for task in found for name in (task.alias, task.id) if name.startswith(typed)]
 
 
+def complete_schedule(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The schedules, by their ids."""
+    from helmsman.schedules.store import ScheduleStore
+    from helmsman.settings import load_settings
+    from helmsman.tasks.registry import REGISTRY_NAME
+
+    try:
+        state_dir = load_settings().state_dir
+        found = ScheduleStore(state_dir).read() if (state_dir / REGISTRY_NAME).exists() else ()
+    except (HelmsmanError, OSError):
+        return []
+    return [_item(one.id, one.prompt) for one in found if one.id.startswith(typed)]
+
+
 def complete_session_or_task(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Sessions, and tasks by their ids: an alias means no session."""
     tasks = [item for item in complete_task(context, parameter, typed) if item.value.startswith("T-")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,11 +58,73 @@ def _show(*, as_json: bool) -> None:
     click.echo(f"Hub {hub['pid']}, version {hub['version']}, up {up}{memory}, epoch {hub['epoch']}")
     click.echo(f"State directory: {one_line(hub['stateDirectory'])}")
     click.echo(f"At work: {counted(hub['sessionsAtWork'], 'session')}")
+    if hub.get("nextScheduleAt"):
+        click.echo(f"Next schedule: {datetime.fromisoformat(hub['nextScheduleAt']).astimezone():%Y-%m-%d %H:%M}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
     click.echo(f"Clients: {len(hub['doors'])}")
     for door in hub["doors"]:
         name = f" ({one_line(door['client'])})" if door.get("client") else ""
         click.echo(f"  {door['pid']}  {door['kind']}{name}  {one_line(door['directory'])}")
+
+
+@cli_command("run", "Have a hub there, always.", "helmsman hub run", group=command, has_json=False)
+def _run() -> None:
+    """Have a hub there, and the next one when it is gone, until `helmsman hub stop`: what a service of the system runs.
+
+    Schedules and notices then need no client. `helmsman hub install` has it start with the machine.
+    """
+    from helmsman.errors import HelmsmanError
+    from helmsman.hub.control import keep_hub
+    from helmsman.hub.launch import HubFailed, NoHub
+
+    try:
+        keep_hub(settings_of_command().state_dir)
+    except (NoHub, HubFailed) as error:
+        raise HelmsmanError(f"There can be no hub here: {error}") from error
+
+
+@cli_command(
+    "install",
+    "Have the hub start with the machine.",
+    "helmsman hub install",
+    "helmsman hub install --yes",
+    group=command,
+)
+@yes_option
+def _install(agreed: bool, as_json: bool) -> None:
+    """Have the hub start with the machine, as a service of yours (systemd on Linux, launchd on macOS).
+
+    What is written is shown first. Schedules then run after a restart without any client.
+    """
+    from helmsman.cli.hub_service import service_of
+
+    service = service_of(settings_of_command().state_dir)
+    if not as_json:
+        click.echo(f"{one_line(str(service.path))}:\n\n{visible(service.text)}", err=True)
+    agree(
+        "Write this file, and start the service?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise="A file in your home would be written.",
+    )
+    left = service.install()
+    if as_json:
+        print_json({"installed": str(service.path), "toDo": left})
+    else:
+        click.echo("Installed." if left is None else f"Written. {left}", err=True)
+
+
+@cli_command("uninstall", "Have the hub no longer start with the machine.", "helmsman hub uninstall", group=command)
+def _uninstall(as_json: bool) -> None:
+    """Take away what `helmsman hub install` has written. A hub that runs goes on."""
+    from helmsman.cli.hub_service import service_of
+
+    service = service_of(settings_of_command().state_dir)
+    was_there = service.uninstall()
+    if as_json:
+        print_json({"uninstalled": str(service.path) if was_there else None})
+    else:
+        click.echo(f"Removed {service.path}." if was_there else "It was not installed.", err=True)
 
 
 @cli_command("stop", "Stop the hub.", "helmsman hub stop", group=command)

@@ -52,6 +52,7 @@ async def _run(state: str) -> None:
     from helmsman.hub.launch import PIPES, TAKE_OVER, start_command
     from helmsman.hub.process import NEXT, Hub
     from helmsman.hub.recovery import Recovery
+    from helmsman.hub.scheduler import Scheduler
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
@@ -79,11 +80,15 @@ async def _run(state: str) -> None:
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
-        hub.work = shared.work
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(state_dir, fence)
         shared.tasks.start_soon(_forget_gone, calls)
-        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        recovery = Recovery(shared, Helmsman)
+        scheduler = Scheduler(shared, recovery)
+        hub.work = shared.work
+        hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
+        shared.tasks.start_soon(recovery.run)
+        shared.tasks.start_soon(scheduler.run)
         await hub.run(
             {
                 COMMAND: _when_first_asked(_load_commands, shared, calls),

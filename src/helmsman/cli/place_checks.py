@@ -15,9 +15,12 @@ from helmsman.agents.codex.features import Feature
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
+from helmsman.cli.hub_service import service_of
 from helmsman.clients.launch import Running, launch_words
 from helmsman.clients.overview import look_at_clients
 from helmsman.errors import InvalidSetting, RegistryUnavailable
+from helmsman.hub.control import ask_hub
+from helmsman.schedules.store import ScheduleStore
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -97,7 +100,12 @@ def check_state(settings: Settings) -> list[Check]:
     if not os.access(path, os.W_OK | os.X_OK):
         fix = "Fix its permissions, or set HELMSMAN_STATE_DIR to another directory."
         return [Check("State", "failed", f"{path} cannot be written to.", fix)]
-    return [Check("State", "ok", str(path)), check_tasks(path), *check_engines(engine_overviews(path))]
+    return [
+        Check("State", "ok", str(path)),
+        check_tasks(path),
+        *check_schedules(path),
+        *check_engines(engine_overviews(path)),
+    ]
 
 
 def check_tasks(state_dir: Path) -> Check:
@@ -122,6 +130,25 @@ def check_tasks(state_dir: Path) -> Check:
     except RegistryUnavailable as error:
         return Check("Tasks", "failed", error.message)
     return Check("Tasks", "ok", f"the registry is whole; {running or 'none'} running")
+
+
+def check_schedules(state_dir: Path) -> list[Check]:
+    """Whether what is to begin by itself will."""
+    if not (state_dir / REGISTRY_NAME).exists():
+        return []
+    try:
+        due = [one.next_at for one in ScheduleStore(state_dir).read() if one.next_at is not None]
+    except RegistryUnavailable:
+        return []  # the line on tasks says it
+    if not due:
+        return []
+    ahead = f"{len(due)}, the next at {min(due).astimezone():%Y-%m-%d %H:%M}"
+    if service_of(state_dir).is_installed:
+        return [Check("Schedules", "ok", ahead)]
+    stays = "Have the hub start with the machine: helmsman hub install."
+    if ask_hub(state_dir, "status") is None:
+        return [Check("Schedules", "warning", f"{ahead}. No hub is running, so none would begin.", stays)]
+    return [Check("Schedules", "warning", f"{ahead}. After a restart none begins before a client connects.", stays)]
 
 
 def check_engines(engines: list[dict[str, Any]]) -> list[Check]:

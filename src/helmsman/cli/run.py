@@ -21,6 +21,7 @@ from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
 from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
+from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +78,11 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Go on in this session (`helmsman list` shows them).",
 )
 @click.option("--continue", "--last", "go_on", is_flag=True, help="Go on in the newest session of this directory.")
+@click.option(
+    "--on-limit",
+    type=click.Choice(get_args(OnLimit)),
+    help="When the account's usage limit is reached.  [default: ask]",
+)
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for whoever looks.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
@@ -101,6 +107,7 @@ def command(
     engine: str | None,
     timeout: float | None,
     attempts: int | None,
+    on_limit: OnLimit | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -115,6 +122,8 @@ def command(
     arguments = step_arguments(**options)
     if worktree:
         arguments["worktree"] = True
+    if on_limit is not None:
+        arguments["on_limit"] = on_limit
     text = prompt_text(prompt)
     place = (current().directory if directory is None else Path(directory).expanduser()).resolve()
     settings = settings_of_command({"engine": engine}, None if directory is None else Path(directory))

@@ -306,6 +306,28 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
 
 
 @cli_command(
+    "resume",
+    "Go on with a task that waits for a usage limit.",
+    "helmsman tasks resume fix-parser",
+    'helmsman tasks resume fix-parser --at "tomorrow 6:00"',
+    group=command,
+)
+@_task_argument
+@click.option("--at", metavar="WHEN", help="Not now, but then: 'tomorrow 6:00', 'in 2h'.")
+def _resume(reference: str, at: str | None, as_json: bool) -> None:
+    """Go on at once, or at another time, with a task that waits until the account's usage limit is there again.
+
+    `helmsman tasks cancel` has it go on never.
+    """
+    host().begin_change("once")
+
+    async def go_on(helm: Helmsman) -> Task:
+        return await helm.extras.limits.go_on(await helm.tasks.get(reference), at)
+
+    _print_task(with_helmsman(go_on), as_json=as_json)
+
+
+@cli_command(
     "apply",
     "Bring what a cloud task changed into a working tree.",
     "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 -C /src/app",
@@ -407,6 +429,8 @@ def _details(task: Task) -> dict[str, str | None]:
 
 
 def _standing(task: Task) -> str:
+    if task.resumes_at is not None:
+        return f"{task.status}: waits for the usage limit until {_time(task.resumes_at)}"
     if task.input_required:
         return f"{task.status}, and waits for an answer"
     progress = task.progress.get("text") if task.progress is not None and task.is_running else None
@@ -420,6 +444,7 @@ def _time(time: datetime) -> str:
 def _row(task: Task) -> tuple[str | None, ...]:
     time = task.updated_at.isoformat(timespec="seconds")
     more = " (asks)" if task.input_required else " (a question timed out)" if task.timed_out else ""
+    more = " (waits for the usage limit)" if task.waiting_for else more
     status = task.status + more
     return task.id, task.alias, status, time, task.directory, task.instruction
 
@@ -427,7 +452,7 @@ def _row(task: Task) -> tuple[str | None, ...]:
 def _cells(task: Task) -> tuple[str | Text, ...]:
     from rich.text import Text
 
-    status = "asks" if task.input_required else task.status
+    status = "asks" if task.input_required else "waits" if task.waiting_for else task.status
     alias = Text(one_line(task.alias))
     alias.truncate(_ALIAS_WIDTH, overflow="ellipsis")
     what = Text(one_line(task.instruction)[:500])

@@ -25,6 +25,7 @@ from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -64,6 +65,8 @@ class Hub:
         self.doors: dict[Connection, Door] = {}
         self.work: Callable[[], int] = lambda: 0
         """How many sessions have a turn under way, a question open or a message queued."""
+        self.next_at: Callable[[], datetime | None] = lambda: None
+        """When something is to begin by itself."""
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
         self._keepers = keepers
@@ -142,7 +145,7 @@ class Hub:
         while True:
             self._left = anyio.Event()
             idle = time.monotonic() - self._used_at
-            if self._connected or self.work():
+            if self._connected or self.work() or self.next_at() is not None:
                 self._used_at = time.monotonic()
                 idle = 0.0
             elif idle >= self.idle:

@@ -27,6 +27,7 @@ from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManyS
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
+from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
 from helmsman.steering.turns import Room
@@ -88,8 +89,15 @@ class Recovery:
         """By surroundings: what those who are away began counts as it did when they were there."""
         self._starts: dict[str, _Waiting] = {}
         """Tasks that wait for a session of their own, oldest first."""
+        self._is_ready = anyio.Event()
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
+
+    async def take_up(self, task: Task) -> None:
+        """See to a task that has just been entered, and waits."""
+        await self._is_ready.wait()
+        await self._take_up(task)
+        self._run_starts()
 
     async def run(self) -> None:
         """Take up what there is, and see to what waits for as long as the hub runs."""
@@ -113,6 +121,7 @@ class Recovery:
                     await self._take_up(task)
                 except Exception:
                     log.exception("task %s is not taken up", task.id)
+        self._is_ready.set()
         self._shared.on_room.append(self._run_starts)
         self._service(self._settings, _NOBODY).make_room()
         await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
@@ -151,7 +160,9 @@ class Recovery:
         if terms is None:
             return self._service(self._settings, _NOBODY)
         home = Path(terms.home) if terms.home else self._settings.codex_home
-        return self._service(replace(terms.settings(self._settings), codex_home=home), terms.surroundings or _NOBODY)
+        path = Path(terms.path) if terms.path else self._settings.codex_path
+        settings = replace(terms.settings(self._settings), codex_home=home, codex_path=path)
+        return self._service(settings, terms.surroundings or _NOBODY)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 
@@ -210,10 +221,14 @@ class Recovery:
             session.task_ids.append(task.id)
         self._messages[task.id] = session, waiting
         run = partial(self._run_message, waiting)
-        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting)))
+        at = task.resumes_at
+        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting), at))
+        if task.waiting_for is not None:
+            self._ledger.spent_before(task.id, task.usage)
+            helm.run_later(session, task.id)
         helm.hold_to_budget(task.id, task.max_cost_usd)
         self._shared.roster.at_work[session.id] = session
-        if self._is_away(waiting):
+        if self._is_away(waiting) and task.waiting_for is None:
             self._ledger.update(task.id, {"note": WAITING})
 
     def _door(self, waiting: _Waiting) -> Steering | None:
@@ -223,7 +238,7 @@ class Recovery:
     def _is_away(self, waiting: _Waiting) -> bool:
         """Whether nobody can run it now: no door has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._door(waiting) is not None:
+        if self._door(waiting) is not None or is_of_hub(waiting.terms.surroundings):
             return False
         return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
 
@@ -240,7 +255,8 @@ class Recovery:
             yield helm
             return
         async with helm:
-            if door is None and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
+            needs_engine = door is None and not is_of_hub(waiting.terms.surroundings)
+            if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
                 raise ClientAway(WAITING)
             yield helm
 

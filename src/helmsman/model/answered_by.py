@@ -20,6 +20,7 @@ from helmsman.model.questions import (
     DECLINE,
     DENY,
     STOP,
+    WAIT,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _VERDICTS: Final = {
     DECLINE: "declined",
     CANCEL: "cancelled",
     STOP: "stopped",
+    WAIT: "told to wait",
 }
 _BY: Final = {
     "command line": "at the command line",

@@ -11,7 +11,7 @@ Engines translate what their agent says into these (`helmsman.agents.codex.norma
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,9 @@ TurnOutcome = Literal["completed", "failed", "interrupted"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 ChangeKind = Literal["add", "delete", "update"]
 NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
+
+USAGE_LIMIT: Final = "usage_limit_exceeded"
+"""The code of a failure: what the account may use is used up for now."""
 
 _SUMMARY_WIDTH = 200
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.model.client_tools import ToolDefinition
+    from helmsman.settings import OnLimit
 
 Writes = Literal["nothing", "workspace", "anything"]
 """What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
@@ -116,10 +117,14 @@ class TurnInput:
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits."""
+    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits.
+
+    `on_limit` is what becomes of it when the account's usage limit is reached; None is what the settings say.
+    """
 
     first_event: float = math.inf
     inactivity: float = math.inf
+    on_limit: OnLimit | None = None
 
     @classmethod
     def of(cls, first_event: float, inactivity: float) -> TurnLimits:

@@ -31,6 +31,7 @@ DECLINE: Final = "decline"
 CANCEL: Final = "cancel"
 REVISE: Final = "revise"
 STOP: Final = "stop"
+WAIT: Final = "wait"
 
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""

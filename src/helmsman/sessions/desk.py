@@ -94,20 +94,25 @@ class Desk:
         self._allowed_roots = allowed_roots
         self._write_answer = write_answer
 
-    def receive(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
+    def receive(
+        self, session: Session, asked: QuestionAsked, timeout: float | None = None
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
         """Decide at once whether anybody is asked. What is left to do is returned, and belongs in the background.
 
         Whatever else an engine says in the same breath, that the question is withdrawn or the turn over, comes after. Never
-        raises, nor does the rest: one question's trouble is not the other sessions'.
+        raises, nor does the rest: one question's trouble is not the other sessions'. `timeout` is how long it may wait,
+        where that is not what all may.
         """
         try:
-            rest = self._decided(session, asked)
+            rest = self._decided(session, asked, timeout or self._timeout)
         except Exception:
             log.exception("question %s of session %s is refused", asked.question.id, session.id)
             rest = partial(self._refuse, session, asked.question, TROUBLE)
         return partial(self._finish, session, asked.question, rest)
 
-    def _decided(self, session: Session, asked: QuestionAsked) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _decided(
+        self, session: Session, asked: QuestionAsked, timeout: float
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
         beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
         if beyond is not None:
             # Nobody is asked about what would write outside the allowed roots, and Codex is told why.
@@ -122,7 +127,7 @@ class Desk:
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         now = datetime.now(UTC)
         asked_ago = max(0.0, (now - session.asked_at.setdefault(question.id, now)).total_seconds())
-        deadline = Deadline(TimeLeft.new(self._timeout, time.monotonic(), asked_ago))
+        deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.deadlines[question.id] = deadline
         session.apply(asked)
         return partial(self._wait, session, question, deadline)

@@ -71,6 +71,12 @@ class QueuedTurn:
     run: Callable[[Session, QueuedTurn], Awaitable[Session]]
     is_away: Callable[[], bool] = lambda: False
     """Whether nobody is connected with whose environment it could be run."""
+    not_before: datetime | None = None
+    """When it may begin, where that is not at once."""
+
+    @property
+    def is_early(self) -> bool:
+        return self.not_before is not None and datetime.now(UTC) < self.not_before
 
 
 class Verbs(Protocol):

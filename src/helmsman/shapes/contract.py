@@ -16,6 +16,7 @@ from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.state import SessionStatus
+from helmsman.settings import OnLimit
 
 
 class Input(BaseModel):
@@ -116,6 +117,11 @@ class StartInput(Input):
         ge=0,
         le=100,
         description="Start only if so much of the rate limit is left, e.g. 20; else rate_limit_low.",
+    )
+    on_limit: OnLimit | None = Field(
+        None,
+        description="When the account's usage limit is reached: ask, wait (go on by itself when it is there again) or fail. "
+        "Default: as configured.",
     )
     idempotency_key: str | None = Field(
         None, description="The same key again gives the same session, e.g. fix-issue-17."

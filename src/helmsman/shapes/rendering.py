@@ -91,6 +91,8 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "updatedAt": _time(task.updated_at),
         "completedAt": None if task.completed_at is None else _time(task.completed_at),
         "expiresAt": None if task.expires_at is None else _time(task.expires_at),
+        "waitingFor": task.waiting_for,
+        "resumesAt": None if task.resumes_at is None else _time(task.resumes_at),
         "progress": task.progress,
         "usage": None if task.usage is None else fields_as_dict(task.usage),
         "result": task.result,

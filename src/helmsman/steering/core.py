@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
 
 import anyio
 import anyio.to_thread
@@ -23,8 +23,10 @@ from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, Questio
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
 from helmsman.model.inputs import changed_options, require_place, session_options, takes_start_options, turn_input
+from helmsman.model.options import TurnLimits
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
+from helmsman.settings import OnLimit
 from helmsman.steering.opening import fork_session, start_session
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import PastTurn, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
+    from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
     from helmsman.sessions.state import SessionStatus
     from helmsman.steering.opening import SessionOpener
@@ -68,6 +71,11 @@ class Steering(Turns):
         """
         return await agent_in_use(self.settings, self._env)
 
+    @property
+    def schedules(self) -> ScheduleStore:
+        """Where schedules are written down."""
+        return self._shared.schedules
+
     # --- verbs -------------------------------------------------------------------------------------------------------
 
     @takes_start_options
@@ -88,6 +96,7 @@ class Steering(Turns):
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
+        on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """A new session and its first turn. Returns when the turn is under way.
@@ -98,6 +107,8 @@ class Steering(Turns):
         registered, which is before Codex hears of it. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
         silence of its turns replace those of the settings. The turn is stopped when it has cost more than `max_cost_usd`.
         `tools` are functions of this program that the agent may call, in all turns of the session.
+        `on_limit` says what becomes of it when the account's usage limit is reached: `ask`, `wait` or `fail`; it too
+        replaces what the settings say, for all turns of the session.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -116,6 +127,7 @@ class Steering(Turns):
         turn = turn_input(
             prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=roots
         )
+        limits = self._limits(limits, on_limit)
         worktrees_in = self.settings.state_dir if worktree else None
         opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners)
 
@@ -142,6 +154,14 @@ class Steering(Turns):
         if idempotency_key is None:
             return await self._see_through(begin)
         return await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
+
+    def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
+        if on_limit is None:
+            return limits
+        if on_limit not in get_args(OnLimit):
+            raise InvalidInput(f"on_limit cannot be {on_limit!r:.100}. Use ask, wait or fail.", parameter="on_limit")
+        usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
+        return replace(usual if limits is None else limits, on_limit=on_limit)
 
     async def _new_session(
         self,
@@ -242,13 +262,14 @@ class Steering(Turns):
         limits: TurnLimits | None = None,
         max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
+        on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
         """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
 
-        `options` and `limits` replace those the session has, from this turn on; so does `on_question` its handler, and
-        `tools` the functions that it was started with: Codex goes on calling those. `on_task` and `max_cost_usd` are as for
-        `start`.
+        `options`, `limits` and `on_limit` replace those the session has, from this turn on; so does `on_question` its
+        handler, and `tools` the functions that it was started with: Codex goes on calling those. `on_task` and
+        `max_cost_usd` are as for `start`.
         """
         turn = turn_input(
             message, images=images, output_schema=output_schema, effort=effort, allowed_roots=self.allowed_roots
@@ -259,7 +280,8 @@ class Steering(Turns):
             session.offer(runners_of(tools))
         if done_before() is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
-        session.limits = limits or session.limits
+        limits = self._limits(session.limits if limits is None else limits, on_limit)
+        session.limits = session.limits if limits is None else limits
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -369,8 +391,7 @@ class Steering(Turns):
         session.queue.clear()
         if session.state.is_running:
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
-        if session.planning:
-            self.drop_plan(session)
+        self.stop_asking(session)
         session.require_here()
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
@@ -493,7 +514,7 @@ class Steering(Turns):
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
 
     @abstractmethod
-    def drop_plan(self, session: Session) -> None:
-        """Do not carry out the plan that waits, if one does."""
+    def stop_asking(self, session: Session) -> None:
+        """Take back what Helmsman itself asks: whether to carry out a plan, whether to wait for a usage limit."""
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import anyio
@@ -20,6 +21,7 @@ from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
 from helmsman.tasks.ledger import Ledger
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 30.0
+"""How often the clock is looked at: the time that a machine slept is not waited for."""
 
 
 class Shared:
@@ -62,6 +66,7 @@ class Shared:
         self.agents = Agents(agents, owner)
         self.truth = TaskTruth(self.agents)
         self.ledger = Ledger(state_dir, self.truth, fence)
+        self.schedules = ScheduleStore(state_dir, fence)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)
@@ -131,9 +136,27 @@ class Shared:
     def work(self) -> int:
         """How many sessions have a turn under way, or a message queued that somebody who is here can send."""
         return sum(
-            session.state.is_running or any(not queued.is_away() for queued in session.queue)
+            session.state.is_running or any(not queued.is_early and not queued.is_away() for queued in session.queue)
             for session in self.roster.at_work.values()
         )
+
+    def next_at(self) -> datetime | None:
+        """When something that waits in a session is to go on by itself."""
+        queued = (one for session in self.roster.at_work.values() for one in session.queue)
+        return min((one.not_before for one in queued if one.not_before is not None), default=None)
+
+    def run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
+        """Call `run` when what waits in a session, and may not begin before its time, may begin."""
+        self.roster.at_work[session.id] = session
+        self.tasks.start_soon(self._run_later, session, task_id, run)
+
+    async def _run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
+        while (queued := next((one for one in session.queue if one.task_id == task_id), None)) is not None:
+            if not queued.is_early or queued.not_before is None:
+                run()
+                return
+            left = (queued.not_before - datetime.now(UTC)).total_seconds()
+            await anyio.sleep(min(max(left, 0.01), _LOOK_SECONDS))
 
     def _on_event(self, session: Session, event: Event) -> None:
         if isinstance(event, TurnRequested | SettingsApplied | TurnEnded | EngineGone):
@@ -221,6 +244,19 @@ def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
     )
     known = [fingerprint(environment() if env is None else env), *map(str, parts)]
     return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+_OF_HUB: Final = "hub:"
+
+
+def surroundings_of_hub(settings: Settings) -> str:
+    """The surroundings of what the hub begins by itself: its own environment, which may change from hub to hub."""
+    return _OF_HUB + surroundings_of(settings, {})
+
+
+def is_of_hub(surroundings: str) -> bool:
+    """Whether these are the hub's own, so that nobody has to be there."""
+    return surroundings.startswith(_OF_HUB)
 
 
 NOT_OPEN: Final = HelmsmanError("This Helmsman is not open. Use it as `async with Helmsman() as helm:`.")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from helmsman.model.options import TurnLimits
+from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +33,15 @@ class Terms:
     surroundings: str = ""
     """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
     max_sessions: int | None = None
+    path: str = ""
+    """The agent's program, where the settings name one."""
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str) -> Terms:
+        limits = replace(limits, on_limit=limits.on_limit or settings.on_limit)
         home, most = str(settings.codex_home), settings.max_sessions
-        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most)
+        path = "" if settings.codex_path is None else str(settings.codex_path)
+        return cls(settings.approval_timeout, settings.allowed_roots, limits, home, surroundings, most, path)
 
     def as_dict(self) -> dict[str, Any]:
         """For the registry."""
@@ -44,10 +49,12 @@ class Terms:
         return {
             "approvalTimeoutSec": self.approval_timeout,
             "allowedRoots": [str(root) for root in self.allowed_roots],
+            "onLimit": self.limits.on_limit,
             "silenceSec": [None if math.isinf(seconds) else seconds for seconds in silence],
             "home": self.home,
             "surroundings": self.surroundings,
             "maxSessions": self.max_sessions,
+            "path": self.path,
         }
 
     @classmethod
@@ -59,10 +66,14 @@ class Terms:
         try:
             first, inactivity = (float(seconds or 0) for seconds in kept["silenceSec"])
             roots = tuple(Path(root) for root in kept["allowedRoots"])
-            limits = TurnLimits.of(first, inactivity)
+            on_limit = kept.get("onLimit")
+            limits = replace(
+                TurnLimits.of(first, inactivity), on_limit=on_limit if on_limit in get_args(OnLimit) else None
+            )
             home, surroundings = str(kept.get("home", "")), str(kept.get("surroundings", ""))
             most = None if kept.get("maxSessions") is None else int(kept["maxSessions"])
-            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most)
+            path = str(kept.get("path", ""))
+            return cls(float(kept["approvalTimeoutSec"]), roots, limits, home, surroundings, most, path)
         except (LookupError, TypeError, ValueError):
             return None
 

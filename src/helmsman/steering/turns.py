@@ -42,7 +42,7 @@ from helmsman.settings import Settings, load_settings
 from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory
 from helmsman.steering.opening import needed_for
-from helmsman.steering.shared import Shared, surroundings_of
+from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.tasks.ledger import draft_task
@@ -160,7 +160,7 @@ class Turns(Verbs, ABC):
 
     @cached_property
     def _engines(self) -> EngineHolder:
-        is_away = self._in_place_of is not None
+        is_away = self._in_place_of is not None and not is_of_hub(self._in_place_of)
         return self._shared.engines(self.settings, self._env, self.surroundings, is_away=is_away)
 
     @cached_property
@@ -204,7 +204,7 @@ class Turns(Verbs, ABC):
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
         session.on_question, session.worktree = fresh.on_question, fresh.worktree
         session.offer(fresh.tools)
-        session.limits = limits or session.limits
+        session.limits = session.limits if limits is None else limits
         begun, runs = Begun(session_id=session.id), False
         try:
             if turn is not None:
@@ -386,7 +386,7 @@ class Turns(Verbs, ABC):
     def terms(self, limits: TurnLimits | None = None) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        return Terms.of(self.settings, limits or usual, self.surroundings).as_dict()
+        return Terms.of(self.settings, usual if limits is None else limits, self.surroundings).as_dict()
 
     async def _spec(
         self,
@@ -437,6 +437,10 @@ class Turns(Verbs, ABC):
         with self._surroundings.entered():
             return await self.run_turn(session, queued.turn, queued.task_id)
 
+    def run_later(self, session: Session, task_id: str) -> None:
+        """See to it that what waits in a session, and may not begin before its time, begins then."""
+        self._shared.run_later(session, task_id, self.make_room)
+
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
         session.verbs = self
@@ -471,7 +475,7 @@ class Turns(Verbs, ABC):
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
-        """Whether a session that plans is not to hear of this yet."""
+        """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
@@ -511,7 +515,7 @@ class Turns(Verbs, ABC):
             if isinstance(event, ToolCalled):
                 self._shared.tasks.start_soon(answer_call, session, event)
                 return
-            if session.planning and self.keeps_back(session, event):
+            if self.keeps_back(session, event):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
@@ -526,7 +530,7 @@ class Turns(Verbs, ABC):
     async def _run_queued(self) -> None:
         """A turn has ended: whatever waits for its session, or for room, may run now."""
         for session in list(self._shared.roster.at_work.values()):
-            if not session.queue or session.state.is_running:
+            if not session.queue or session.state.is_running or session.queue[0].is_early:
                 continue
             queued, known = session.queue.pop(0), session.options
             session.options = queued.options

@@ -39,8 +39,11 @@ from helmsman.tasks.model import (
     MAX_COST,
     OPENED,
     QUESTIONS,
+    RESUMES_AT,
+    SCHEDULE,
     TERMS,
     TIMED_OUT,
+    WAITING_FOR,
     Task,
     TaskChanges,
     TaskDraft,
@@ -98,6 +101,8 @@ class _Running:
     """Another process began it: what it used before we came is in Codex's own record only."""
     note_if_stopped: str | None = None
     note_if_over: str | None = None
+    later: TaskChanges | None = None
+    """What is written down of it when its turn ends and it goes on later, as the same task."""
 
 
 class Ledger:
@@ -123,6 +128,8 @@ class Ledger:
         """What tasks that have ended did, until that is written."""
         self._uncounted: dict[str, tuple[str, str | None]] = {}
         """Tasks that ended and were taken over before, with their session and turn."""
+        self._spent: dict[str, Usage] = {}
+        """What tasks had used before the turn that they go on with."""
         self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
@@ -294,12 +301,17 @@ class Ledger:
         One that is `taken_over` had used this before, as far as others told; what its agent has `recorded` is newer.
         `asked_at` is when the agent was asked, where that has been before.
         """
-        running = _Running(task_id, session, before=taken_over or Usage(), taken_over=taken_over is not None)
+        goes_on = task_id in self._spent
+        before = taken_over or self._spent.pop(task_id, Usage())
+        running = _Running(task_id, session, before=before, taken_over=taken_over is not None)
         if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
         self._no_longer_starts(task_id)
-        asked: dict[str, str] = {} if running.taken_over else {ASKED: (asked_at or _now()).isoformat()}
+        asked: dict[str, str | None] = {} if running.taken_over else {ASKED: (asked_at or _now()).isoformat()}
+        if goes_on:
+            asked |= {WAITING_FOR: None, RESUMES_AT: None}
+            self.update(task_id, {"note": None})
         self.update(
             task_id,
             {
@@ -344,6 +356,16 @@ class Ledger:
         if running is not None and running.note_if_stopped is None:
             running.note_if_stopped, running.note_if_over = if_stopped, if_over
 
+    def go_on_later(self, session_id: str, changes: TaskChanges) -> None:
+        """The task of the running turn is not over when that ends: it goes on with another one."""
+        running = self._running[session_id]
+        running.later = changes
+        self._spent[running.id] = running.before + running.used
+
+    def spent_before(self, task_id: str, usage: Usage | None) -> None:
+        """What a task that goes on had used by then."""
+        self._spent[task_id] = usage or Usage()
+
     def running_task(self, session_id: str) -> str | None:
         """The task that is the running turn of a session."""
         running = self._running.get(session_id)
@@ -369,7 +391,7 @@ class Ledger:
             del self._running[session.id]
             if running.taken_over:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
-            ending = _ending(running)
+            ending = _ending(running) if running.later is None else {**_pausing(running), **running.later}
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
             self._outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
@@ -384,7 +406,7 @@ class Ledger:
             "input_required": bool(session.state.questions),
         }
         if not running.taken_over:
-            changes["usage"] = running.used
+            changes["usage"] = running.before + running.used
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
         if is_urgent:
             asked = {key: time.isoformat() for key, time in session.asked_at.items() if key in session.state.questions}
@@ -499,6 +521,8 @@ def draft_task(
     idempotency_key: str | None = None,
     terms: Mapping[str, Any] | None = None,
     max_cost_usd: float | None = None,
+    schedule: str | None = None,
+    spec: Mapping[str, Any] | None = None,
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
@@ -516,7 +540,9 @@ def draft_task(
             "options": options_to_keep(options),
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+            **({} if schedule is None else {SCHEDULE: schedule}),
         },
+        spec=spec,
     )
 
 
@@ -545,7 +571,7 @@ def _ending(running: _Running) -> TaskChanges:
         "last_event_at": _now(),
         "completed_at": _now(),  # not when it is written: the session's next turn begins after this
         "result": session.result,
-        "usage": running.used,
+        "usage": running.before + running.used,
         "progress": None,
     }
     note = running.note_if_stopped if session.status == "interrupted" else running.note_if_over
@@ -557,6 +583,12 @@ def _ending(running: _Running) -> TaskChanges:
     if error is not None:
         ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     return ending
+
+
+def _pausing(running: _Running) -> TaskChanges:
+    """Of a task whose turn has ended and which goes on later."""
+    usage = running.before + running.used
+    return {"turn_id": running.session.state.turn_id, "last_event_at": _now(), "usage": usage, "progress": None}
 
 
 def _progress(session: Session) -> dict[str, Any] | None:

@@ -89,7 +89,33 @@ _SPECS_AND_EPOCHS: Final = (
 _OUTCOMES: Final = ("CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",)
 """Apart from the tasks, since these are listed, and what a task did may be large."""
 
-MIGRATIONS: Final = (_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS, _SPECS_AND_EPOCHS, _OUTCOMES)
+_SCHEDULES: Final = (
+    """
+    CREATE TABLE schedules (
+        id TEXT PRIMARY KEY,
+        directory TEXT NOT NULL,
+        content TEXT NOT NULL,
+        next_at INTEGER,
+        is_paused INTEGER NOT NULL DEFAULT 0,
+        created_at INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE schedule_runs (
+        schedule TEXT NOT NULL REFERENCES schedules (id),
+        due_at INTEGER NOT NULL,
+        entered_at INTEGER NOT NULL,
+        task_id TEXT,
+        note TEXT,
+        PRIMARY KEY (schedule, due_at)
+    )
+    """,
+)
+
+MIGRATIONS: Final = (
+    *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
+    *(_SPECS_AND_EPOCHS, _OUTCOMES, _SCHEDULES),
+)
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 
 CURRENT: Final = len(MIGRATIONS)

@@ -161,8 +161,22 @@ class Task:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no agent can have heard of it yet, and a hub can still run it."""
-        return self.status == "pending" and self.spec is not None
+        """Whether no agent can have heard of its turn, or of the one it goes on with, and a hub can still run that."""
+        return self.spec is not None and (self.status == "pending" or self.waiting_for is not None)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What it waits for in the middle of its work."""
+        waits = self.metadata.get(WAITING_FOR)
+        return waits if self.is_running and waits == QUOTA else None
+
+    @property
+    def resumes_at(self) -> datetime | None:
+        """When it goes on with what it waits in the middle of."""
+        try:
+            return datetime.fromisoformat(self.metadata[RESUMES_AT]) if self.waiting_for is not None else None
+        except (LookupError, TypeError, ValueError):
+            return None
 
     @property
     def asked_at(self) -> datetime | None:
@@ -211,6 +225,13 @@ TERMS: Final = "terms"
 """Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
 MAX_COST: Final = "maxCostUsd"
 """What a task may cost, for whoever follows it later."""
+WAITING_FOR: Final = "waitingFor"
+"""What a task that works waits for before it goes on: `QUOTA`, or nothing."""
+QUOTA: Final = "quota"
+RESUMES_AT: Final = "resumesAt"
+"""When it goes on."""
+SCHEDULE: Final = "schedule"
+"""The schedule that a task is a run of."""
 ASKED: Final = "askedAt"
 """When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
 OPENED: Final = "openedSession"

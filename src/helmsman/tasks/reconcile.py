@@ -69,7 +69,7 @@ def reconcile(
 
 
 def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:
-    if now - task.created_at > WAITS:
+    if now - (task.resumes_at or task.created_at) > WAITS:
         note = f"It never began: no client came in {WAITS.days} days with the environment it was asked from. Start it again."
         return TaskChanges(status="canceled", note=note, idempotency_key=None)
     return None if task.note is not None else TaskChanges(note=WAITING)

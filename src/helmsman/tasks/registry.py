@@ -86,8 +86,12 @@ class Registry:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def add(self, draft: TaskDraft) -> tuple[Task, bool]:
+    def add(
+        self, draft: TaskDraft, also: Callable[[sqlite3.Connection, Task], None] | None = None
+    ) -> tuple[Task, bool]:
         """Register a task. False with the task that has the draft's idempotency key already, if one has.
+
+        `also` is written with it, in the same transaction, or neither is.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -110,6 +114,8 @@ class Registry:
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                 tuple(columns.values()),
             )
+            if also is not None:
+                also(connection, task)
             return task, True
 
         added = self._database.write(work)

@@ -18,7 +18,7 @@ from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, Tur
 from helmsman.tasks.model import kept_options, options_to_keep
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from helmsman.model.options import TurnKind
     from helmsman.tasks.model import Task
@@ -68,9 +68,11 @@ class TurnSpec:
     @classmethod
     def of(cls, task: Task) -> TurnSpec | None:
         """What a task needs to run; None where that is not known."""
-        kept = task.spec
-        if kept is None:
-            return None
+        return None if task.spec is None else cls.kept(task.spec)
+
+    @classmethod
+    def kept(cls, kept: Mapping[str, Any]) -> TurnSpec | None:
+        """As it was written down; None where it makes no sense."""
         try:
             place = kept["directory"]
             session = SessionOptions(agent=str(kept["agent"]), cwd=None if place is None else Path(place))

@@ -42,6 +42,7 @@ _CHOICES: Final = {
     questions.CANCEL: ("x", "cancel"),
     questions.REVISE: ("r", "revise"),
     questions.STOP: ("x", "stop"),
+    questions.WAIT: ("w", "wait"),
 }
 """The key and the words for each answer that is known."""
 _TYPE: Final = "t"

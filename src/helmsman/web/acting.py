@@ -44,6 +44,10 @@ class CancelInput(Input):
     reason: str | None = None
 
 
+class ResumeInput(Input):
+    at: str | None = None
+
+
 class Acting:
     """Answers requests that change something."""
 
@@ -100,6 +104,11 @@ class Acting:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         task, message = await self._helm.tasks.cancel(task, reason=given.reason)
         return {"task": task_as_dict(task), "message": message}
+
+    async def resume(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ResumeInput)
+        task = await self._helm.tasks.get(request.path_params["task_id"])
+        return {"task": task_as_dict(await self._helm.extras.limits.go_on(task, given.at))}
 
 
 def _by(request: Request) -> AnsweredBy:

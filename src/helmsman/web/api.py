@@ -92,7 +92,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/tasks/{idOrAlias} → Task
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
-        progress?, usage?, result?, error? {code, message, retryable}, note?, url?}
+        progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota, resumesAt?}
 
     GET /api/engines → {engines: [{id, status: "in use"|unattended|draining|orphaned|"not answering", running?, waiting?,
         codexVersion, codexHome, pid, startedAt, idleSeconds, sessions: [id]}],
@@ -115,6 +115,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Rule = {id, effect: allow|deny|ask, description, toml, outside?, file, number, line?, removable?, ignored?: why it
         does not count there, decidesLess?, restore?: what it needs to decide again what it did before, restoreInOwnFile?}
 
+    GET /api/schedules → {schedules: [Schedule]}
+    GET /api/schedules/{id} → Schedule with runs: [{dueAt, enteredAt, taskId?, task?: Task, note?}], newest first
+        Schedule = {scheduleId, status: active|paused|over, prompt, when: in words, cron?, everySec?, at?, timezone, nextAt?,
+        cwd, agent, model?, approvalPolicy?, sandbox?, worktree?, missed: run|skip, overlap?, maxCostUsd?, createdAt,
+        lastRun?}
+
     GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
         ids of tasks
 
@@ -132,6 +138,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
         15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open.
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
+    POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
+    POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
+        missed, overlap, maxCostUsd} → 201 Schedule; 409 unsupported where there is no hub
+    POST /api/schedules/{id}/pause|resume {} → Schedule
+    POST /api/schedules/{id}/run {} → {task: Task}
+    POST /api/schedules/{id}/remove {} → {removed: Schedule}
     POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
         What rules would do with a command that Codex wants to run there; `inside`: that is proved to stay in the sandbox.
     POST /api/rules/{id}/remove {} → {removed: Rule}; 400 where no answer made such a rule
@@ -162,6 +174,7 @@ from helmsman.web.live import Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.reading import Reading
 from helmsman.web.rules import Rules
+from helmsman.web.schedules import ScheduleRoutes
 from helmsman.web.transcripts import Transcripts
 
 if TYPE_CHECKING:
@@ -180,6 +193,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
     reading = Reading(helm, Transcripts(helm), Live(helm))
     acting = Acting(helm)
     rules = Rules(helm)
+    schedules = ScheduleRoutes(helm)
     entering = Entering(logins, challenges)
     looks: Mapping[str, Endpoint] = {
         "/api/overview": reading.overview,
@@ -196,6 +210,8 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/usage": reading.usage,
         "/api/account": reading.account,
         "/api/rules": rules.listed,
+        "/api/schedules": schedules.listed,
+        "/api/schedules/{schedule_id}": schedules.shown,
         "/api/search": reading.search,
         "/api/live": reading.live,
     }
@@ -211,12 +227,18 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
         "/api/shown": acting.shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,
+        "/api/tasks/{task_id}/resume": acting.resume,
+        "/api/schedules/{schedule_id}/pause": schedules.pause,
+        "/api/schedules/{schedule_id}/resume": schedules.resume,
+        "/api/schedules/{schedule_id}/run": schedules.run_now,
+        "/api/schedules/{schedule_id}/remove": schedules.remove,
         "/api/rules/explain": rules.explain,
         "/api/rules/{rule_id}/remove": rules.remove,
     }
     return [
         *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
         Route("/api/sessions", answering(acting.start, status=201), methods=["POST"]),
+        Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
         Route("/api/{path:path}", answering(_nothing_here)),
     ]

@@ -36,6 +36,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "wrong_proof": 401,
     "session_not_found": 404,
     "task_not_found": 404,
+    "schedule_not_found": 404,
     "not_found": 404,
     "session_busy": 409,
     "session_idle": 409,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents, turn_failure
+from helmsman.agents.codex.normalise.failures import failure_from_sentence, resets_at
 from helmsman.model.events import (
+    USAGE_LIMIT,
     AgentMessage,
     CollabToolCall,
     ContextCompaction,
@@ -416,3 +419,23 @@ def test_a_turn_of_exec_may_end_without_usage() -> None:
 
 def test_the_start_of_a_thread_is_no_event() -> None:
     assert from_exec({"type": "thread.started", "thread_id": "T1"}, "", "U1") == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "at"),
+    [
+        ("2026-11-16 07:30:12", "try again at 9:53 AM.", "2026-11-16 09:54:00"),
+        ("2026-11-16 07:30:12", "Try again at 12:05 PM.", "2026-11-16 12:06:00"),
+        ("2026-11-16 23:50:00", "try again at 12:05 AM.", "2026-11-17 00:06:00"),
+        ("2026-11-16 07:30:12", "try again at 7:30 AM.", "2026-11-16 07:31:00"),
+        ("2026-11-16 07:30:12", "try again at Nov 19th, 2026 7:53 AM.", "2026-11-19 07:54:00"),
+        ("2026-11-16 07:30:12", "try again at Mar 1st, 2027 7:53\u202fPM.", "2027-03-01 19:54:00"),
+        ("2026-11-16 07:30:12", "try again later.", None),
+        ("2026-11-16 07:30:12", "try again at Nov 31st, 2026 7:53 AM.", None),
+    ],
+)
+def test_when_a_limit_is_there_again_is_read_from_what_codex_tells_people(now: str, said: str, at: str | None) -> None:
+    expected = None if at is None else datetime.fromisoformat(at).astimezone(UTC)
+    message = f"You\u2019ve hit your usage limit. Visit https://chatgpt.com/settings/usage or {said}"
+    assert resets_at(message, datetime.fromisoformat(now)) == expected
+    assert failure_from_sentence(message).code == USAGE_LIMIT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,13 @@ from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-    from datetime import datetime
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.keeper.owner import Owner
     from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn, SessionInfo
+    from helmsman.model.events import Failure
     from helmsman.settings import Settings
 
 
@@ -133,6 +134,11 @@ class CodexAgent(Agent):
         if engine_id == remote_id(settings):
             return remote_answers(settings)
         return _record(settings, engine_id) is not None
+
+    def resets_at(self, failure: Failure) -> datetime | None:
+        from helmsman.agents.codex.normalise.failures import resets_at
+
+        return resets_at(failure.message, datetime.now())  # noqa: DTZ005 - Codex names the clock on the wall
 
     def sessions(self, settings: Settings) -> CodexSessions:
         return CodexSessions(settings.codex_home)

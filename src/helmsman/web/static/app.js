@@ -15,6 +15,7 @@ import { SessionList } from "/views/list.js";
 import { LoginView, takeCode } from "/views/login.js";
 import { openNewSession } from "/views/new-session.js";
 import { RulesView } from "/views/rules.js";
+import { SchedulesView } from "/views/schedules.js";
 import { SessionView } from "/views/session.js";
 import { TasksView } from "/views/tasks.js";
 import { UsageView } from "/views/usage.js";
@@ -28,6 +29,7 @@ let loggedOut = false;
 const PLACES = {
   "": ["home", () => new HomeView()],
   tasks: ["tasks", () => new TasksView()],
+  schedules: ["schedules", () => new SchedulesView()],
   usage: ["usage", () => new UsageView()],
   rules: ["rules", () => new RulesView()],
   engines: ["engines", () => new EnginesView(logOut)],

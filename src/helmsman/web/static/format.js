@@ -14,6 +14,7 @@ const STATUS = {
   failed: "Failed",
   canceled: "Canceled",
   unknown: "Unknown",
+  waits: "Waits for its limit",
 };
 
 const TONE = {
@@ -21,6 +22,7 @@ const TONE = {
   working: "active",
   awaiting_approval: "waiting",
   pending: "quiet",
+  waits: "waiting",
   done: "good",
   completed: "good",
   error: "bad",

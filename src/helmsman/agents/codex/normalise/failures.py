@@ -7,11 +7,12 @@ from which the same codes are read as far as the wording of real versions allows
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
 from helmsman.base.redaction import redact
-from helmsman.model.events import Failure
+from helmsman.model.events import USAGE_LIMIT, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ _RETRYABLE: Final = frozenset(
         "server_overloaded",
     }
 )
-_RATE_LIMITS: Final = frozenset({"model_cap", "rate_limit_exceeded", "usage_limit_exceeded"})
+_RATE_LIMITS: Final = frozenset({"model_cap", "rate_limit_exceeded", USAGE_LIMIT})
 _TOO_MANY_REQUESTS: Final = 429
 _NEEDS_LOGIN: Final = frozenset({401, 403})
 """Codex retries these, but nobody else's retry helps until a person has logged in."""
@@ -43,14 +44,21 @@ _STREAM_LOST: Final = "stream disconnected"
 _UNREACHABLE: Final = ("waiting for network", "error sending request")
 
 _SENTENCES: Final = (
-    ("hit your usage limit", "usage_limit_exceeded"),
-    ("Quota exceeded", "usage_limit_exceeded"),
+    ("hit your usage limit", USAGE_LIMIT),
+    ("Quota exceeded", USAGE_LIMIT),
     ("exceeded retry limit", "response_too_many_failed_attempts"),
     ("experiencing high demand", "internal_server_error"),
     ("unexpected status", "http_connection_failed"),
     ("ran out of room in the model's context window", "context_window_exceeded"),
     ("rate limit exceeded", "rate_limit_exceeded"),
 )
+_AGAIN_AT: Final = re.compile(
+    r"[Tt]ry again at (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:st|nd|rd|th), (?P<year>\d{4}) )?"
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})\s?(?P<half>AM|PM)"
+)
+"""When a limit is there again, as Codex (0.93 to 0.166) tells people: the clock on the wall, and the day if not today."""
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MINUTE: Final = timedelta(minutes=1)
 _STATUS: Final = re.compile(r"(?:last status: |unexpected status )([0-9]{3})")
 
 
@@ -76,6 +84,26 @@ def _failure(code: str, message: str, http_status: int | None) -> Failure:
         retryable=retryable,
         http_status=http_status,
     )
+
+
+def resets_at(message: str, now: datetime) -> datetime | None:
+    """When a limit is there again, as a sentence says it on the clock that shows `now`; None where it does not say.
+
+    It names a minute and no seconds, so it is the end of that minute.
+    """
+    found = _AGAIN_AT.search(message)
+    if found is None:
+        return None
+    hour = int(found["hour"]) % 12 + (12 if found["half"] == "PM" else 0)
+    try:
+        at = now.replace(hour=hour, minute=int(found["minute"]), second=0, microsecond=0)
+        if found["month"] is not None:
+            at = at.replace(year=int(found["year"]), month=_MONTHS.index(found["month"]) + 1, day=int(found["day"]))
+        elif at < now - _MINUTE:  # said just before midnight
+            at += timedelta(days=1)
+    except ValueError:
+        return None
+    return (at + _MINUTE).astimezone(UTC)
 
 
 def notice_kind(failure: Failure) -> NoticeKind:

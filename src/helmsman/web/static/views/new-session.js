@@ -4,13 +4,13 @@ import { get, post } from "/api.js";
 import { freshId, h } from "/dom.js";
 import { store } from "/store.js";
 
-const SANDBOXES = [
+export const SANDBOXES = [
   ["", "as configured"],
   ["read-only", "read only"],
   ["workspace-write", "write in the directory"],
   ["danger-full-access", "everything (dangerous)"],
 ];
-const POLICIES = [
+export const POLICIES = [
   ["", "as configured"],
   ["untrusted", "before nearly everything"],
   ["on-request", "when it wants more"],
@@ -68,7 +68,7 @@ export function openNewSession() {
 }
 
 /** Fill in the directory lately worked in, and offer the others. */
-async function suggest(directory, known) {
+export async function suggest(directory, known) {
   const overview = store.overview ?? (await get("overview").catch(() => null));
   if (!overview) return; // left empty, it is the server's own directory
   directory.value ||= overview.directories[0] ?? overview.defaultDirectory;
@@ -82,11 +82,11 @@ function values(form) {
   return given;
 }
 
-function field(label, input) {
+export function field(label, input) {
   input.id = freshId("field");
   return h("div", { class: "field" }, h("label", { for: input.id }, label), input);
 }
 
-function select(name, options) {
+export function select(name, options) {
   return h("select", { name }, options.map(([value, label]) => h("option", { value }, label)));
 }

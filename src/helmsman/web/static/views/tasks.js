@@ -120,6 +120,11 @@ function taskParts(task, refresh) {
     toast(message);
     refresh();
   };
+  const resume = async () => {
+    await post(`tasks/${encodeURIComponent(task.taskId)}/resume`);
+    toast("It goes on.");
+    refresh();
+  };
   const title = task.sessionId
     ? h("a", { href: `#/s/${task.sessionId}`, dataset: { row: "" } }, task.instruction)
     : h("span", { dataset: { row: "" }, tabindex: "0" }, task.instruction);
@@ -132,7 +137,7 @@ function taskParts(task, refresh) {
   ];
   const outcome = task.error?.message ?? task.note ?? task.progress?.text;
   return [
-    h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.status)),
+    h("div", { class: "task-title" }, title, statusPill(task.inputRequired ? "awaiting_approval" : task.waitingFor ? "waits" : task.status)),
     h(
       "div",
       { class: "task-more" },
@@ -143,6 +148,7 @@ function taskParts(task, refresh) {
         outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
       ),
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
+      task.waitingFor ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
       running ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
     ),
   ];

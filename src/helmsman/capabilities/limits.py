@@ -1,0 +1,159 @@
+"""A turn that ends because what the account may use is used up: go on when it is there again, or not.
+
+With `on_limit` a caller says which: `wait` goes on by itself, in the same thread and as the same task; `fail` is the end;
+`ask` puts it to whoever answers the session's questions. A task that waits holds no slot. It is written down before anybody
+hears of it, so that the next hub goes on with it; it can be cancelled, moved, or begun at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidInput
+from helmsman.model.events import USAGE_LIMIT, EngineGone, QuestionAsked, TurnEnded
+from helmsman.model.inputs import turn_input
+from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
+from helmsman.schedules.when import parse_when
+from helmsman.sessions.session import QueuedTurn
+from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
+_UNKNOWN: Final = timedelta(hours=1)
+"""When it is tried again where the agent did not say when its limit is there again."""
+ANSWERED_WITHIN: Final = timedelta(hours=24)
+"""So long the question waits: nobody may be there when a limit is reached at night."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The question whether to wait, and the end of the turn, of which nobody has heard yet."""
+
+    question_id: str
+    ended: TurnEnded
+    resumes_at: datetime
+
+
+class UsageLimits:
+    """`helm.extras.limits`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._asked: dict[str, _Asked] = {}
+
+    def keeps_back(self, session: Session, event: Event) -> bool:
+        """Whether a session is not to hear of this yet: the end of a turn by a limit, while somebody is asked."""
+        if event.agent_id is not None:
+            return False
+        if session.id in self._asked:
+            return isinstance(event, EngineGone)  # another engine can go on
+        known = session.state.turn_id
+        if not isinstance(event, TurnEnded) or (known and event.turn_id not in (None, known)):
+            return False
+        failure = event.failure
+        if failure is None or failure.code != USAGE_LIMIT or self._helm.ledger.running_task(session.id) is None:
+            return False
+        resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or datetime.now(UTC) + _UNKNOWN
+        match session.limits.on_limit or self._helm.settings.on_limit:
+            case "wait":
+                self._wait(session, resumes_at)
+            case "ask":
+                self._ask(session, event, resumes_at)
+                return True
+        return False
+
+    def stop(self, session: Session) -> None:
+        """Do not wait, where somebody is still asked."""
+        asked = self._asked.pop(session.id, None)
+        if asked is not None:
+            session.own_questions.pop(asked.question_id, None)
+            session.apply(asked.ended)
+            self._helm.make_room()
+
+    async def go_on(self, task: Task, at: str | None = None) -> Task:
+        """Move the moment at which a task that waits for its limit goes on: to now, or to another time in words.
+
+        Raises:
+            InvalidInput: It does not wait for one, or this is no time.
+        """
+        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
+        place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
+        if place is None or task.waiting_for != QUOTA:
+            raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")
+        now = datetime.now(UTC)
+        moment = now if at is None else parse_when(now, at=at).at
+        session.queue[place] = replace(session.queue[place], not_before=moment)
+        self._helm.ledger.update(task.id, {"metadata": {RESUMES_AT: (moment or now).isoformat()}})
+        await self._helm.ledger.write()
+        self._helm.run_later(session, task.id)
+        return await self._helm.ledger.now(task)
+
+    def _ask(self, session: Session, ended: TurnEnded, resumes_at: datetime) -> None:
+        question = _question(session, resumes_at)
+        self._asked[session.id] = _Asked(question.id, ended, resumes_at)
+        session.own_questions[question.id] = partial(self._answered, session)
+        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
+        self._helm.in_background(self._helm.desk.receive(session, asked, timeout=ANSWERED_WITHIN.total_seconds()))
+
+    def _answered(self, session: Session, choices: tuple[Choice, ...] | None) -> None:
+        asked = self._asked.get(session.id)
+        if asked is None or not choices or choices[0].value != WAIT:
+            self.stop(session)
+            return
+        del self._asked[session.id]
+        self._wait(session, asked.resumes_at)
+        session.apply(asked.ended)
+        self._helm.make_room()
+
+    def _wait(self, session: Session, resumes_at: datetime) -> None:
+        """Have the task of the turn that is about to end go on later."""
+        task_id = self._helm.ledger.running_task(session.id)
+        assert task_id is not None
+        turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        engine = None if session.engine is None else session.engine.id
+        spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
+        self._helm.ledger.go_on_later(
+            session.id,
+            {
+                "spec": spec,
+                "note": f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}.",
+                "metadata": {WAITING_FOR: QUOTA, RESUMES_AT: resumes_at.isoformat()},
+            },
+        )
+        queued = QueuedTurn(turn, task_id, session.options, self._helm.run_queued, not_before=resumes_at)
+        session.queue.insert(0, queued)
+        self._helm.run_later(session, task_id)
+        log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
+
+
+def _question(session: Session, resumes_at: datetime) -> Question:
+    left = max(int((resumes_at - datetime.now(UTC)).total_seconds() // 60), 0)
+    span = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min"
+    then = f"{resumes_at.astimezone():%Y-%m-%d %H:%M}"
+    prompt = Prompt(
+        text=f"The usage limit is reached. Go on by itself at {then} (in {span})?",
+        options=(WAIT, STOP),
+        key="limit",
+        descriptions={WAIT: "the task waits and goes on then", STOP: "the task ends here, as failed"},
+    )
+    return Question(
+        id=f"q_{secrets.token_hex(5)}",
+        type="user_input",
+        session_id=session.id,
+        turn_id=session.state.turn_id,
+        prompts=(prompt,),
+        details={"directory": session.directory},
+    )

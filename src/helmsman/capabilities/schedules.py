@@ -1,0 +1,159 @@
+"""Schedules, as callers ask for them: work that the hub begins by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
+
+from helmsman.base.files import is_inside, refuse_outside
+from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
+from helmsman.model.inputs import session_options, takes_start_options, turn_input
+from helmsman.model.options import TurnLimits
+from helmsman.schedules.store import Missed, Schedule, new_schedule_id
+from helmsman.schedules.when import parse_when
+from helmsman.steering.shared import surroundings_of_hub
+from helmsman.steering.terms import Terms
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.schedules.store import ScheduleRun
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.model import Task
+
+ANSWERED_WITHIN: Final = timedelta(hours=24)
+"""So long a question of a run waits for a person."""
+_RUNS_SHOWN: Final = 20
+
+
+class Schedules:
+    """`Helmsman.extras.schedules`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._store = helm.schedules
+
+    @takes_start_options
+    async def add(
+        self,
+        prompt: str,
+        *,
+        cron: str | None = None,
+        every: str | None = None,
+        at: str | None = None,
+        timezone: str | None = None,
+        cwd: PathLike | None = None,
+        missed: Missed = "run",
+        overlap: bool = False,
+        worktree: bool = False,
+        output_schema: Mapping[str, Any] | None = None,
+        effort: str | None = None,
+        max_cost_usd: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Schedule:
+        """Have work begin by itself: by a `cron` line, `every` so often, or once, `at` a time.
+
+        `timezone` is what `cron` and `at` mean, the machine's if it is left out. Times that the machine slept through are
+        made up for by one run, or by none where `missed` is `skip`. A run is left out while the one before still works,
+        unless `overlap` is set. The rest is as for `start`. A run has the environment of the hub, not the caller's.
+
+        Raises:
+            InvalidInput: An argument is wrong.
+            Unsupported: There is no hub here.
+        """
+        if self._store.begin_now is None:
+            raise Unsupported(
+                "Schedules are run by the hub, and here the service is inside this process. Leave out HELMSMAN_DETACH=0."
+            )
+        if missed not in get_args(Missed):
+            raise InvalidInput(f"missed cannot be {missed!r:.100}. Use run or skip.", parameter="missed")
+        now = self._store.clock()
+        when = parse_when(now, cron=cron, every=every, at=at, timezone=timezone)
+        helm = self._helm
+        roots, agent = helm.allowed_roots, helm.settings.default_agent
+        checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
+        _ = helm.agents[checked.agent]
+        turn = turn_input(prompt, output_schema=output_schema, effort=effort)
+        spec = TurnSpec(turn=turn, options=checked, worktree=worktree).as_dict()
+        if spec is None:
+            raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")
+        schedule = Schedule(
+            id=new_schedule_id(),
+            prompt=turn.text,
+            when=when,
+            directory=str(checked.cwd),
+            spec=spec,
+            terms=self._terms(),
+            missed=missed,
+            overlap=overlap,
+            max_cost_usd=max_cost_usd,
+            created_at=now,
+            next_at=when.next_after(now),
+        )
+        await self._store.add(schedule)
+        return schedule
+
+    def _terms(self) -> dict[str, Any]:
+        """What holds for its runs is what holds for the door that adds it, but for the time that questions may wait."""
+        settings = replace(self._helm.settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
+        limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
+        return Terms.of(settings, limits, surroundings_of_hub(settings)).as_dict()
+
+    async def list(self) -> tuple[Schedule, ...]:
+        """Those there are, oldest first."""
+        roots = self._helm.allowed_roots
+        return tuple(one for one in await self._store.all() if not roots or is_inside(Path(one.directory), roots))
+
+    async def get(self, schedule_id: str) -> Schedule:
+        """A schedule by its id, or by a beginning of it that no other has.
+
+        Raises:
+            ScheduleNotFound: There is none.
+        """
+        known = await self._store.all()
+        found = [one for one in known if schedule_id and one.id.lower().startswith(schedule_id.strip().lower())]
+        if len(found) != 1:
+            problem = "There is no schedule" if not found else "There is more than one schedule"
+            raise ScheduleNotFound(f"{problem} {schedule_id}. List the schedules to see which there are.")
+        roots = self._helm.allowed_roots
+        if roots:
+            refuse_outside(Path(found[0].directory), roots, "schedule_id")
+        return found[0]
+
+    async def runs(self, schedule_id: str, limit: int = _RUNS_SHOWN) -> tuple[ScheduleRun, ...]:
+        """When it was due and what came of it, newest first."""
+        return await self._store.runs((await self.get(schedule_id)).id, limit)
+
+    async def pause(self, schedule_id: str) -> Schedule:
+        """Have it begin nothing until it is resumed."""
+        schedule = await self.get(schedule_id)
+        await self._store.pause(schedule.id, is_paused=True, next_at=None)
+        return await self.get(schedule.id)
+
+    async def resume(self, schedule_id: str) -> Schedule:
+        """Have it go on with its next time. What it was paused for is not made up for."""
+        schedule = await self.get(schedule_id)
+        next_at = schedule.when.next_after(self._store.clock())
+        await self._store.pause(schedule.id, is_paused=False, next_at=next_at)
+        return await self.get(schedule.id)
+
+    async def run_now(self, schedule_id: str) -> Task:
+        """Begin a run at once; its times stay as they are.
+
+        Raises:
+            Unsupported: There is no hub here.
+        """
+        schedule = await self.get(schedule_id)
+        if self._store.begin_now is None:
+            raise Unsupported("Schedules are run by the hub, and here the service is inside this process.")
+        return await self._store.begin_now(schedule)
+
+    async def remove(self, schedule_id: str) -> Schedule:
+        """Forget it. What it has begun goes on, and stays among the tasks."""
+        schedule = await self.get(schedule_id)
+        await self._store.remove(schedule.id)
+        return schedule

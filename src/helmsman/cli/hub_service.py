@@ -1,0 +1,154 @@
+"""The hub as a service of the user's system, which starts it with the machine: systemd on Linux, launchd on macOS."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+from helmsman.base.files import replace_file
+from helmsman.base.surroundings import environment
+from helmsman.hub.launch import state_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UNIT: Final = "helmsman-hub.service"
+_LABEL: Final = "dev.helmsman.hub"
+_SECONDS: Final = 30
+
+
+@dataclass(frozen=True)
+class Service:
+    """A file that the system reads, and the commands that have it do so."""
+
+    path: Path
+    text: str
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    remark: str = ""
+    """What else the person has to know."""
+
+    @property
+    def is_installed(self) -> bool:
+        return self.path.exists()
+
+    def install(self) -> str | None:
+        """Write the file and start the service; what is left for the person to do. Blocks."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, self.text.encode())
+        for command in self.start:
+            if (problem := _run(command)) is not None:
+                return f"It could not be started ({problem}). Run: {' '.join(command)}"
+        return self.remark or None
+
+    def uninstall(self) -> bool:
+        """Stop the service and remove the file; whether it was there. Blocks."""
+        if not self.is_installed:
+            return False
+        for command in self.stop:
+            _run(command)
+        self.path.unlink()
+        return True
+
+
+def service_of(state_dir: Path) -> Service:
+    """What has the hub of a state directory start with the machine."""
+    env = environment()
+    home = Path(env.get("HOME") or Path.home())
+    command = (sys.executable, "-m", "helmsman", "hub", "run")
+    # Agents are found by it; a service of the system has another one.
+    variables = {"PATH": env.get("PATH", os.defpath)}
+    if state_directory({"HOME": str(home)}) != str(state_dir):
+        variables["HELMSMAN_STATE_DIR"] = str(state_dir)
+    if sys.platform == "darwin":
+        return _launchd(home, command, variables)
+    return _systemd(Path(env.get("XDG_CONFIG_HOME") or home / ".config"), command, variables)
+
+
+def _systemd(configuration: Path, command: Sequence[str], variables: dict[str, str]) -> Service:
+    lines = [f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()]
+    text = "\n".join(
+        [
+            "[Unit]",
+            "Description=Helmsman: schedules, notices and sessions of coding agents",
+            "",
+            "[Service]",
+            f"ExecStart={' '.join(map(_quoted, command)).replace('$', '$$')}",
+            *lines,
+            "Restart=on-failure",
+            "# Agents at work outlive the hub.",
+            "KillMode=process",
+            "",
+            "[Install]",
+            "WantedBy=default.target",
+            "",
+        ]
+    )
+    systemctl = ("systemctl", "--user")
+    return Service(
+        path=configuration / "systemd" / "user" / _UNIT,
+        text=text,
+        start=((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", _UNIT)),
+        stop=((*systemctl, "disable", "--now", _UNIT), (*systemctl, "daemon-reload")),
+        remark="It runs while you are logged in; to have it run before that, too: loginctl enable-linger",
+    )
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _launchd(home: Path, command: Sequence[str], variables: dict[str, str]) -> Service:
+    path = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
+    words = "".join(f"<string>{escape(word)}</string>" for word in command)
+    given = "".join(f"<key>{escape(name)}</key><string>{escape(value)}</string>" for name, value in variables.items())
+    text = f"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key><string>{_LABEL}</string>
+  <key>ProgramArguments</key><array>{words}</array>
+  <key>EnvironmentVariables</key><dict>{given}</dict>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
+  <key>AbandonProcessGroup</key><true/>
+</dict>
+</plist>
+"""
+    domain = f"gui/{os.getuid()}"
+    return Service(
+        path=path,
+        text=text,
+        start=(("launchctl", "bootstrap", domain, str(path)),),
+        stop=(("launchctl", "bootout", f"{domain}/{_LABEL}"),),
+    )
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """Why a command did not do what it should; None if it did."""
+    env = environment()
+    program = shutil.which(command[0], path=env.get("PATH"))
+    if program is None:
+        return f"there is no {command[0]}"
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            env=dict(env),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"

@@ -1,0 +1,243 @@
+"""`helmsman schedule`: work that begins by itself; add it, look at it, hold it, remove it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.completing import complete_schedule
+from helmsman.cli.host import host
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result
+from helmsman.cli.run import config_values, prompt_text, schema_in
+from helmsman.cli.tables import Column
+from helmsman.model.options import ApprovalPolicy, SandboxMode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.capabilities.schedules import Schedules
+    from helmsman.schedules.store import Schedule, ScheduleRun
+    from helmsman.service import Helmsman
+
+_COLUMNS: Final = (
+    Column("ID", "cyan"),
+    Column("STATUS"),
+    Column("NEXT"),
+    Column("WHEN", left_out=2),
+    Column("LAST", left_out=1),
+    Column("WHAT", gives_way="at its end", left_out=3),
+)
+
+_schedule_argument: Final = click.argument("reference", metavar="SCHEDULE", shell_complete=complete_schedule)
+
+
+@cli_group(
+    "schedule",
+    "Have work begin by itself: add, list, pause, run, remove.",
+    "helmsman schedule add --cron '0 7 * * 1-5' \"Look at last night's failures\" -s read-only",
+    'helmsman schedule add --at "tomorrow 6:00" "Update the dependencies and run the tests" --full-auto --worktree',
+    "helmsman schedule show S-3f2a9c1e",
+)
+def command(as_json: bool) -> None:
+    """Have work begin by itself, and look at what came of it. Without a command: list the schedules.
+
+    Schedules run for as long as the hub does, which stays while there are any; `helmsman hub install` has it start with
+    the machine. A run is a task like any other: `helmsman tasks` shows it, `helmsman watch` follows it.
+    """
+    _list_schedules(as_json=as_json)
+
+
+@cli_command("list", "List the schedules.", "helmsman schedule list --json", group=command)
+def _list(as_json: bool) -> None:
+    """List the schedules. The same as `helmsman schedule`."""
+    _list_schedules(as_json=as_json)
+
+
+def _list_schedules(*, as_json: bool) -> None:
+    from helmsman.shapes.schedules import schedule_as_dict
+
+    schedules = with_helmsman(lambda helm: helm.extras.schedules.list())
+    rows = [_cells(schedule) for schedule in schedules]
+    print_list(
+        {"schedules": [schedule_as_dict(schedule) for schedule in schedules]},
+        rows,
+        _COLUMNS,
+        lambda _: rows,
+        nothing='There are no schedules. Add one: helmsman schedule add --every 1d "…".',
+        as_json=as_json,
+    )
+
+
+@cli_command(
+    "add",
+    "Add a schedule.",
+    "helmsman schedule add --cron '0 7 * * 1-5' \"Look at last night's failures\" -C ~/src/site -s read-only",
+    'helmsman schedule add --every 2h "Is the build green?" -s read-only --max-cost-usd 0.20',
+    'helmsman schedule add --at "friday 18:30" "Tidy up the changelog" --timezone Europe/Berlin',
+    group=command,
+)
+@click.argument("prompt")
+@click.option("--cron", metavar="LINE", help="When, as five fields of cron: minute, hour, day, month, day of the week.")
+@click.option("--every", metavar="TIME", help="How often: 30m, 2h, 1d.")
+@click.option(
+    "--at", metavar="WHEN", help="Once: 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00', 'in 90 minutes'."
+)
+@click.option("--timezone", metavar="NAME", help="What --cron and --at mean, such as Europe/Berlin.  [default: here]")
+@click.option(
+    "--missed", type=click.Choice(["run", "skip"]), default="run", show_default=True, help="If the machine slept then."
+)
+@click.option("--overlap", is_flag=True, help="Begin even if the run before still works.")
+@click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
+@click.option("-m", "--model", metavar="MODEL", help="The model, by Codex's name for it.")
+@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="What commands may do.")
+@click.option("-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When Codex asks.")
+@click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
+@click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
+@click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")
+@click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message has to fit.")
+@click.option("--effort", metavar="LEVEL", help="How hard the model is to think: low, medium, high, …")
+@click.option("--worktree", is_flag=True, help="Each run in a git worktree of its own.")
+@click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that has cost more.")
+def _add(
+    prompt: str,
+    directory: str | None,
+    config: tuple[str, ...],
+    schema_file: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Add a schedule. Say when in one way: --cron, --every or --at.
+
+    A run has the hub's environment, not this shell's: what an agent needs of yours has to be in its own configuration. Its
+    questions wait 24 hours for somebody; then the run fails as `unanswered`.
+    """
+    from helmsman.shapes.schedules import schedule_as_dict
+
+    host().begin_change("once")
+    given = {name: value for name, value in options.items() if value}
+    text, schema, values = prompt_text(prompt), schema_in(schema_file), config_values(config)
+
+    async def add(helm: Helmsman) -> Schedule:
+        return await helm.extras.schedules.add(text, cwd=directory, output_schema=schema, config=values, **given)
+
+    schedule = with_helmsman(add)
+    print_result(f"Added {schedule.id}. It begins {_next(schedule)}.", schedule_as_dict(schedule), as_json=as_json)
+
+
+@cli_command("show", "Show a schedule and its runs.", "helmsman schedule show S-3f2a9c1e --limit 50", group=command)
+@_schedule_argument
+@limit_option
+def _show(reference: str, limit: int, as_json: bool) -> None:
+    """Show a schedule and what came of its runs, newest first. SCHEDULE is its id, or a beginning of it."""
+    from helmsman.shapes.schedules import run_as_dict, schedule_as_dict
+
+    async def look(helm: Helmsman) -> tuple[Schedule, list[tuple[ScheduleRun, str | None]]]:
+        schedule = await helm.extras.schedules.get(reference)
+        runs = await helm.extras.schedules.runs(schedule.id, limit)
+        return schedule, [(run, await _status(helm, run)) for run in runs]
+
+    schedule, runs = with_helmsman(look)
+    shown = schedule_as_dict(schedule)
+    if as_json:
+        told = [run_as_dict(run) | ({} if status is None else {"status": status}) for run, status in runs]
+        print_json(shown | {"runs": told})
+        return
+    print_details(
+        {
+            "schedule": schedule.id,
+            "status": shown["status"],
+            "when": str(schedule.when),
+            "next": None if schedule.next_at is None else _next(schedule),
+            "work": visible(schedule.prompt),
+            "directory": one_line(schedule.directory),
+            "sandbox": shown.get("sandbox"),
+            "policy": shown.get("approvalPolicy"),
+            "model": one_line(shown.get("model", "")),
+            "missed": "one run makes up for them" if schedule.missed == "run" else "are left out",
+            "runs": "\n".join(_told(run, status) for run, status in runs) or "none yet",
+        }
+    )
+
+
+async def _status(helm: Helmsman, run: ScheduleRun) -> str | None:
+    if run.task_id is None:
+        return None
+    from helmsman.errors import TaskNotFound
+
+    try:
+        return (await helm.tasks.get(run.task_id)).status
+    except TaskNotFound:
+        return None
+
+
+@cli_command("pause", "Have a schedule begin nothing.", "helmsman schedule pause S-3f2a9c1e", group=command)
+@_schedule_argument
+def _pause(reference: str, as_json: bool) -> None:
+    """Have a schedule begin nothing until `helmsman schedule resume`. What it has begun goes on."""
+    _change(lambda schedules: schedules.pause(reference), "Paused {id}.", as_json=as_json)
+
+
+@cli_command("resume", "Have a paused schedule go on.", "helmsman schedule resume S-3f2a9c1e", group=command)
+@_schedule_argument
+def _resume(reference: str, as_json: bool) -> None:
+    """Have a paused schedule go on with its next time; what it missed is not made up for."""
+    _change(lambda schedules: schedules.resume(reference), "{id} goes on; it begins {next}.", as_json=as_json)
+
+
+@cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)
+@_schedule_argument
+def _remove(reference: str, as_json: bool) -> None:
+    """Remove a schedule. What it has begun goes on, and stays among the tasks."""
+    _change(lambda schedules: schedules.remove(reference), "Removed {id}.", as_json=as_json)
+
+
+@cli_command("run-now", "Begin a run at once.", "helmsman schedule run-now S-3f2a9c1e", group=command)
+@_schedule_argument
+def _run_now(reference: str, as_json: bool) -> None:
+    """Begin a run at once. The times of the schedule stay as they are."""
+    from helmsman.shapes.rendering import task_as_dict
+
+    host().begin_change("once")
+    task = with_helmsman(lambda helm: helm.extras.schedules.run_now(reference))
+    print_result(f"Begun as task {task.id}.", task_as_dict(task), as_json=as_json)
+
+
+def _change(change: Callable[[Schedules], Awaitable[Schedule]], said: str, *, as_json: bool) -> None:
+    from helmsman.shapes.schedules import schedule_as_dict
+
+    host().begin_change("once")
+    schedule = with_helmsman(lambda helm: change(helm.extras.schedules))
+    sentence = said.format(id=schedule.id, next=_next(schedule))
+    print_result(sentence, schedule_as_dict(schedule), as_json=as_json)
+
+
+def _cells(schedule: Schedule) -> tuple[str, ...]:
+    from helmsman.shapes.schedules import standing
+
+    last = schedule.last
+    ran = "" if last is None else last.task_id or one_line(last.note or "")
+    return schedule.id, standing(schedule), _next(schedule), str(schedule.when), ran, one_line(schedule.prompt)[:500]
+
+
+def _told(run: ScheduleRun, status: str | None) -> str:
+    what = f"{run.task_id} {status or 'gone'}" if run.task_id is not None else f"left out: {one_line(run.note or '')}"
+    return f"{_local(run.due_at)}  {what}"
+
+
+def _next(schedule: Schedule) -> str:
+    if schedule.next_at is None:
+        return "never"
+    left = schedule.next_at - datetime.now(UTC)
+    minutes = max(int(left.total_seconds() // 60), 0)
+    days, hours = divmod(minutes // 60, 24)
+    about = f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+    return f"{_local(schedule.next_at)} (in {about})"
+
+
+def _local(time: datetime) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"

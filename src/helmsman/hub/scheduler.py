@@ -1,0 +1,183 @@
+"""Begins what is due: the hub's part of schedules.
+
+A run that is due becomes a task that waits, and `Recovery` begins it like any other that waits. It runs in the environment
+of the hub, since whoever made the schedule may be long gone. Its questions wait a day for a person; then it has failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.errors import HelmsmanError, Unanswered
+from helmsman.model.answered_by import DEADLINE
+from helmsman.model.events import QuestionClosed
+from helmsman.schedules.store import ScheduleRun
+from helmsman.tasks.ledger import draft_task
+from helmsman.tasks.model import SCHEDULE
+from helmsman.tasks.spec import TurnSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from helmsman.hub.recovery import Recovery
+    from helmsman.model.events import Event
+    from helmsman.schedules.store import Schedule
+    from helmsman.sessions.session import Session
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 30.0
+"""How often the clock is looked at. A machine that slept does not tell, and the time that it slept is not waited for."""
+LATE: Final = timedelta(minutes=5)
+"""A time that is further back was missed."""
+_STILL_RUNS: Final = "The run before was still at work."
+_MISSED: Final = "Nobody was there when it was due."
+
+
+class Scheduler:
+    """Looks at the clock for as long as the hub runs."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        recovery: Recovery,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._shared = shared
+        self._store = shared.schedules
+        self._recovery = recovery
+        self._clock = self._store.clock
+        self._sleep = sleep
+        self._next: datetime | None = None
+        self._changed = anyio.Event()
+        self._store.on_change = self._look
+        self._store.begin_now = self.run_now
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When something is due."""
+        return self._next
+
+    async def run(self) -> None:
+        """Begin what is due, when it is due."""
+        self._shared.roster.listeners.append(self._on_event)
+        while True:
+            self._changed = anyio.Event()
+            seconds = _LOOK_SECONDS
+            try:
+                await self._begin_due()
+            except HelmsmanError as error:
+                log.warning("what is due is not begun: %s", error)
+            else:
+                if self._next is None:
+                    await self._changed.wait()
+                    continue
+                seconds = min(seconds, max((self._next - self._clock()).total_seconds(), 0.0))
+            await self._wait(seconds)
+
+    async def run_now(self, schedule: Schedule) -> Task:
+        """Begin a run at once, beside those that are due.
+
+        Raises:
+            HelmsmanError: It cannot be entered.
+        """
+        now = self._clock()
+        task = await self._enter(schedule, ScheduleRun(due_at=now, entered_at=now), schedule.next_at)
+        if task is None:
+            raise HelmsmanError(f"Schedule {schedule.id} was told to run just now.")
+        return task
+
+    def _look(self) -> None:
+        self._changed.set()
+
+    async def _wait(self, seconds: float) -> None:
+        async with anyio.create_task_group() as waiting:
+
+            async def until_changed() -> None:
+                await self._changed.wait()
+                waiting.cancel_scope.cancel()
+
+            waiting.start_soon(until_changed)
+            await self._sleep(seconds)
+            waiting.cancel_scope.cancel()
+
+    async def _begin_due(self) -> None:
+        now = self._clock()
+        for schedule in await self._store.all():
+            if schedule.next_at is not None and schedule.next_at <= now:
+                try:
+                    await self._begin(schedule, now)
+                except HelmsmanError as error:
+                    log.warning("schedule %s is due and not begun: %s", schedule.id, error)
+        times = [schedule.next_at for schedule in await self._store.all() if schedule.next_at is not None]
+        self._next = min(times, default=None)
+
+    async def _begin(self, schedule: Schedule, now: datetime) -> None:
+        """Begin one run for all the times that have passed, or write down why not."""
+        due = schedule.when.last_until(now) or schedule.next_at or now
+        following = schedule.when.next_after(now)
+        run = ScheduleRun(due_at=due, entered_at=now)
+        if schedule.missed == "skip" and now - due > LATE:
+            await self._store.skip(schedule, run, _MISSED, following)
+        elif not schedule.overlap and await self._still_runs(schedule):
+            await self._store.skip(schedule, run, _STILL_RUNS, following)
+        else:
+            await self._enter(schedule, run, following)
+
+    async def _still_runs(self, schedule: Schedule) -> bool:
+        last = schedule.last.task_id if schedule.last is not None else None
+        if last is None:
+            return False
+        task = await self._shared.ledger.registry(lambda registry: registry.get(last))
+        return task is not None and task.is_running
+
+    async def _enter(self, schedule: Schedule, run: ScheduleRun, following: datetime | None) -> Task | None:
+        spec = TurnSpec.kept(schedule.spec)
+        if spec is None:
+            await self._store.skip(schedule, run, "This version makes no sense of it. Add it again.", following)
+            return None
+        key = f"schedule {schedule.id} {run.due_at.isoformat()}"
+        _, draft = draft_task(
+            schedule.prompt,
+            spec.options,
+            idempotency_key=key,
+            terms=schedule.terms,
+            max_cost_usd=schedule.max_cost_usd,
+            schedule=schedule.id,
+            spec=schedule.spec,
+        )
+        begin = partial(self._store.begin, schedule=schedule, run=run, draft=draft, next_at=following)
+        task = await self._shared.ledger.registry(begin)
+        if task is not None:
+            log.info("schedule %s begins task %s", schedule.id, task.id)
+            await self._recovery.take_up(task)
+        return task
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        """A question of a run that nobody has answered in its time: the run has failed, whatever it would do next."""
+        if not isinstance(event, QuestionClosed) or event.by != str(DEADLINE):
+            return
+        task_id = self._shared.ledger.running_task(session.id)
+        if task_id is not None:
+            self._shared.tasks.start_soon(self._fail_unanswered, session, task_id)
+
+    async def _fail_unanswered(self, session: Session, task_id: str) -> None:
+        try:
+            task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
+            if task is None or SCHEDULE not in task.metadata:
+                return
+            asked = session.state.timed_out[-1:] or ["a question"]
+            error = Unanswered(f"Nobody answered in time: {asked[0]} Answer next time, or give it a rule.")
+            self._shared.ledger.update(task_id, {"status": "failed", "error": error.as_dict()})
+            await self._shared.ledger.write()  # the first end is final: that it was stopped is none
+            await session.interrupt()
+        except HelmsmanError as error:
+            log.warning("task %s, which nobody answered, is not stopped: %s", task_id, error)

@@ -1,0 +1,96 @@
+"""The tool of the toolset `extras` for work that begins by itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from helmsman.errors import InvalidInput
+from helmsman.mcp.toolset import ACTS, CODEX, CallContext, tool
+from helmsman.shapes.contract import Output
+from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict
+
+Action = Literal["add", "list", "show", "pause", "resume", "run_now", "remove"]
+
+
+class ScheduleInput(ScheduleTerms):
+    action: Action = Field(description="What to do. add takes prompt and one of cron, every, at; list nothing.")
+    schedule_id: str | None = Field(None, description="Which one, for all but add and list, e.g. S-3f2a9c1e.")
+    prompt: str | None = Field(None, description='What each run is to do, e.g. "Look at last night\'s failures".')
+
+
+class ScheduledRun(Output):
+    due_at: str
+    entered_at: str
+    task_id: str | None = Field(None, description="Its task. Absent: note says why nothing was begun.")
+    note: str | None = None
+
+
+class ScheduleOutput(Output):
+    schedule_id: str
+    status: Literal["active", "paused", "over"]
+    prompt: str
+    when: str
+    cron: str | None = None
+    every_sec: int | None = None
+    at: str | None = None
+    timezone: str
+    next_at: str | None = None
+    cwd: str
+    agent: str
+    model: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    worktree: bool | None = None
+    missed: Literal["run", "skip"]
+    overlap: bool | None = None
+    max_cost_usd: float | None = None
+    created_at: str
+    last_run: ScheduledRun | None = None
+
+
+class SchedulesOutput(Output):
+    schedules: list[ScheduleOutput]
+    runs: list[ScheduledRun] | None = Field(None, description="With show: what came of it, newest first.")
+    task_id: str | None = Field(None, description="With run_now: the task that has begun.")
+
+
+def _in_words(output: SchedulesOutput) -> str:
+    lines = [f"{one.schedule_id} ({one.status}): {one.when}, next {one.next_at or 'never'}" for one in output.schedules]
+    if output.task_id is not None:
+        lines.append(f"Begun as {output.task_id}.")
+    return "\n".join(lines) or "There are no schedules."
+
+
+@tool("Have work begin by itself", ACTS, _in_words)
+async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOutput:
+    """Have Codex begin work by itself, at set times, with nobody connected: add, list, show, pause, resume, run_now,
+    remove. Each run is a task; its questions wait 24 hours for a person. It has the hub's environment, not yours. For
+    work to be done now use codex_start."""
+    schedules = call.helm.extras.schedules
+    if args.action == "list":
+        return _output(await schedules.list())
+    if args.action == "add":
+        return _output([await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))])
+    which = _required("schedule_id", args.schedule_id)
+    match args.action:
+        case "show":
+            shown = _output([await schedules.get(which)])
+            runs = [ScheduledRun.model_validate(run_as_dict(run)) for run in await schedules.runs(which)]
+            return shown.model_copy(update={"runs": runs})
+        case "run_now":
+            task = await schedules.run_now(which)
+            return _output([await schedules.get(which)]).model_copy(update={"task_id": task.id})
+        case "pause" | "resume" | "remove":
+            return _output([await getattr(schedules, args.action)(which)])
+
+
+def _required(name: str, value: str | None) -> str:
+    if not value:
+        raise InvalidInput(f"This action needs {name}.", parameter=name)
+    return value
+
+
+def _output(schedules: Any) -> SchedulesOutput:
+    return SchedulesOutput(schedules=[ScheduleOutput.model_validate(schedule_as_dict(one)) for one in schedules])

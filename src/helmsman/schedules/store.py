@@ -1,0 +1,242 @@
+"""What is written down of schedules, beside the tasks that they begin.
+
+A run that is due is a task like any other. It is entered together with the schedule's next time, in one transaction: after a
+crash it is there, once, or it is still due.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.redaction import redact_value
+from helmsman.errors import InvalidInput
+from helmsman.schedules.when import When
+from helmsman.tasks.database import Database, microseconds
+from helmsman.tasks.registry import REGISTRY_NAME
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from helmsman.tasks.database import Fence
+    from helmsman.tasks.model import Task, TaskDraft
+    from helmsman.tasks.registry import Registry
+
+Missed = Literal["run", "skip"]
+
+MOST: Final = 200
+_RUNS_KEPT: Final = 200
+"""So many runs of a schedule are remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Work that begins by itself.
+
+    Attributes:
+        prompt: What is to be done.
+        when: When it is due.
+        directory: Where.
+        spec: All that is needed to run it (`helmsman.tasks.spec`).
+        terms: What holds for its turns beside their options (`helmsman.steering.terms`).
+        missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
+        overlap: Whether a run begins while the one before still works.
+        max_cost_usd: What a run may cost.
+        next_at: When it is due next; None if it is paused, or never is again.
+        last: Its newest run.
+    """
+
+    id: str
+    prompt: str
+    when: When
+    directory: str
+    spec: Mapping[str, Any]
+    terms: Mapping[str, Any]
+    missed: Missed = "run"
+    overlap: bool = False
+    max_cost_usd: float | None = None
+    is_paused: bool = False
+    created_at: datetime
+    next_at: datetime | None = None
+    last: ScheduleRun | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRun:
+    """One time that a schedule was due, or was told to run: its task, or why there is none."""
+
+    due_at: datetime
+    entered_at: datetime
+    task_id: str | None = None
+    note: str | None = None
+
+
+def new_schedule_id() -> str:
+    return f"S-{secrets.token_hex(4)}"
+
+
+class ScheduleStore:
+    """The schedules of a state directory, in the registry's file. `on_change` is called when one has changed.
+
+    What is written raises `RegistryUnavailable` where the file cannot be.
+    """
+
+    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
+        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.on_change: Callable[[], None] = lambda: None
+        self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
+        """Begins a run at once; None where nobody runs schedules."""
+
+    async def add(self, schedule: Schedule) -> None:
+        """Write a new one down.
+
+        Raises:
+            InvalidInput: It holds a secret, which would be kept on disk, or there are too many.
+        """
+        content = {
+            "prompt": schedule.prompt,
+            "when": schedule.when.as_dict(),
+            "spec": dict(schedule.spec),
+            "terms": dict(schedule.terms),
+            "missed": schedule.missed,
+            "overlap": schedule.overlap,
+            "maxCostUsd": schedule.max_cost_usd,
+        }
+        if redact_value(content) != content:
+            raise InvalidInput(
+                "This looks as if it held a secret, which would be kept on disk. Have the agent read it from a file or a "
+                "variable instead.",
+                parameter="prompt",
+            )
+
+        def work(connection: sqlite3.Connection) -> None:
+            if connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0] >= MOST:
+                raise InvalidInput(f"There are {MOST} schedules, and there can be no more. Remove one first.")
+            connection.execute(
+                "INSERT INTO schedules (id, directory, content, next_at, is_paused, created_at) VALUES (?, ?, ?, ?, 0, ?)",
+                (
+                    schedule.id,
+                    schedule.directory,
+                    json.dumps(content),
+                    _stored(schedule.next_at),
+                    microseconds(schedule.created_at),
+                ),
+            )
+
+        await self._write(work)
+
+    async def all(self) -> tuple[Schedule, ...]:
+        """Those there are, oldest first; one that this version makes no sense of is left out."""
+        return await anyio.to_thread.run_sync(self.read, limiter=self._one_at_a_time)
+
+    def read(self) -> tuple[Schedule, ...]:
+        """The same. Blocks."""
+        newest = (
+            "SELECT schedules.*, due_at, entered_at, task_id, note FROM schedules LEFT JOIN schedule_runs "
+            "ON schedule = id AND entered_at = (SELECT MAX(entered_at) FROM schedule_runs WHERE schedule = id) "
+            "GROUP BY id ORDER BY created_at, id"
+        )
+        rows = self._database.read(lambda connection: connection.execute(newest).fetchall())
+        return tuple(one for row in rows if (one := _schedule(row)) is not None)
+
+    async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
+        """Its runs, newest first."""
+        sql = "SELECT * FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC, due_at DESC LIMIT ?"
+
+        def work(connection: sqlite3.Connection) -> tuple[ScheduleRun, ...]:
+            return tuple(_run(row) for row in connection.execute(sql, (schedule_id, limit)))
+
+        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+
+    async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
+        """Hold it, or have it go on at its next time."""
+        values = (int(is_paused), _stored(next_at), schedule_id)
+        sql = "UPDATE schedules SET is_paused = ?, next_at = ? WHERE id = ?"
+        await self._write(lambda connection: connection.execute(sql, values))
+
+    async def remove(self, schedule_id: str) -> None:
+        """Forget it. Its tasks stay."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM schedule_runs WHERE schedule = ?", (schedule_id,))
+            connection.execute("DELETE FROM schedules WHERE id = ?", (schedule_id,))
+
+        await self._write(work)
+
+    async def skip(self, schedule: Schedule, run: ScheduleRun, why: str, next_at: datetime | None) -> None:
+        """Write down that it was due, why nothing was begun, and when it is due next."""
+        await self._write(lambda connection: _enter(connection, schedule, replace(run, note=why), next_at))
+
+    def begin(
+        self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
+    ) -> Task | None:
+        """Enter the task of a run, and with it when the schedule is due next; None where it was entered before. Blocks."""
+
+        def also(connection: sqlite3.Connection, task: Task) -> None:
+            _enter(connection, schedule, replace(run, task_id=task.id), next_at)
+
+        task, is_new = registry.add(draft, also)
+        return task if is_new else None
+
+    async def _write(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+        await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
+        self.on_change()
+
+
+def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?)",
+        (schedule.id, microseconds(run.due_at), microseconds(run.entered_at), run.task_id, run.note),
+    )
+    connection.execute("UPDATE schedules SET next_at = ? WHERE id = ?", (_stored(next_at), schedule.id))
+    connection.execute(
+        "DELETE FROM schedule_runs WHERE schedule = ? AND due_at NOT IN "
+        "(SELECT due_at FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC LIMIT ?)",
+        (schedule.id, schedule.id, _RUNS_KEPT),
+    )
+
+
+def _schedule(row: sqlite3.Row) -> Schedule | None:
+    try:
+        content = json.loads(row["content"])
+        return Schedule(
+            id=row["id"],
+            prompt=str(content["prompt"]),
+            when=When.kept(content["when"]),
+            directory=row["directory"],
+            spec=dict(content["spec"]),
+            terms=dict(content["terms"]),
+            missed="skip" if content["missed"] == "skip" else "run",
+            overlap=content["overlap"] is True,
+            max_cost_usd=content["maxCostUsd"],
+            is_paused=bool(row["is_paused"]),
+            created_at=_time(row["created_at"]),
+            next_at=None if row["next_at"] is None else _time(row["next_at"]),
+            last=None if row["due_at"] is None else _run(row),
+        )
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _run(row: sqlite3.Row) -> ScheduleRun:
+    return ScheduleRun(
+        due_at=_time(row["due_at"]), entered_at=_time(row["entered_at"]), task_id=row["task_id"], note=row["note"]
+    )
+
+
+def _time(stored: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stored)
+
+
+def _stored(time: datetime | None) -> int | None:
+    return None if time is None else microseconds(time)

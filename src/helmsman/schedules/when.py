@@ -1,0 +1,252 @@
+"""When a schedule is due: by a cron line, at an interval, or once.
+
+A cron line means the clock on the wall of its time zone, as Debian's cron takes it: what falls into the hour that a
+change to summer time skips runs right after it, and what names an hour that comes twice runs once. An interval is real
+time, whatever the clocks do.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.base.surroundings import environment
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from zoneinfo import ZoneInfo
+
+_SHORTEST: Final = timedelta(minutes=1)
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SPAN: Final = re.compile(r"(?:\d+\s*[smhdw][a-z]*\s*)+")
+_PART: Final = re.compile(r"(\d+)\s*([smhdw])")
+_CLOCK: Final = re.compile(r"(?P<day>.*?)\s*\b(?:at\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::00)?")
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_ZONES: Final = "zoneinfo/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """One of `cron`, `every` and `at`. `since` is what intervals count from."""
+
+    timezone: str
+    since: datetime
+    cron: str | None = None
+    every: timedelta | None = None
+    at: datetime | None = None
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first time it is due after a moment; None if it never is again."""
+        if self.at is not None:
+            return self.at if self.at > moment else None
+        if self.every is not None:
+            passed = max((moment - self.since) // self.every, 0)
+            return self.since + (passed + 1) * self.every
+        return self._by_cron(moment, is_backwards=False)
+
+    def last_until(self, moment: datetime) -> datetime | None:
+        """The last time it was due, up to a moment; None if it was not due yet."""
+        if self.at is not None:
+            return self.at if self.at <= moment else None
+        if self.every is not None:
+            passed = (moment - self.since) // self.every
+            return self.since + passed * self.every if passed > 0 else None
+        return self._by_cron(moment + timedelta(seconds=1), is_backwards=True)
+
+    def _by_cron(self, moment: datetime, *, is_backwards: bool) -> datetime | None:
+        from cronsim import CronSim
+
+        local = moment.astimezone(_zone(self.timezone))
+        try:
+            due: datetime = next(CronSim(self.cron or "", local, reverse=is_backwards))
+        except StopIteration:
+            return None
+        return due.astimezone(UTC)
+
+    def __str__(self) -> str:
+        if self.at is not None:
+            return f"once, {self.at.astimezone(_zone(self.timezone)):%Y-%m-%d %H:%M} {self.timezone}"
+        if self.every is not None:
+            return f"every {_span_text(self.every)}"
+        return f"{self.cron} ({self.timezone})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the store."""
+        return {
+            "timezone": self.timezone,
+            "since": self.since.isoformat(),
+            "cron": self.cron,
+            "everySec": None if self.every is None else self.every.total_seconds(),
+            "at": None if self.at is None else self.at.isoformat(),
+        }
+
+    @classmethod
+    def kept(cls, content: Mapping[str, Any]) -> When:
+        """As the store has it."""
+        seconds, at = content.get("everySec"), content.get("at")
+        return cls(
+            timezone=content["timezone"],
+            since=datetime.fromisoformat(content["since"]),
+            cron=content.get("cron"),
+            every=None if seconds is None else timedelta(seconds=seconds),
+            at=None if at is None else datetime.fromisoformat(at),
+        )
+
+
+def parse_when(
+    now: datetime,
+    *,
+    cron: str | None = None,
+    every: str | None = None,
+    at: str | None = None,
+    timezone: str | None = None,
+) -> When:
+    """What a caller said of when, read once.
+
+    Args:
+        now: The present moment.
+        cron: Five fields, such as `0 7 * * 1-5`.
+        every: An interval, such as `2h` or `1d 12h`.
+        at: One time, such as `tomorrow 6:00`, `friday 18:30`, `2027-01-31 09:00`, `in 90 minutes`.
+        timezone: The time zone that `cron` and `at` mean, such as `Europe/Berlin`; that of the machine if it is left out.
+
+    Raises:
+        InvalidInput: It says nothing, too much, or what never comes.
+    """
+    given = [text for text in (cron, every, at) if text is not None]
+    if len(given) != 1:
+        raise InvalidInput("Say when, in one way: cron, every or at.", parameter="cron")
+    zone = _zone(timezone or local_timezone())
+    made = partial(When, timezone=zone.key, since=now)
+    if every is not None:
+        return made(every=_interval(every))
+    if at is not None:
+        return made(at=_moment(at, now.astimezone(zone)))
+    when = made(cron=_cron(cron or "", now.astimezone(zone)))
+    if when.next_after(now) is None:
+        raise InvalidInput(f"The cron line {cron!r:.100} names a day that never comes.", parameter="cron")
+    return when
+
+
+def local_timezone() -> str:
+    """The name of the time zone of whoever asks: that of `TZ`, else the machine's; UTC where neither has one."""
+    with suppress(OSError):
+        named = environment().get("TZ", "").removeprefix(":") or str(Path("/etc/localtime").readlink())
+        name = named.partition(_ZONES)[2] or named
+        with suppress(InvalidInput):
+            return _zone(name).key
+    return "UTC"
+
+
+def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise InvalidInput(
+            f"There is no time zone {name!r:.100}. Use a name such as Europe/Berlin or UTC.", parameter="timezone"
+        ) from error
+
+
+def _cron(text: str, now: datetime) -> str:
+    from cronsim import CronSim, CronSimError
+
+    line = " ".join(text.split())
+    try:
+        CronSim(line, now)
+        reason = "" if line.count(" ") == 4 else "Wrong number of fields"
+    except CronSimError as error:
+        reason = str(error)
+    if reason:
+        raise InvalidInput(
+            f"The cron line {text!r:.100} is not understood: {reason[0].lower()}{reason[1:]}. Use five fields, such as "
+            "'0 7 * * 1-5' for 7:00 from Monday to Friday.",
+            parameter="cron",
+        )
+    return line
+
+
+def _interval(text: str) -> timedelta:
+    span = _span(text)
+    if span is None:
+        raise InvalidInput(f"{text!r:.100} is no interval. Use one such as 30m, 2h, 1d or 1d 12h.", parameter="every")
+    if span < _SHORTEST:
+        raise InvalidInput("The shortest interval is a minute.", parameter="every")
+    return span
+
+
+def _span(text: str) -> timedelta | None:
+    text = text.strip().lower()
+    if _SPAN.fullmatch(f"{text} ") is None:
+        return None
+    seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return timedelta(seconds=seconds) if seconds <= timedelta.max.total_seconds() / 1000 else None
+
+
+def _span_text(span: timedelta) -> str:
+    left, words = int(span.total_seconds()), []
+    for unit in ("d", "h", "m", "s"):
+        number, left = divmod(left, _UNITS[unit])
+        if number:
+            words.append(f"{number}{unit}")
+    return " ".join(words)
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """One time in words, in the time zone of `now`."""
+    words = text.strip().lower()
+    found = _said_moment(words, now)
+    if found is None:
+        raise InvalidInput(
+            f"{text!r:.100} is no time. Use one such as 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00' or 'in 2h'.",
+            parameter="at",
+        )
+    if found <= now:
+        raise InvalidInput(f"{text!r:.100} is past. Name a time to come.", parameter="at")
+    return found.astimezone(UTC)
+
+
+def _said_moment(words: str, now: datetime) -> datetime | None:
+    if words.startswith("in ") and (span := _span(words.removeprefix("in "))) is not None:
+        return (now.astimezone(UTC) + span).astimezone(now.tzinfo)
+    try:
+        exact = datetime.fromisoformat(words.upper())
+    except ValueError:
+        return _on_a_day(words, now)
+    if _DATE.fullmatch(words):
+        return None  # of a day alone one cannot tell when
+    return exact if exact.tzinfo is not None else _real(exact.replace(tzinfo=now.tzinfo))
+
+
+def _on_a_day(words: str, now: datetime) -> datetime | None:
+    clock = _CLOCK.fullmatch(words)
+    if clock is None or int(clock["hour"]) > 23 or int(clock["minute"]) > 59:
+        return None
+    day, at = clock["day"].removesuffix(",").strip(), time(int(clock["hour"]), int(clock["minute"]))
+
+    def in_days(days: int) -> datetime:
+        return _real(datetime.combine(now.date() + timedelta(days=days), at, now.tzinfo))
+
+    if day == "":
+        return later if (later := in_days(0)) > now else in_days(1)
+    if day in ("today", "tomorrow"):
+        return in_days(("today", "tomorrow").index(day))
+    named = [number for number, name in enumerate(_WEEKDAYS) if len(day) >= 3 and name.startswith(day)]
+    if not named:
+        return None
+    ahead = (named[0] - now.weekday()) % 7
+    return later if (later := in_days(ahead)) > now else in_days(ahead + 7)
+
+
+def _real(moment: datetime) -> datetime:
+    """A time on the wall that a change of clocks skips: what the clocks would have shown then, had nobody changed them."""
+    there = moment.astimezone(UTC).astimezone(moment.tzinfo)
+    return there if there.replace(tzinfo=None) != moment.replace(tzinfo=None) else moment

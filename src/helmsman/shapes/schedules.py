@@ -1,0 +1,91 @@
+"""A schedule as every door takes and shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
+from helmsman.shapes.contract import Input
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from helmsman.schedules.store import Schedule, ScheduleRun
+
+
+class ScheduleTerms(Input):
+    """When it is due, and how its runs are done."""
+
+    cron: str | None = Field(None, description="Five fields, e.g. 0 7 * * 1-5.")
+    every: str | None = Field(None, description="An interval, e.g. 2h.")
+    at: str | None = Field(None, description="Once, e.g. tomorrow 6:00, 2027-01-31 09:00, in 90 minutes.")
+    timezone: str | None = Field(None, description="What cron and at mean, e.g. Europe/Berlin. Default: the machine's.")
+    working_directory: str | None = Field(None, description="Where, e.g. /src/app. Default: where the server started.")
+    model: str | None = Field(None, description="As for codex_start; so are the next ones.")
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: SandboxMode | None = None
+    worktree: bool = False
+    missed: Literal["run", "skip"] = Field(
+        "run", description="Times the machine slept through: run makes up for them with one run."
+    )
+    overlap: bool = Field(False, description="Begin even while the run before still works.")
+    max_cost_usd: float | None = Field(None, gt=0, description="Stop a run that has cost more.")
+
+    def options(self, agent: str = DEFAULT_AGENT) -> dict[str, Any]:
+        """By the names that the library has for them."""
+        own = set(ScheduleTerms.model_fields) - {"working_directory"}
+        return {"cwd": self.working_directory, "agent": agent, **self.model_dump(include=own, exclude_none=True)}
+
+
+class NewScheduleInput(ScheduleTerms):
+    """A schedule to be added."""
+
+    prompt: str = Field(min_length=1)
+
+
+def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
+    """What it is to do, when, and under which options."""
+    options = schedule.spec.get("options") or {}
+    when = schedule.when
+    shown = {
+        "scheduleId": schedule.id,
+        "status": standing(schedule),
+        "prompt": schedule.prompt,
+        "when": str(when),
+        "cron": when.cron,
+        "everySec": None if when.every is None else int(when.every.total_seconds()),
+        "at": _time(when.at),
+        "timezone": when.timezone,
+        "nextAt": _time(schedule.next_at),
+        "cwd": schedule.directory,
+        "agent": schedule.spec.get("agent"),
+        "model": options.get("model"),
+        "approvalPolicy": options.get("approval_policy"),
+        "sandbox": options.get("sandbox"),
+        "worktree": schedule.spec.get("worktree") or None,
+        "missed": schedule.missed,
+        "overlap": schedule.overlap or None,
+        "maxCostUsd": schedule.max_cost_usd,
+        "createdAt": _time(schedule.created_at),
+        "lastRun": None if schedule.last is None else run_as_dict(schedule.last),
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
+    """One time that it was due: its task, or why there is none."""
+    shown = {"dueAt": _time(run.due_at), "enteredAt": _time(run.entered_at), "taskId": run.task_id, "note": run.note}
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def standing(schedule: Schedule) -> str:
+    """`active`, `paused`, or `over` where it is never due again."""
+    if schedule.is_paused:
+        return "paused"
+    return "over" if schedule.next_at is None else "active"
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,68 @@
+"""The page of schedules in a real browser, with what begins them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.base.concurrency import background_tasks
+from helmsman.hub.recovery import Recovery
+from helmsman.hub.scheduler import Scheduler
+from helmsman.testing import say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from helmsman.testing import ScriptedModel
+    from tests.browser.chromium import Page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+
+@pytest.fixture
+async def scheduling(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """What a hub does beside its doors, but for engines that outlive it."""
+    monkeypatch.setenv("HELMSMAN_DETACH", "0")
+    shared = helm._shared
+    recovery = Recovery(shared, Helmsman)
+    async with background_tasks() as tasks:
+        tasks.start_soon(recovery.run)
+        tasks.start_soon(Scheduler(shared, recovery).run)
+        yield
+
+
+async def fill(page: Page, name: str, text: str) -> None:
+    """Write into an empty field, or over what is in it."""
+    await page.get(f"document.querySelector('dialog [name={name}]').select()")
+    await page.get(f"document.querySelector('dialog [name={name}]').focus()")
+    await page.write(text)
+
+
+async def test_a_schedule_is_added_run_paused_and_removed(
+    page: Page, scheduling: None, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("look at it", say("all is well"))
+    await page.click(".places a[href='#/schedules']")
+    await page.until_text("main .empty", "Nothing begins by itself yet")
+    await page.click("main .page-head button")
+    await fill(page, "prompt", "look at it")
+    await fill(page, "when", "often")
+    await fill(page, "workingDirectory", str(git_repo))
+    await page.click("dialog button[type=submit]")
+    await page.until_text("dialog .note.bad", "five fields")
+    await fill(page, "when", "0 7 * * 1-5")
+    await page.click("dialog button[type=submit]")
+    await page.until_text(".schedules code", "0 7 * * 1-5")
+    (schedule,) = await helm.extras.schedules.list()
+    assert (schedule.prompt, schedule.directory) == ("look at it", str(git_repo))
+    await page.click(".schedules .buttons button:nth-child(1)")
+    await page.until_text(".schedules .runs .pill", "Done")
+    await page.click(".schedules .buttons button:nth-child(2)")
+    await page.until_text(".schedules .pill", "paused")
+    await page.click(".schedules .buttons .danger")
+    await page.click("dialog [data-yes]")
+    await page.until_text("main .empty", "Nothing begins by itself yet")
+    assert await helm.extras.schedules.list() == ()

@@ -1,0 +1,154 @@
+"""A turn that ends because the account's usage limit is reached: it goes on by itself, or not, as was said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from helmsman import Helmsman, load_settings
+from helmsman.errors import InvalidInput
+from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
+from tests.played import PlayedAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 20
+REACHED = Failure(code=USAGE_LIMIT, message="The limit is reached.")
+
+
+@pytest.fixture
+def agent() -> PlayedAgent:
+    return PlayedAgent()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    chosen = {"default_agent": "played", "state_dir": str(tmp_path / "state"), "max_sessions": 1}
+    return load_settings(chosen, {}, tmp_path)
+
+
+async def until(helm: Helmsman, session: Session, is_so: Callable[[Task], bool]) -> Task:
+    """The newest task of a session, once it is so."""
+    with anyio.fail_after(SECONDS):
+        while not is_so(task := (await helm.tasks.of_sessions([session.id]))[session.id][0]):
+            await anyio.sleep(0.01)
+    return task
+
+
+def is_waiting(task: Task) -> bool:
+    return task.waiting_for is not None
+
+
+async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_same_task(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        (engine,) = agent.engines
+        engine.emit(UsageReported(session_id=session.id, last=Usage(10, 0, 5, 0)))
+        engine.end("failed", REACHED)
+        task = await until(helm, session, is_waiting)
+        assert (task.status, task.waiting_for, task.resumes_at) == ("working", "quota", agent.limit_is_there_at)
+        other = await helm.start("other work", cwd=tmp_path)  # there is room for one
+        engine.end("completed")
+        await until(helm, other, lambda one: one.status == "completed")
+
+        went_on = await helm.extras.limits.go_on(task)
+        assert went_on.id == task.id
+        await until(helm, session, lambda one: one.waiting_for is None)
+        assert engine.session_id == session.id
+        engine.emit(UsageReported(session_id=session.id, last=Usage(7, 0, 3, 0)))
+        engine.end("completed")
+        done = await until(helm, session, lambda one: one.has_ended)
+        assert (done.id, done.status, done.note, done.resumes_at) == (task.id, "completed", None, None)
+        assert done.usage == Usage(17, 0, 8, 0), "of both turns"
+
+
+async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(seconds=0.3)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        agent.engines[-1].end("failed", REACHED)
+        with anyio.fail_after(SECONDS):
+            while not session.state.is_running:
+                await session.feed.changed()
+        agent.engines[-1].end("completed")
+        (task,) = (await helm.tasks.list())[0]
+        assert (await until(helm, session, lambda one: one.has_ended)).id == task.id
+
+
+async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path)
+        agent.engines[-1].end("failed", REACHED)
+        with anyio.fail_after(SECONDS):
+            while not session.questions:
+                await session.feed.changed()
+        (question,) = session.questions
+        assert "usage limit" in question.prompts[0].text
+        assert question.prompts[0].options == ("wait", "stop")
+        await helm.respond(session.id, question.id, ["stop"])
+        task = await until(helm, session, lambda one: one.has_ended)
+        assert task.status == "failed"
+        assert task.error is not None
+        assert task.error["code"] == USAGE_LIMIT
+
+
+async def test_somebody_is_asked_and_after_a_yes_it_waits(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path)
+        agent.engines[-1].end("failed", REACHED)
+        with anyio.fail_after(SECONDS):
+            while not session.questions:
+                await session.feed.changed()
+        await helm.respond(session.id, session.questions[0].id, ["wait"])
+        task = await until(helm, session, is_waiting)
+        moved = await helm.extras.limits.go_on(task, "in 3h")
+        assert moved.resumes_at is not None
+        assert moved.resumes_at > agent.limit_is_there_at
+        cancelled, _ = await helm.tasks.cancel(task)
+        assert cancelled.status == "canceled"
+        assert session.queue == []
+        with pytest.raises(InvalidInput, match="does not wait"):
+            await helm.extras.limits.go_on(cancelled)
+
+
+async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path, on_limit="fail")
+        agent.engines[-1].end("failed", REACHED)
+        assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
+        with pytest.raises(InvalidInput, match="ask, wait or fail"):
+            await helm.start("work", cwd=tmp_path, on_limit="perhaps")  # type: ignore[arg-type]
+
+
+async def test_an_interrupt_while_somebody_is_asked_is_a_no(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path)
+        agent.engines[-1].end("failed", REACHED)
+        with anyio.fail_after(SECONDS):
+            while not session.questions:
+                await session.feed.changed()
+        await helm.interrupt(session.id)
+        assert not session.questions
+        assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"

@@ -1,0 +1,128 @@
+"""Schedules in a real hub, with a real Codex: what is due begins, once, with nobody there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from helmsman.testing import say
+from helmsman.testing.hubs import hub_pid
+from mcp import Client
+from tests.hub.test_acknowledged import stored
+from tests.hub.test_commands import done, whole
+from tests.mcp.caller import Caller
+
+if TYPE_CHECKING:
+    from helmsman.tasks.model import Task
+    from helmsman.testing import ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
+
+SECONDS = 60
+_KILLS = 6
+
+
+async def told(place: Place, *words: str) -> dict[str, Any]:
+    """What a command says to a program."""
+    finished = await done(whole("schedule", *words, "--json"), place)
+    assert finished.code == 0, finished.stderr
+    answer: dict[str, Any] = json.loads(finished.stdout)
+    return answer
+
+
+async def ended(place: Place, number: int) -> list[Task]:
+    """All tasks, once so many have ended."""
+    with anyio.fail_after(SECONDS):
+        while True:
+            tasks = await anyio.to_thread.run_sync(stored, place)
+            if sum(task.has_ended for task in tasks) >= number:
+                return tasks
+            await anyio.sleep(0.05)
+
+
+async def test_work_begins_by_itself_with_nobody_there_and_its_history_tells_of_it(
+    place: Place, model: ScriptedModel
+) -> None:
+    model.on("look at it", say("all is well"))
+    added = await told(place, "add", "--at", "in 1s", "look at it", "-s", "read-only", "-a", "never")
+    (task,) = await ended(place, 1)
+    assert (task.status, task.result, task.directory) == ("completed", "all is well", str(place.directory))
+    shown = await told(place, "show", added["scheduleId"])
+    assert shown["status"] == "over"
+    assert [(run["taskId"], run["status"]) for run in shown["runs"]] == [(task.id, "completed")]
+
+
+async def test_a_hub_that_is_killed_around_the_time_runs_it_once_all_the_same(
+    place: Place, model: ScriptedModel
+) -> None:
+    model.on("once", say("done"))
+    kept = await told(place, "add", "--cron", "0 7 * * *", "later")
+    runs = 0
+    for number in range(_KILLS):
+        await told(place, "add", "--at", "in 1s", f"once {number}", "-s", "read-only", "-a", "never")
+        runs += 1
+        before = hub_pid(place.state_dir)
+        with anyio.move_on_after(0.8 + number * 0.1):  # a little before, at, and a little after
+            await anyio.sleep_forever()
+        assert hub_pid(place.state_dir) == before
+        await place.kill_hub()
+        assert kept["scheduleId"] in {one["scheduleId"] for one in (await told(place, "list"))["schedules"]}
+    tasks = await ended(place, runs)
+    assert sorted(task.instruction for task in tasks) == [f"once {number}" for number in range(_KILLS)]
+    assert {task.status for task in tasks} == {"completed"}
+    assert len(model.requests) == _KILLS
+
+
+async def test_a_hub_stays_while_something_will_be_due_and_ends_by_itself_when_nothing_will(place: Place) -> None:
+    added = await told(place, "add", "--every", "1d", "work")
+    hub = await done(whole("hub", "--json"), place)
+    assert json.loads(hub.stdout)["hub"]["nextScheduleAt"].startswith(added["nextAt"].rstrip("Z"))
+    assert (await told(place, "remove", added["scheduleId"]))["scheduleId"] == added["scheduleId"]
+    hub = await done(whole("hub", "--json"), place)
+    assert json.loads(hub.stdout)["hub"]["nextScheduleAt"] is None
+
+
+async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to_stop(bare_place: Place) -> None:
+    place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "1"})
+    async with await anyio.open_process(whole("hub", "run"), env=place.env, cwd=place.directory) as running:
+        with anyio.fail_after(SECONDS):
+            while (first := hub_pid(place.state_dir)) is None:
+                await anyio.sleep(0.02)
+            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                await anyio.sleep(0.02)
+            await place.kill_hub()
+            while (following := hub_pid(place.state_dir)) is None:
+                await anyio.sleep(0.02)
+            assert following != first
+            while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                await anyio.sleep(0.02)
+            assert (await done(whole("hub", "stop", "--yes"), place)).code == 0
+            assert await running.wait() == 0
+
+
+async def test_an_agent_schedules_by_a_tool(place: Place, model: ScriptedModel) -> None:
+    model.on("look at it", say("all is well"))
+    async with Client(place.on_stdio("--tools", "sessions,extras")) as client:
+        call = Caller(client)
+        directory = str(place.directory)
+        added = await call("codex_schedule", action="add", prompt="look at it", every="1d", workingDirectory=directory)
+        (schedule,) = added["schedules"]
+        which = schedule["scheduleId"]
+        assert (schedule["status"], schedule["cwd"], schedule["everySec"]) == ("active", directory, 86400)
+        assert await call("codex_schedule", action="list") == {"schedules": [schedule]}
+        begun = await call("codex_schedule", action="run_now", scheduleId=which)
+        await ended(place, 1)
+        shown = await call("codex_schedule", action="show", scheduleId=which)
+        assert [run["taskId"] for run in shown["runs"]] == [begun["taskId"]]
+        paused = await call("codex_schedule", action="pause", scheduleId=which)
+        assert paused["schedules"][0]["status"] == "paused"
+        await call("codex_schedule", action="remove", scheduleId=which)
+        refused = await call.error("codex_schedule", action="show", scheduleId=which)
+        assert refused["code"] == "schedule_not_found", refused
