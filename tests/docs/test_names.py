@@ -29,20 +29,6 @@ from tests.listings import fields, listed_now
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOT_YET = {
-    "CODEX_E2E",
-    "CODEX_OUTPUT_TIMEOUT_MS",
-    "LOG_LEVEL = warn",
-    "codex:config/batchWrite",
-    "codex:config/value/write",
-    "codex:item/tool/call",
-    "codex:skills/list",
-    "helmsman login …",
-    "helmsman serve -c …",
-    "helmsman serve -m …",
-}
-"""References on the page that are being built. What is there is taken off this list."""
-
 PAGE = ROOT / "docs" / "names.md"
 OBSOLETE = "## Obsolete"
 _SPAN = re.compile(r"`([^`]+)`")
@@ -77,14 +63,7 @@ def test_every_row_has_a_name_and_a_place() -> None:
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_a_reference_leads_somewhere(reference: str) -> None:
-    if reference in NOT_YET:
-        assert not _exists(reference), f"{reference} is there now: take it off NOT_YET."
-    else:
-        assert _exists(reference), f"{reference} leads nowhere."
-
-
-def test_what_is_being_built_is_on_the_page() -> None:
-    assert set(REFERENCES) >= NOT_YET
+    assert _exists(reference), f"{reference} leads nowhere."
 
 
 def test_what_is_obsolete_is_not_here() -> None:
