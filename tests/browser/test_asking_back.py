@@ -145,4 +145,4 @@ async def test_a_task_is_cancelled_after_a_question(page: Page, working: Session
     await page.click(".tasks button")
     await page.click("dialog [data-yes]")
     await ended(working, "interrupted")
-    await page.until_text(".tasks", "Canceled")
+    await page.until_text(".tasks", "Cancelled")

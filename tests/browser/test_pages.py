@@ -49,7 +49,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
     await page.until_text("main .empty", "No such tasks")
     assert endless.status == "interrupted"
     await page.click(".segments [data-status='']")
-    await page.until_text(".tasks .pill", "Canceled")
+    await page.until_text(".tasks .pill", "Cancelled")
     await page.press("j")
     await page.press("Enter")
     await page.until_text("h1", "endless work")

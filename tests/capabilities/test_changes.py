@@ -187,6 +187,11 @@ async def test_a_worktree_that_a_fork_works_in_is_busy(helm: Helmsman, scripted:
     with pytest.raises(SessionBusy, match=fork.id):
         await helm.extras.changes.discard(session.id)
     await fork.interrupt()
+    assert fork.worktree == session.worktree
+    helm.forget(fork.id)
+    assert (await helm.session(fork.id)).worktree == session.worktree  # so a later process finds it, too
+    assert session.worktree is not None
+    assert session.worktree.session_id == session.id
     await helm.extras.changes.discard(session.id)
 
 

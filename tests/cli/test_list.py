@@ -32,7 +32,7 @@ async def test_sessions_are_listed_newest_first_in_columns_for_programs(cli: Cli
     assert [row[0] for row in rows] == sessions[::-1]
     assert [row[2] for row in rows] == [str(cli.directory.parent / "elsewhere"), str(cli.directory)]
     assert [row[3] for row in rows] == ["helmsman", "helmsman"]
-    assert [row[4] for row in rows] == ["Write a \\x1b[2Jpoem", "Mend the parser"]
+    assert [row[4:] for row in rows] == [["Write a \\x1b[2Jpoem", "done"], ["Mend the parser", "done"]]
 
 
 @pytest.mark.anyio
@@ -41,8 +41,8 @@ async def test_a_terminal_gets_a_table(cli: Cli, sessions: list[str]) -> None:
         assert await program.exit_code() == 0
         await program.shows("Mend the parser")
     lines = [line.rstrip() for line in program.screen.splitlines()]
-    assert lines[0].split() == ["ID", "WHEN", "DIRECTORY", "WHAT", "SOURCE"]
-    assert lines[1].startswith(f"{sessions[1][-8:]}  just now  …")
+    assert lines[0].split() == ["ID", "WHEN", "STATUS", "DIRECTORY", "WHAT", "SOURCE"]
+    assert lines[1].startswith(f"{sessions[1][-8:]}  just now  done    …")
     assert all(len(line) <= 80 for line in lines)
     async with cli.on_terminal("list", columns=160) as program:
         assert await program.exit_code() == 0

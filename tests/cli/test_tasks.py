@@ -282,7 +282,7 @@ async def test_a_task_left_alone_is_stopped(detached_cli: Cli, left_alone: str) 
     done = await detached_cli.run("tasks", "cancel", left_alone, "--reason", "takes too long")
     assert done.exit_code == 0
     assert "Stopped Codex's turn" in done.stderr
-    assert f"{left_alone} is canceled" in done.stderr
+    assert f"{left_alone} is cancelled" in done.stderr
     (task,) = (await detached_cli.run("tasks", "show", left_alone, "--json")).json
     assert (task["status"], task["note"]) == ("canceled", "It was cancelled: takes too long")
     assert task["cancelReason"] == "takes too long"

@@ -280,6 +280,8 @@ async def test_a_program_with_allowed_roots_sees_answers_and_stops_nothing_outsi
             "interrupt": lambda: narrow.interrupt(session.id),
             "fork": lambda: narrow.fork(session.id, "work"),
             "task": lambda: narrow.tasks.get(task.id),
+            "task as it is": lambda: narrow.tasks.local.now(task),
+            "wait": lambda: narrow.tasks.wait(task),
             "results": lambda: narrow.tasks.results(task),
             "cancel": lambda: narrow.tasks.cancel(task),
         }

@@ -21,6 +21,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import is_needed
 from helmsman.base.processes import Process
+from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
 from helmsman.hub.recovery import Recovery
@@ -180,7 +181,11 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
             await found.wait(until="end")
 
 
-async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(tmp_path: Path) -> None:
+async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a hub that could not read its store when it began."""
+    monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.02)
     options, limits = SessionOptions(cwd=tmp_path), TurnLimits()
     terms = Terms(3.0, (), limits, surroundings="of somebody who is away").as_dict()
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
@@ -190,10 +195,17 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(tmp_pat
     with closing(Registry(path)) as registry:
         _, new = draft_task("new", options, terms=terms)
         new = replace(new, spec=TurnSpec(turn=TurnInput(text="new"), options=options).as_dict())
-        new_one, _ = registry.add(replace(new, owner=None))
-        registry.update(old_one.id, owner=None)
-        async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
-            shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        new_one, _ = registry.add(new)
+    path.rename(tmp_path / "aside")
+    path.mkdir()
+    async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
+        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        with anyio.fail_after(SECONDS):
+            while "cannot be looked at yet" not in caplog.text:
+                await anyio.sleep(0.02)
+        path.rmdir()
+        (tmp_path / "aside").rename(path)
+        with closing(Registry(path)) as registry:
             with anyio.fail_after(SECONDS):
                 while (given_up := registry.get(old_one.id)) is None or given_up.is_running:
                     await anyio.sleep(0.02)

@@ -172,7 +172,9 @@ async def test_a_turn_that_another_process_runs_is_shown_once(
         session = await other.start("look around", cwd=git_repo)
         with anyio.fail_after(SECONDS):
             await gate.reached()
-        assert (await browser.get(f"/api/sessions/{session.id}"))["status"] == "active"
+        shown = await browser.get(f"/api/sessions/{session.id}")
+        assert shown["status"] == "active"
+        assert "only it can steer, stop and answer it" in shown["elsewhere"]  # so the page offers neither
         entries = (await browser.get(f"/api/sessions/{session.id}/transcript"))["entries"]
         assert [entry["item"].get("text") for entry in entries if entry["item"]["type"] == "user_message"] == [
             "look around"

@@ -275,7 +275,7 @@ def test_a_worktree_whose_maker_was_killed_before_it_named_the_session_is_told_b
     assert worktrees.adopt(state_dir, "other", str(main)) is None
     assert worktrees.adopt(state_dir, "one", directory) == replace(tree, session_id="one")
     assert worktrees.worktree_of(state_dir, "one") is not None
-    assert worktrees.adopt(state_dir, "two", directory) is None
+    assert worktrees.adopt(state_dir, "two", directory) == replace(tree, session_id="one"), "a fork works in it, too"
 
 
 def test_what_another_process_took_up_meanwhile_is_not_pruned(owner: subprocess.Popen[str], state_dir: Path) -> None:

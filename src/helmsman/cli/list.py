@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,23 +15,28 @@ from helmsman.cli.output import limit_option, pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.tasks.model import session_status_of
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
 
 _WIDE: Final = 120
 """From this width on there is room for whole ids."""
 _COLUMNS: Final = (
     Column("ID", "cyan"),
     Column("WHEN", left_out=2),
+    Column("STATUS", left_out=5, usual=""),
     Column("AGENT", left_out=4, usual=DEFAULT_AGENT),
     Column("DIRECTORY", left_out=3),
     Column("WHAT", gives_way="at its end"),
     Column("SOURCE", "dim", left_out=1),
 )
+_STATUS: Final = {"awaiting_approval": ("asks", "yellow"), "active": ("active", "green"), "error": ("error", "red")}
+"""What a status is called in the table, where that is shorter, and its colour."""
 
 
 @cli_command(
@@ -52,19 +57,20 @@ def command(
 ) -> None:
     """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
-    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary.
+    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status. The status is
+    known of sessions that Helmsman has run.
     """
     from helmsman.shapes.rendering import session_info_as_dict
 
     settings = settings_of_command()
     place = None if directory is None else from_here(directory).resolve()
 
-    async def find(helm: Helmsman) -> tuple[list[SessionInfo], str | None, dict[str, tuple[str, ...]]]:
+    async def find(helm: Helmsman) -> tuple[list[SessionInfo], str | None, dict[str, Task]]:
         found, cursor = await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
-        return found, cursor, await _timed_out(helm, found)
+        return found, cursor, await _last_turns(helm, found)
 
-    sessions, cursor, timed_out = with_helmsman(find, settings=settings)
-    shown = [session_info_as_dict(info) | _flag(timed_out, info) for info in sessions]
+    sessions, cursor, turns = with_helmsman(find, settings=settings)
+    shown = [session_info_as_dict(info) | _as_dict(turns.get(info.session_id)) for info in sessions]
     nothing = (
         f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
     )
@@ -72,9 +78,9 @@ def command(
         nothing = "No session matches. Leave out --directory or --query to see all."
     print_list(
         {"sessions": shown} | ({} if cursor is None else {"nextCursor": cursor}),
-        [_row(info) for info in sessions],
+        [_row(info, turns.get(info.session_id)) for info in sessions],
         _COLUMNS,
-        lambda width: [_cells(info, width, asked=info.session_id in timed_out) for info in sessions],
+        lambda width: [_cells(info, turns.get(info.session_id), width) for info in sessions],
         nothing=nothing,
         as_json=as_json,
         no_pager=no_pager,
@@ -82,43 +88,47 @@ def command(
     )
 
 
-async def _timed_out(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, tuple[str, ...]]:
-    """Which of the sessions had a question in their last turn that nobody answered: it is not plainly done."""
-    from helmsman.errors import RegistryUnavailable
+async def _last_turns(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, Task]:
+    """The last turn of each session that Helmsman has run, as it truly stands."""
     from helmsman.tasks.registry import REGISTRY_NAME
 
     if not (helm.settings.state_dir / REGISTRY_NAME).exists():
         return {}  # looking at a list makes no files
-    try:
-        tasks = await helm.ledger.registry(
-            lambda registry: {info.session_id: registry.tasks_of_session(info.session_id) for info in sessions}
-        )
-    except RegistryUnavailable:
+    tasks = await helm.tasks.of_sessions([info.session_id for info in sessions])
+    last = {
+        session_id: next((task for task in of_it if not task.is_waiting), None) for session_id, of_it in tasks.items()
+    }
+    return {session_id: task for session_id, task in last.items() if task is not None}
+
+
+def _as_dict(turn: Task | None) -> dict[str, Any]:
+    if turn is None:
         return {}
-    return {session_id: of_it[0].timed_out for session_id, of_it in tasks.items() if of_it and of_it[0].timed_out}
+    timed_out = {"timedOut": list(turn.timed_out)} if turn.timed_out else {}
+    return {"status": session_status_of(turn)} | timed_out
 
 
-def _flag(timed_out: dict[str, tuple[str, ...]], info: SessionInfo) -> dict[str, list[str]]:
-    return {"timedOut": list(timed_out[info.session_id])} if info.session_id in timed_out else {}
-
-
-def _row(info: SessionInfo) -> tuple[str | None, ...]:
+def _row(info: SessionInfo, turn: Task | None) -> tuple[str | None, ...]:
     time = info.updated_at.isoformat(timespec="seconds")
-    return info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt
+    status = None if turn is None else session_status_of(turn)
+    return info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt, status
 
 
-def _cells(info: SessionInfo, width: int, *, asked: bool) -> tuple[str | Text, ...]:
+def _cells(info: SessionInfo, turn: Task | None, width: int) -> tuple[str | Text, ...]:
     from rich.text import Text
 
     session_id = one_line(info.session_id)
     what = Text(one_line(info.name or info.first_prompt or "")[:500])
     if info.archived:
         what = Text("(archived) ", "dim").append_text(what)
-    if asked:
+    if turn is not None and turn.timed_out:
         what = Text("(a question timed out) ", "yellow").append_text(what)
+    status = (None if turn is None else session_status_of(turn)) or ""
+    word, style = _STATUS.get(status, (status, ""))
     return (
         session_id if width >= _WIDE else short_id(session_id),
         ago(info.updated_at),
+        Text(word, style),
         one_line(info.agent),
         _short_path(one_line(info.directory or ""), width // 4),
         what,

@@ -243,7 +243,8 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     if as_json:
         _print_task(task, as_json=True, message=message)
     else:
-        click.echo(f"{one_line(message)} {task.id} is {task.status}.", err=True)
+        status = "cancelled" if task.status == "canceled" else task.status  # in prose; the value is spelt as ever
+        click.echo(f"{one_line(message)} {task.id} is {status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
 

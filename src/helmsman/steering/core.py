@@ -454,7 +454,13 @@ class Steering(Turns):
 
         await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)
         opener = fork_session(source, checked, from_turn, on_question or source.on_question)
-        return await self._see_through(lambda: self._new_session(checked, turn, opener))
+
+        async def begin() -> Session:
+            forked = await self._new_session(checked, turn, opener)
+            forked.worktree = source.worktree  # both work in it
+            return forked
+
+        return await self._see_through(begin)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first, as Codex has stored them."""

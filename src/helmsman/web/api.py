@@ -46,6 +46,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         unit?, etaSeconds?}, note?, timedOut? [str] (questions of this turn that the deadline denied),
         cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, sandbox?, approvalPolicy?, can? [str] (what its engine can do, such as steer),
+        elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         questions: [Question], queued, taskIds, createdAt, changedAt,
         turnSeconds?, hasDiff}.
 

@@ -94,6 +94,7 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "sandbox": state.sandbox,
         "approvalPolicy": state.approval_policy,
         "can": None if session.engine is None else session.engine.capabilities.as_dict()["can"],
+        "elsewhere": session.elsewhere if state.is_running else None,
         "queued": len(session.queue),
         "taskIds": list(session.task_ids),
         "createdAt": time(session.created_at),

@@ -155,15 +155,17 @@ def claim(tree: Worktree) -> bool:
 def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Worktree | None:
     """The worktree of a session that an earlier process began: this process's from now on, if no other has it.
 
-    Whoever made it may have been killed before it wrote down for which session that was; the session's directory tells.
+    The session's directory tells, where the record does not: a fork works in that of another session, and whoever made one
+    may have been killed before it wrote down for which session that was.
     """
     tree = worktree_of(state_dir, session_id)
     if tree is None and directory is not None:
         place = Path(directory).resolve()
-        unassigned = (one for one in read_records(state_dir) if one.session_id is None and not is_owned(one))
-        found = next((one for one in unassigned if one.directory.resolve() == place), None)
-        if found is not None:
-            tree = replace(found, session_id=session_id)
+        tree = next((one for one in read_records(state_dir) if one.directory.resolve() == place), None)
+        if tree is not None and tree.session_id is None:
+            if is_owned(tree):
+                return None  # it is just being made
+            tree = replace(tree, session_id=session_id)
             write_record(tree)
     if tree is not None:
         claim(tree)

@@ -12,7 +12,7 @@ const STATUS = {
   working: "Running",
   completed: "Done",
   failed: "Failed",
-  canceled: "Canceled",
+  canceled: "Cancelled",
   unknown: "Unknown",
   waits: "Waits for its limit",
 };

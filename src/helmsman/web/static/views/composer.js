@@ -28,8 +28,9 @@ export class Composer {
     this.show({ status: "done" });
   }
 
-  // What the session's engine can do (`can`) is not known before it has one.
-  show({ status, can }) {
+  // What the session's engine can do (`can`) is not known before it has one. A turn that another process runs takes nothing from here.
+  show({ status, can, elsewhere }) {
+    this.element.hidden = Boolean(elsewhere);
     const running = status === "active" || status === "awaiting_approval";
     const steers = running && (!can || can.includes("steer"));
     this.#whenBusy = steers ? "steer" : running ? "queue" : "error";

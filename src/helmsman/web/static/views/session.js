@@ -162,7 +162,7 @@ export class SessionView {
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
     this.state.replaceChildren(statusPill(session.status), ...(session.timedOut ? [timedOutPill(session.timedOut.length)] : []));
-    this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status);
+    this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
     this.facts.replaceChildren(...facts(session));
     const note = session.error?.message ?? session.note;
     this.note.hidden = !note;

@@ -14,7 +14,7 @@ const FILTERS = [
   ["Running", "pending,working"],
   ["Done", "completed"],
   ["Failed", "failed,unknown"],
-  ["Canceled", "canceled"],
+  ["Cancelled", "canceled"],
 ];
 
 export class TasksView {
