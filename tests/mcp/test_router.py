@@ -82,8 +82,8 @@ async def test_two_tasks_are_told_apart_by_number_alias_and_id(
     assert "Stopped Codex's turn" in cancelled["userMessage"]
     checked = await codex("codex", request=f"check {second['alias']}")
     assert (checked["task"]["id"], checked["task"]["status"]) == (second["id"], "working")
-    cancelled = await codex("codex", request=f"cancel {second['id']}")
-    assert cancelled["task"]["status"] == "canceled"
+    cancelled = await codex("codex", request=f"cancel {second['id']}. Reason: wrong branch")
+    assert (cancelled["task"]["status"], cancelled["task"]["note"]) == ("canceled", "It was cancelled: wrong branch")
     again = await codex("codex", request=f"cancel {second['id']}")
     assert again["task"]["status"] == "canceled"
     assert "not running any more" in again["userMessage"]

@@ -214,6 +214,7 @@ def test_of_two_tasks_that_ask_neither_is_answered_without_a_name() -> None:
         found = routed(words, ASKS, ASKS_TOO)
         assert (found.task_id, len(found.choices)) == (None, 2), words
     assert routed(f"approve {ASKS.id}", ASKS, ASKS_TOO).task_id == ASKS.id
+    assert routed("approve 2", ASKS, ASKS_TOO, offered=(ASKS_TOO.id, ASKS.id)).task_id == ASKS.id
 
 
 def test_an_answer_when_nobody_asks_does_nothing() -> None:

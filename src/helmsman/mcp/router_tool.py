@@ -18,6 +18,7 @@ from helmsman.mcp.resources import client_of
 from helmsman.mcp.router_words import about, choice, choose, confirm, failed, in_words, output, standing, terms
 from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
+from helmsman.model.events import CommandExecution
 from helmsman.model.inputs import directory
 from helmsman.model.question_text import part_texts
 from helmsman.router.answers import answers_to
@@ -25,7 +26,7 @@ from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
 from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, route
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import pending_question, question_in_words
+from helmsman.shapes.session_status import pending_question
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
@@ -127,27 +128,23 @@ class Router:
         would_do = in_words(args, planned, place)
         if args.dry_run:
             return output(planned, f"Would {would_do}. Nothing was done.")
+        if await _needs_confirmation(call, args, planned):
+            plan = _plan(args, planned, place)
+            now = datetime.now(UTC)
+            if args.safety.confirmation_token is None:
+                return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
+            check(args.safety.confirmation_token, plan, self._key, now)
         try:
-            if await _needs_confirmation(call, args, planned):
-                plan = _plan(args, planned, place)
-                now = datetime.now(UTC)
-                if args.safety.confirmation_token is None:
-                    return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
-                check(args.safety.confirmation_token, plan, self._key, now)
             if planned.action == "respond":
                 return await self._respond(call, args, planned)
             return await _do(call, args, planned, place)
-        except InvalidInput as error:
-            if "reason" in error.details:  # of a token that does not fit: nothing was understood
-                raise
-            return failed(planned, error.code, error.message)
         except HelmsmanError as error:
             return failed(planned, error.code, error.message, retry=error.retryable)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def _respond(self, call: CallContext, args: contract.CodexInput, planned: Route) -> contract.CodexOutput:
-        """PlainAnswer the one question that a task asks, if the client has been shown that very question."""
+        """Answer the one question that a task asks, if the client has been shown that very question."""
         task = await call.helm.tasks.get(planned.task_id or "")
         session = call.helm.tasks.local.session_of(task)
         wanted = args.hints.question_id
@@ -162,9 +159,8 @@ class Router:
             return about(call, planned, task, message, acknowledged=False)
         question = open_now[0]
         if _seen(call, question.id) not in self._shown:
+            message = f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this."
             shown = pending_question(session, question)
-            said = f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this."
-            message = "\n".join([said, *question_in_words(shown)])
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
         await call.helm.respond(session.id, question.id, answers, by=by_tool(call.context))
@@ -223,8 +219,8 @@ def _refuse_misplaced(args: contract.CodexInput, planned: Route) -> None:
 async def _needs_confirmation(call: CallContext, args: contract.CodexInput, planned: Route) -> bool:
     """Whether the caller wants to confirm, or the user wants it of what cannot be undone."""
     safety = args.safety
-    if safety.require_confirmation is not None or safety.confirmation_token is not None:
-        return bool(safety.require_confirmation or safety.confirmation_token)
+    if safety.require_confirmation or safety.confirmation_token is not None:
+        return True
     if not call.helm.settings.require_confirmation:
         return False
     if planned.action == "apply":
@@ -233,12 +229,14 @@ async def _needs_confirmation(call: CallContext, args: contract.CodexInput, plan
 
 
 async def _has_changed_files(call: CallContext, task_id: str) -> bool:
-    """Whether a task at work has changed files, as far as anybody here can tell: else it may have."""
+    """Whether a task at work has changed files, or may have: by a command, or where nobody here can tell."""
     task = await call.helm.tasks.find(task_id)
     if task.origin == "cloud" or not task.is_running or task.session_id is None:
         return False
     session = call.helm.tasks.local.session_of(task)
-    return session is None or bool(changed_files(session.items, session.state.diff))
+    if session is None or changed_files(session.items, session.state.diff):
+        return True
+    return session.state.sandbox != "read-only" and any(isinstance(item, CommandExecution) for item in session.items)
 
 
 def _plan(args: contract.CodexInput, planned: Route, place: Path) -> ConfirmedPlan:
@@ -299,7 +297,7 @@ async def _do(
         case "apply":
             return await _apply(call, args, planned, task, place)
         case "cancel":
-            task, message = await tasks.cancel(task)
+            task, message = await tasks.cancel(task, reason=planned.reason)
             return about(call, planned, task, message)
         case _:
             return await _with_results(call, planned, task, attempt=args.hints.attempt)

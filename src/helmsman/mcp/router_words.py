@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
-from helmsman.sessions.progress import Now
 from helmsman.shapes import task_contract as contract
-from helmsman.shapes.session_status import question_in_words
+from helmsman.shapes.session_status import how_far, question_in_words
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +34,10 @@ def about(
     question: PendingQuestion | None = None,
     **more: Any,
 ) -> contract.CodexOutput:
+    """How a task stands. What it asks is always in the text too: who sees only that has been shown it as well."""
     question = question or question_of(call.helm, task)
+    if message is not None and question is not None:
+        message = "\n".join([message, f"{task.id} asks:", *question_in_words(question)])
     poll = contract.PollOutput(request=f"check {task.id}", after_ms=task.poll_ms) if task.is_running else None
     fields = {
         "task": task_output(task),
@@ -58,13 +60,8 @@ def standing(task: Task, question: PendingQuestion | None) -> str:
 
 
 def _how_far(task: Task) -> str:
-    """How far a task at work has come, what it does now, and for how long it has been at it."""
     progress = task_output(task).progress if task.is_running else None
-    if progress is None:
-        return ""
-    now = "" if progress.now is None else Now(**progress.now.model_dump()).in_words()
-    for_how_long = "" if progress.elapsed_seconds is None else f"{progress.elapsed_seconds} s so far"
-    return ": " + "; ".join(filter(None, (progress.text, now, for_how_long)))
+    return "" if progress is None else f": {how_far(progress)}"
 
 
 def _next_actions(call: CallContext, task: Task, question: PendingQuestion | None) -> list[str]:

@@ -79,6 +79,7 @@ class Intent:
     action: Action
     reference: Reference | None = None
     answer: PlainAnswer | None = None
+    reason: str | None = None
     again: bool = False
     may_answer: bool = False
     instruction: str = ""
@@ -204,7 +205,8 @@ def _with_text(request: str) -> Intent | None:
     if said[-1] == "reason" and words.ids:
         said.pop()
         if said and forms.is_cancel(words):
-            return _of_task("cancel", words, "The request is an order to cancel, and says why.")
+            found = _of_task("cancel", words, "The request is an order to cancel, and says why.")
+            return replace(found, reason=text)
     if forms.ANSWER.fits(said):
         return _answer(words, PlainAnswer("text", text), "The request answers what a task asks.")
     if forms.FOLLOW_UP.fits(said) or (said == [ID] and _begins_work(text)):

@@ -69,6 +69,7 @@ class Route:
     alternatives: tuple[Task, ...] = ()
     all: tuple[Task, ...] | None = None
     answer: PlainAnswer | None = None
+    reason: str | None = None
     may_take_long: bool = False
     error: str | None = None
     timeout_ms: int | None = None
@@ -93,6 +94,7 @@ def route(
     planned = Route(
         action=_action(intent, offered),
         answer=intent.answer,
+        reason=intent.reason,
         instruction=intent.instruction,
         timeout_ms=intent.timeout_ms,
         poll_frequency_ms=intent.poll_frequency_ms,
@@ -113,7 +115,7 @@ def route(
         case "apply" if intent.reference is None:
             return _ask(planned, _meant(intent, tasks, now), "What is applied has to be named.")
         case "respond":
-            return _answered(planned, intent, tasks, place)
+            return _answered(planned, intent, tasks, place, offered)
         case _:
             return _choose(planned, intent, tasks, now, place, offered)
 
@@ -137,7 +139,7 @@ def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Tas
     return recent or tasks
 
 
-def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place) -> Route:
+def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place, offered: Offer) -> Route:
     """An answer: to the one task that asks something, or to the one that is named."""
     reference, asking = intent.reference, [task for task in tasks if task.input_required]
     if reference is not None and reference.kind in ("id", "alias"):
@@ -146,6 +148,8 @@ def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Plac
         if not reference.sure and not _near(reference, tasks):
             return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
         return _unknown(planned, reference, tasks)
+    if reference is not None and reference.kind == "number" and asking:
+        return _numbered(planned, reference, asking, tasks, offered)
     if reference is not None and reference.kind == "last" and tasks:
         return _chosen(planned, tasks[0], "It is the newest task.")
     if len(asking) == 1 and (reference is None or reference.kind in ("several", "running")):

@@ -31,7 +31,7 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.model.question_text import GUTTER, marked, question_as_dict
-from helmsman.sessions.progress import infer_progress
+from helmsman.sessions.progress import Now, infer_progress
 from helmsman.shapes.contract import (
     ChangedFile,
     DeadlineOutput,
@@ -174,7 +174,7 @@ def in_words(status: StatusOutput) -> str:
     """The short text beside the structured content, for clients that show only that."""
     lines = [f"{status.session_id}: {status.status}"]
     if status.progress is not None:
-        lines.append(exact(status.progress.text))
+        lines.append(exact(how_far(status.progress)))
     if status.note:
         lines.append(exact(status.note))
     if status.pending_question is not None:
@@ -216,6 +216,13 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
 
 def usage_output(usage: Usage | None) -> UsageOutput | None:
     return None if usage in (None, Usage()) else UsageOutput.model_validate(usage, from_attributes=True)
+
+
+def how_far(progress: ProgressOutput) -> str:
+    """How far a turn has come, what it does now, and for how long it has run, in a line."""
+    now = "" if progress.now is None else Now(**progress.now.model_dump()).in_words()
+    so_far = "" if progress.elapsed_seconds is None else f"{progress.elapsed_seconds} s so far"
+    return "; ".join(filter(None, (progress.text, now, so_far)))
 
 
 def files_output(files: Sequence[FileStat]) -> list[ChangedFile] | None:

@@ -76,8 +76,8 @@ class ContextInput(_NamedInput):
 
 
 class SafetyInput(_NamedInput):
-    require_confirmation: bool | None = Field(
-        None, description="Return what would be done and a token; nothing happens until the token comes back."
+    require_confirmation: bool = Field(
+        False, description="Return what would be done and a token; nothing happens until the token comes back."
     )
     confirmation_token: str | None = Field(None, description="The token of that answer, to do it now.")
     max_cost_usd: Dollars | None = Field(
