@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
@@ -14,6 +14,7 @@ import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.testing.fake_app_server import FakeAppServer, answer, exit_now, notify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,29 @@ async def test_what_makes_no_sense_or_would_reach_further_is_not_written(cli: Cl
     assert (await cli.run("config", "set", "nothing")).exit_code == ExitCode.USAGE
     assert (await cli.run("config", "set")).exit_code == ExitCode.USAGE
     assert (codex_home.path / "config.toml").read_text(encoding="utf-8") == before
+
+
+ENDED = notify("account/login/completed", {"loginId": "1", "success": True, "error": None})
+CODE = answer({"type": "chatgptDeviceCode", "loginId": "1", "verificationUrl": "https://x.test/", "userCode": "AB-CD"})
+
+
+@pytest.mark.parametrize("actions", [[CODE, ENDED], [ENDED, CODE]], ids=["afterwards", "before the answer"])
+async def test_a_login_with_a_code_waits_until_codex_says_that_it_is_done(
+    bare_cli: Cli, tmp_path: Path, actions: list[dict[str, Any]]
+) -> None:
+    server = FakeAppServer(tmp_path / "fake", on={"account/login/start": actions})
+    done = await bare_cli.run("login", "--device-code", CODEX_CLI_PATH=str(server.path))
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, "https://x.test/\nAB-CD\n")
+    assert "Codex is logged in." in done.stderr
+    assert server.received("account/login/start")[0]["params"] == {"type": "chatgptDeviceCode"}
+
+
+async def test_a_login_ends_with_the_codex_that_was_to_log_in(bare_cli: Cli, tmp_path: Path) -> None:
+    server = FakeAppServer(tmp_path / "fake", on={"account/login/start": [CODE, exit_now(1)]})
+    done = await bare_cli.run("login", "--device-code", "--json", CODEX_CLI_PATH=str(server.path))
+    begun, failed = done.json
+    assert begun == {"url": "https://x.test/", "code": "AB-CD"}
+    assert failed["error"]["code"] == "engine_lost"
 
 
 @pytest.fixture

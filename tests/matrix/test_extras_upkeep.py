@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.features import Feature
-from helmsman.errors import RateLimitLow, Unsupported
+from helmsman.agents.protocol import ConfigEdit
+from helmsman.capabilities.configuration import value_at
+from helmsman.errors import EngineRefused, RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage
 from helmsman.testing import always, hang, rate_limit, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
+    from helmsman.testing import CodexHome, ScriptedModel
     from tests.matrix.conftest import Verdict
     from tests.shared_engine import SharedEngine
 
@@ -156,3 +159,27 @@ async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, fold
     assert report.large_task_fits == "uncertain"
     with pytest.raises(RateLimitLow):
         await helm.start("beta", cwd=folder, min_remaining_percent=50)
+
+
+@on_its_own_engine
+async def test_skills_and_configuration(helm: Helmsman, codex_home: CodexHome, folder: Path, verdict: object) -> None:
+    skill = codex_home.path / "skills" / "mine" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: mine\ndescription: Is mine.\n---\nDo it.\n", encoding="utf-8")
+    found = {skill.name: skill for skill in (await helm.extras.account.skills(folder)).skills}
+    assert (found["mine"].description, found["mine"].scope, found["mine"].path) == ("Is mine.", "user", str(skill))
+    configuration = helm.extras.configuration
+    verbose, quiet = (ConfigEdit(key="model_verbosity", value=value) for value in ("high", "low"))
+    planned = await configuration.plan([verbose])
+    assert (planned.file, planned.before) == (str(codex_home.config_path), {})
+    assert await configuration.write(planned) is None
+    with pytest.raises(EngineRefused, match="modified since"):  # what was shown then is not what is there
+        await configuration.write(replace(planned, edits=(quiet,)))
+    more = await configuration.plan([quiet, ConfigEdit(key="mcp_servers.a", value={"command": "true"})])
+    assert more.before == {"model_verbosity": "high"}
+    await configuration.write(more)
+    config = await configuration.read(folder)
+    assert config.values["model_verbosity"] == "low"
+    assert value_at(config.values, "mcp_servers.a.command") == "true"
+    await configuration.write(await configuration.plan([ConfigEdit(key="model_verbosity", value=None)]))
+    assert "model_verbosity" not in codex_home.config_path.read_text(encoding="utf-8")

@@ -145,14 +145,24 @@ class AppServerUpkeep(Engine):
 
     async def login_ended(self, login: Login) -> str | None:
         ended = self._logins.setdefault(login.id, _LoginEnd())
+
+        async def notice_loss() -> None:
+            await self.until_lost()
+            ended.told.set()
+
         try:
-            await ended.told.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(notice_loss)
+                await ended.told.wait()
+                tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), suppress(HelmsmanError):
                 await self.api.cancel_login(login.id)
             raise
         finally:
             del self._logins[login.id]
+        if self.lost is not None:
+            raise self.lost.again()
         return ended.error
 
     def on_login_ended(self, params: Mapping[str, Any]) -> None:
