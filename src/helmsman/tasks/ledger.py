@@ -8,7 +8,7 @@ A registry that cannot be written (a full disk, a read-only directory) is told o
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,9 +29,7 @@ from helmsman.model.events import (
     TurnEnded,
     Usage,
     UsageReported,
-    UserMessage,
 )
-from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import (
     ANSWERED,
@@ -50,10 +48,10 @@ from helmsman.tasks.model import (
     changed,
     new_task_id,
     options_to_keep,
-    task_status_of,
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.tasks.running_task import RunningTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,25 +84,6 @@ _START_POLL: Final = 0.05
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(slots=True)
-class _Running:
-    """A task whose turn is running here."""
-
-    id: str
-    session: Session
-    counted: Usage | None = None
-    """What the session had used before this turn, once that is known."""
-    used: Usage = field(default_factory=Usage)
-    before: Usage = field(default_factory=Usage)
-    """What it is known to have used before it was taken over."""
-    taken_over: bool = False
-    """Another process began it: what it used before we came is in Codex's own record only."""
-    note_if_stopped: str | None = None
-    note_if_over: str | None = None
-    later: TaskChanges | None = None
-    """What is written down of it when its turn ends and it goes on later, as the same task."""
-
-
 class Ledger:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left.
 
@@ -118,7 +97,7 @@ class Ledger:
         self._me = None if self._is_hubs else Process.me()
         self._truth = truth
         self._one_at_a_time = anyio.CapacityLimiter(1)
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningTask] = {}
         self._not_begun: set[str] = set()
         """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
         self._placed: set[str] = set()
@@ -303,7 +282,7 @@ class Ledger:
         """
         goes_on = task_id in self._spent
         before = taken_over or self._spent.pop(task_id, Usage())
-        running = _Running(task_id, session, before=before, taken_over=taken_over is not None)
+        running = RunningTask(task_id, session, before=before, taken_over=taken_over is not None)
         if recorded is not None and recorded.usage is not None and recorded.spent_before is not None:
             running.counted, running.used, running.before = recorded.spent_before, recorded.usage, Usage()
         self._running[session.id] = running
@@ -360,7 +339,7 @@ class Ledger:
         """The task of the running turn is not over when that ends: it goes on with another one."""
         running = self._running[session_id]
         running.later = changes
-        self._spent[running.id] = running.before + running.used
+        self._spent[running.id] = running.spent
 
     def spent_before(self, task_id: str, usage: Usage | None) -> None:
         """What a task that goes on had used by then."""
@@ -374,7 +353,7 @@ class Ledger:
     def usage_of(self, session_id: str) -> Usage | None:
         """What the running turn of a session has used."""
         running = self._running.get(session_id)
-        return running.before + running.used if running is not None else None
+        return running.spent if running is not None else None
 
     # --- turns go on -------------------------------------------------------------------------------------------------
 
@@ -386,12 +365,12 @@ class Ledger:
                 self._after_the_end(session)
             return
         if isinstance(event, UsageReported) and event.agent_id is None:
-            _count(running, event)
+            running.count(event)
         if isinstance(event, TurnEnded | EngineGone) and not session.state.is_running:
             del self._running[session.id]
             if running.taken_over:
                 self._uncounted[running.id] = (session.id, session.state.turn_id)
-            ending = _ending(running) if running.later is None else {**_pausing(running), **running.later}
+            ending = running.ending()
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
             self._outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
@@ -406,7 +385,7 @@ class Ledger:
             "input_required": bool(session.state.questions),
         }
         if not running.taken_over:
-            changes["usage"] = running.before + running.used
+            changes["usage"] = running.spent
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
         if is_urgent:
             asked = {key: time.isoformat() for key, time in session.asked_at.items() if key in session.state.questions}
@@ -468,7 +447,7 @@ class Ledger:
             self._wake, self._urgent = anyio.Event(), anyio.Event()
             for running in self._running.values():
                 if running.id in changes:
-                    changes[running.id]["progress"] = _progress(running.session)
+                    changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
@@ -544,68 +523,6 @@ def draft_task(
         },
         spec=spec,
     )
-
-
-def _count(running: _Running, event: UsageReported) -> None:
-    """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off.
-
-    Where that is not known, the first report tells: one that comes before the model has done anything repeats what earlier
-    turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
-    """
-    if event.total is None:
-        running.used += event.last or Usage()
-        return
-    if running.counted is None:
-        worked = any(not isinstance(item, UserMessage) for item in running.session.items)
-        fresh = (event.last if event.last is not None else event.total) if worked else Usage()
-        running.counted = event.total - fresh
-    running.used = event.total - running.counted
-
-
-def _ending(running: _Running) -> TaskChanges:
-    session, error = running.session, running.session.error
-    ending: TaskChanges = {
-        "status": task_status_of(session.status),
-        "turn_id": session.state.turn_id,
-        "model": session.model,
-        "last_event_at": _now(),
-        "completed_at": _now(),  # not when it is written: the session's next turn begins after this
-        "result": session.result,
-        "usage": running.before + running.used,
-        "progress": None,
-    }
-    note = running.note_if_stopped if session.status == "interrupted" else running.note_if_over
-    missed = session.state.timed_out_note
-    if note is not None or missed is not None:
-        ending["note"] = " ".join(filter(None, (note, missed)))
-    if missed is not None:
-        ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
-    if error is not None:
-        ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
-    return ending
-
-
-def _pausing(running: _Running) -> TaskChanges:
-    """Of a task whose turn has ended and which goes on later."""
-    usage = running.before + running.used
-    return {"turn_id": running.session.state.turn_id, "last_event_at": _now(), "usage": usage, "progress": None}
-
-
-def _progress(session: Session) -> dict[str, Any] | None:
-    if not session.state.is_running:
-        return None
-    progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
-    shown = {
-        "text": progress.text,
-        "done": progress.done,
-        "total": progress.total,
-        "unit": progress.unit,
-        "percent": progress.percent,
-        "etaSeconds": progress.eta_seconds,
-        "now": {name: value for name, value in asdict(progress.now).items() if value} or None,
-        "steps": [asdict(step) for step in progress.steps] or None,
-    }
-    return {key: value for key, value in shown.items() if value is not None}
 
 
 def _free_key(task: Task, registry: Registry) -> None:
