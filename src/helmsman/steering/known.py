@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.agents.registry import usable
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
 from helmsman.model.events import Failure, Notice, TurnEnded, TurnRequested
@@ -142,6 +143,8 @@ class KnownSessions:
         return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
 
     def _runs_here(self, session: Session) -> bool:
+        if session.state.is_running and usable(session.engine):
+            return True  # also what somebody else began in our engine
         return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
 
     def forget(self, session_id: str) -> None:
