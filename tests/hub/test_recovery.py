@@ -172,7 +172,7 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         assert isinstance(found.verbs, Helmsman)
         assert found.verbs.settings.approval_timeout == 77.0
         assert found.verbs.allowed_roots == begun_with.session_roots
-        assert found.limits == TurnLimits(inactivity=88.0)
+        assert found.limits == TurnLimits(inactivity=88.0, on_limit="ask")
         (question,) = found.questions
         assert 60 < found.deadlines[question.id].seconds <= 77  # its whole time again, within 24 hours of being asked
         assert found.asked_at[question.id] < begun
