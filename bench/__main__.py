@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from bench import answering, commands, crowd, intake, listing, routing, run_request, startup, tokens, turns, usage
+from bench import answering, commands, crowd, intake, listing, routing, run_request, schemas, startup, turns, usage
 from bench.figures import Row, as_table
 from bench.peers import NPM_SERVER, PYTHON_SDK
 from bench.place import LAST_WITH_SERVER, NothingToMeasure
@@ -28,7 +28,7 @@ from helmsman.testing.binaries import codex_version, installed_codex
 if TYPE_CHECKING:
     from types import ModuleType
 
-MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage, tokens)
+MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage, schemas)
 """Each gives rows for the table."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -121,7 +121,7 @@ async def _intake() -> dict[str, float]:
 
 
 async def _tokens() -> dict[str, float]:
-    return {"tokens_of_the_listing": await tokens.quick_ratio()}
+    return {"tokens_of_the_listing": await schemas.quick_ratio()}
 
 
 if __name__ == "__main__":

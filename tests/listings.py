@@ -1,4 +1,4 @@
-"""How the tools are listed now, beside how Helmsman 0.1.0 listed them, and the tokens of both.
+"""How the tools are listed now, beside how they were before their schemas were shortened, and the tokens of both.
 
 `golden/listed_before.json` is that listing, as pydantic makes it: an `anyOf … null` around everything optional, a definition
 for everything nested. What has come since is left out of the count, so that a new tool or field makes nothing worse.
@@ -46,7 +46,7 @@ def listed_now() -> dict[str, dict[str, Any]]:
 
 
 def listed_before() -> dict[str, list[dict[str, Any]]]:
-    """The tools of each toolset as Helmsman 0.1.0 listed them."""
+    """The tools of each toolset as they were listed before."""
     before: dict[str, list[dict[str, Any]]] = json.loads(_BEFORE.read_text(encoding="utf-8"))
     return before
 

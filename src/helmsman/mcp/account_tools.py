@@ -63,7 +63,6 @@ def _account_in_words(output: AccountOutput) -> str:
 
 @tool("Look at Codex's account", READS, _account_in_words)
 async def codex_account(call: CallContext, _args: NothingInput) -> AccountOutput:
-    """How Codex is logged in, its plan, how much of the rate limits is left and when they are reset, and
-    whether a large task is likely to fit. Look here before starting much work; minRemainingPercent of
-    codex_start checks it for you."""
+    """How Codex is logged in, its plan, what is left of the rate limits, when they are reset, and whether a large task is
+    likely to fit. Look here before starting much work; minRemainingPercent of codex_start checks it for you."""
     return AccountOutput.model_validate(await call.helm.extras.account.read(CODEX), from_attributes=True)

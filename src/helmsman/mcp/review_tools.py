@@ -128,10 +128,9 @@ def _in_words(output: ReviewOutput) -> str:
 
 @tool("Let Codex review a change", BEGINS, _in_words)
 async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
-    """Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data
-    (priority, file, lines, title, body, confidence). Changes nothing. Waits up to timeoutSec; while status is
-    active, call it again with sessionId alone. Where nothing changed, it says so at once. For other questions
-    about code use codex_start with sandbox read-only."""
+    """Codex's own code review of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
+    nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
+    it says so at once. For other questions about code use codex_start with sandbox read-only."""
     reviews = call.helm.extras.reviews
     if args.session_id is not None and args.target is None:
         session = await call.helm.session(args.session_id)
