@@ -119,7 +119,7 @@ async def test_a_session_of_another_process_is_taken_back(
 
 
 @on_its_own_engine
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.148.0", "0.155.0"])
 async def test_another_process_is_not_shown_what_was_forgotten(
     elsewhere: Helmsman, helm: Helmsman, codex_version: tuple[int, int, int], three_turns: Session
 ) -> None:
