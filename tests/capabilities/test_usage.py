@@ -70,7 +70,7 @@ async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted:
     assert told == {session.id: Usage(100, 40, 20, 10), fork.id: Usage(1000, 400, 200, 100)}
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.148.0", "0.155.0"])
 async def test_turns_that_were_forgotten_were_spent_all_the_same(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:

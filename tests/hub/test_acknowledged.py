@@ -231,7 +231,7 @@ async def test_what_looks_like_a_secret_is_not_written_down(
     assert not model.requests
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(changed_in=["0.105.0", "0.163.0"])
 async def test_a_message_after_the_death_of_a_hub_finds_the_engine_that_has_the_session(
     place: Place, model: ScriptedModel
 ) -> None:

@@ -91,9 +91,9 @@ async def begin(engine: AppServerEngine, prompt: str, **options: Any) -> Followe
     return follower
 
 
-async def test_a_turn_runs_from_start_to_end(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_turn_runs_from_start_to_end(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
     model.on("hello", say("Hel", "lo"))
-    session = await begin(engine, "hello", cwd=git_repo)
+    session = await begin(engine, "hello", cwd=folder)
     assert (await session.end()).outcome == "completed"
     assert session.state.result == "Hello"
 
@@ -143,21 +143,21 @@ async def test_a_trusted_repository_has_its_configuration_loaded_and_nothing_wri
 
 
 async def test_writable_roots_and_network_of_the_configuration_are_kept(
-    codex_binary: Path, model: ScriptedModel, git_repo: Path, codex_home: CodexHome, tmp_path: Path
+    codex_binary: Path, model: ScriptedModel, folder: Path, codex_home: CodexHome, tmp_path: Path
 ) -> None:
     codex_home.configure(sandbox_workspace_write={"network_access": True, "exclude_slash_tmp": True})
     model.on("hello", say("hi"))
     async with engine_on(codex_binary, codex_home) as engine:
-        session = await begin(engine, "hello", cwd=git_repo, writes="workspace", writable_roots=(tmp_path,))
+        session = await begin(engine, "hello", cwd=folder, writes="workspace", writable_roots=(tmp_path,))
         await session.end()
     told = str(model.requests[-1].body)
     assert str(tmp_path) in told
     assert "enabled" in told.lower()
 
 
-async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEngine, git_repo: Path) -> None:
+async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEngine, folder: Path) -> None:
     with pytest.raises(InvalidInput, match="workspace-write"):
-        await begin(engine, "x", cwd=git_repo, writes="nothing", writable_roots=(git_repo,))
+        await begin(engine, "x", cwd=folder, writes="nothing", writable_roots=(folder,))
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEn
     [("approve", True, "completed"), ("deny", False, "completed"), ("abort", False, "interrupted")],
 )
 async def test_a_command_waits_for_its_answer(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path, choice: str, ran: bool, outcome: str
+    engine: AppServerEngine, model: ScriptedModel, folder: Path, choice: str, ran: bool, outcome: str
 ) -> None:
     model.on("touch", run("touch approved.txt", escalate="need it"), say("after"))
-    session = await begin(engine, "touch", cwd=git_repo, writes="workspace", asks="when_needed")
+    session = await begin(engine, "touch", cwd=folder, writes="workspace", asks="when_needed")
     question = await session.question()
     assert question.type == "command_approval"
     assert "touch approved.txt" in question.details["command"]
@@ -176,51 +176,51 @@ async def test_a_command_waits_for_its_answer(
     await engine.answer(question, (Choice(choice),))
     session(QuestionClosed(session_id=question.session_id, question_id=question.id, answer=choice, by="test"))
     assert (await session.end()).outcome == outcome
-    assert (git_repo / "approved.txt").exists() is ran
+    assert (folder / "approved.txt").exists() is ran
 
 
 async def test_the_reason_for_a_refusal_reaches_the_model_in_the_same_turn(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("I see"))
-    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
+    session = await begin(engine, "touch", cwd=folder, asks="when_needed")
     await engine.answer(await session.question(), (Choice("deny", "that is production"),))
     await session.end()
     assert "that is production" in model.requests[-1].user_texts[-1]
 
 
-async def test_a_question_is_answered_once(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_question_is_answered_once(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("ok"))
-    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
+    session = await begin(engine, "touch", cwd=folder, asks="when_needed")
     question = await session.question()
     await engine.answer(question, None)
     with pytest.raises(QuestionNotOpen):
         await engine.answer(question, (Choice("approve"),))
     await session.end()
-    assert not (git_repo / "x").exists()
+    assert not (folder / "x").exists()
 
 
-async def test_a_patch_waits_with_its_real_diff(engine: AppServerEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_patch_waits_with_its_real_diff(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
     model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
-    session = await begin(engine, "patch", cwd=git_repo, writes="nothing", asks="when_needed")
+    session = await begin(engine, "patch", cwd=folder, writes="nothing", asks="when_needed")
     question = await session.question()
     assert question.type == "patch_approval"
     assert "+hello\n+world" in question.details["diff"]
     assert "+++ b/" in question.details["diff"]
     await engine.answer(question, (Choice("approve"),))
     await session.end()
-    assert (git_repo / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
+    assert (folder / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
 
 
 async def test_an_interrupt_stops_the_turn_and_its_command(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
-    session = await begin(engine, "sleep", cwd=git_repo, writes="workspace", asks="never")
+    session = await begin(engine, "sleep", cwd=folder, writes="workspace", asks="never")
     with anyio.fail_after(20):
-        while not (git_repo / "pid").exists() or not (git_repo / "pid").read_text(encoding="utf-8").strip():
+        while not (folder / "pid").exists() or not (folder / "pid").read_text(encoding="utf-8").strip():
             await anyio.sleep(0.02)
-    pid = int((git_repo / "pid").read_text(encoding="utf-8"))
+    pid = int((folder / "pid").read_text(encoding="utf-8"))
     await engine.interrupt(session.opened.session_id)
     assert (await session.end()).outcome == "interrupted"
     with anyio.fail_after(5):
@@ -237,19 +237,19 @@ def cmdline(pid: int) -> str:
 
 
 async def test_interrupting_an_idle_session_is_no_error(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
-    session = await begin(engine, "hello", cwd=git_repo)
+    session = await begin(engine, "hello", cwd=folder)
     await session.end()
     await engine.interrupt(session.opened.session_id)
 
 
 async def test_an_interrupt_closes_the_open_question(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("never"))
-    session = await begin(engine, "touch", cwd=git_repo, asks="when_needed")
+    session = await begin(engine, "touch", cwd=folder, asks="when_needed")
     question = await session.question()
     await engine.interrupt(session.opened.session_id)
     await session.end()
@@ -257,15 +257,15 @@ async def test_an_interrupt_closes_the_open_question(
     assert [(event.question_id, event.answer) for event in closed] == [(question.id, None)]
     with pytest.raises(QuestionNotOpen):
         await engine.answer(question, (Choice("approve"),))
-    assert not (git_repo / "x").exists()
+    assert not (folder / "x").exists()
 
 
 async def test_steering_reaches_the_model_in_the_running_turn(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", [say("first", gate), run("true")], say("second"))
-    session = await begin(engine, "work", cwd=git_repo, asks="never")
+    session = await begin(engine, "work", cwd=folder, asks="never")
     await gate.reached()
     await engine.steer(session.opened.session_id, "hurry up")
     gate.release()
@@ -274,55 +274,55 @@ async def test_steering_reaches_the_model_in_the_running_turn(
 
 
 async def test_there_is_nothing_to_steer_in_an_idle_session(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
-    session = await begin(engine, "hello", cwd=git_repo)
+    session = await begin(engine, "hello", cwd=folder)
     await session.end()
     with pytest.raises(SessionIdle):
         await engine.steer(session.opened.session_id, "more")
 
 
 async def test_a_second_turn_is_refused_while_one_is_running(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("wait", hang())
-    session = await begin(engine, "wait", cwd=git_repo)
+    session = await begin(engine, "wait", cwd=folder)
     with pytest.raises(SessionBusy):
-        await engine.run_turn(session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="more"))
+        await engine.run_turn(session.opened.session_id, SessionOptions(cwd=folder), TurnInput(text="more"))
     await engine.interrupt(session.opened.session_id)
 
 
 async def test_a_session_continues_in_another_process_with_the_policy_asked_for(
-    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"))
     model.on("second", run("touch x"), say("two"))
     async with engine_on(codex_binary, codex_home) as engine:
-        full = {"cwd": git_repo, "writes": "anything", "asks": "never"}
+        full = {"cwd": folder, "writes": "anything", "asks": "never"}
         session = await begin(engine, "first", **full)
         await session.end()
     async with engine_on(codex_binary, codex_home) as engine:
         opened = await resume_turn(
-            engine, session.opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second")
+            engine, session.opened.session_id, SessionOptions(cwd=folder), TurnInput(text="second")
         )
         again = Follower(opened)
         engine.attach(opened.session_id, again)
         await again.end()
     assert (opened.sandbox, opened.approval_policy) == ("read-only", "on-request")
-    assert not (git_repo / "x").exists()
+    assert not (folder / "x").exists()
     assert model.requests[-1].user_texts[-1] == "second"
 
 
 async def test_a_fork_shares_the_history_and_not_the_policy(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"))
     model.on("second", say("two"))
-    session = await begin(engine, "first", cwd=git_repo, writes="anything", asks="never")
+    session = await begin(engine, "first", cwd=folder, writes="anything", asks="never")
     await session.end()
-    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=git_repo))
-    await engine.run_turn(opened.session_id, SessionOptions(cwd=git_repo), TurnInput(text="second"))
+    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=folder))
+    await engine.run_turn(opened.session_id, SessionOptions(cwd=folder), TurnInput(text="second"))
     fork = Follower(opened)
     engine.attach(opened.session_id, fork)
     await fork.end()
@@ -337,17 +337,17 @@ async def test_an_unknown_session_is_not_found(engine: AppServerEngine) -> None:
             await resume_turn(engine, unknown, SessionOptions(), TurnInput(text="x"))
 
 
-async def test_a_bad_configuration_value_is_refused_by_name(engine: AppServerEngine, git_repo: Path) -> None:
+async def test_a_bad_configuration_value_is_refused_by_name(engine: AppServerEngine, folder: Path) -> None:
     with pytest.raises(EngineRefused, match="model_reasoning_effort"):
-        await begin(engine, "x", cwd=git_repo, config={"model_reasoning_effort": 3})
+        await begin(engine, "x", cwd=folder, config={"model_reasoning_effort": 3})
 
 
 async def test_a_sub_agents_question_is_its_parents(
-    engine: AppServerEngine, model: ScriptedModel, git_repo: Path
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("parent", spawn_agent("child work"), say("parent done"))
     model.on("child work", run("touch child.txt", escalate="need it"), say("child done"))
-    session = await begin(engine, "parent", cwd=git_repo, asks="when_needed")
+    session = await begin(engine, "parent", cwd=folder, asks="when_needed")
     await session.until(lambda: any(isinstance(event, QuestionAsked) for event in session.events))
     question = next(event.question for event in session.events if isinstance(event, QuestionAsked))
     assert question.session_id == session.opened.session_id
@@ -360,7 +360,7 @@ async def test_a_sub_agents_question_is_its_parents(
 
 @pytest.mark.parametrize("moment", ["before the first word", "in a message", "in a command", "at a question"])
 async def test_killing_the_engine_tells_everyone_at_once(
-    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, moment: str
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, folder: Path, moment: str
 ) -> None:
     gate = model.gate()
     steps: dict[str, Step] = {
@@ -371,7 +371,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
     }
     model.on("go", always(steps[moment]))
     async with engine_on(codex_binary, codex_home) as engine:
-        session = await begin(engine, "go", cwd=git_repo, writes="workspace", asks="when_needed")
+        session = await begin(engine, "go", cwd=folder, writes="workspace", asks="when_needed")
         match moment:
             case "before the first word":
                 with anyio.fail_after(20):
@@ -380,7 +380,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
                 await gate.reached()
             case "in a command":
                 with anyio.fail_after(20):
-                    while not (git_repo / "running").exists():
+                    while not (folder / "running").exists():
                         await anyio.sleep(0.02)
             case _:
                 await session.question()
@@ -401,7 +401,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
         assert reasons
         assert session.state.status == "error"
         with pytest.raises(EngineLost):
-            await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="x"))
+            await start_turn(engine, SessionOptions(cwd=folder), TurnInput(text="x"))
 
 
 def engine_pid(engine: AppServerEngine) -> int:

@@ -255,40 +255,40 @@ async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, 
 
 @on_its_own_engine
 async def test_exec_turn(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("go", run("echo made > made.txt"), say("done"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
-        session = await finished(await helm.start("go", cwd=folder, sandbox="workspace-write"))
+        session = await finished(await helm.start("go", cwd=git_repo, sandbox="workspace-write"))
     assert (session.status, session.result) == ("done", "done")
-    assert (folder / "made.txt").exists()
+    assert (git_repo / "made.txt").exists()
 
 
 @on_its_own_engine
 async def test_exec_resume(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("one", say("first"))
     model.on("two", run("echo made > made.txt"), say("second"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
-        session = await finished(await helm.start("one", cwd=folder, sandbox="workspace-write"))
+        session = await finished(await helm.start("one", cwd=git_repo, sandbox="workspace-write"))
     async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "two", sandbox="workspace-write"))
     assert again.result == "second"
-    assert (folder / "made.txt").exists()
+    assert (git_repo / "made.txt").exists()
     assert "one" in model.requests[-1].user_texts
 
 
 @on_its_own_engine
 async def test_listing(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, verdict: object
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.otherwise(say("ok"))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        ours = await finished(await helm.start("made by the app-server", cwd=folder))
+        ours = await finished(await helm.start("made by the app-server", cwd=git_repo))
         async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as other:
-            execs = await finished(await other.start("made by exec", cwd=folder))
-        found, _ = await helm.list(directory=folder)
+            execs = await finished(await other.start("made by exec", cwd=git_repo))
+        found, _ = await helm.list(directory=git_repo)
     assert {(info.session_id, info.first_prompt) for info in found} == {
         (ours.id, "made by the app-server"),
         (execs.id, "made by exec"),

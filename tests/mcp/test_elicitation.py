@@ -17,6 +17,7 @@ from helmsman.mcp.server import build_server
 from helmsman.testing import ask_user, call_tool, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
+from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 
 class Person:
@@ -153,6 +154,7 @@ async def test_a_client_that_vanishes_leaves_the_question_open(
     assert (folder / "made.txt").exists()
 
 
+@on_its_own_engine
 async def test_a_question_of_the_model_is_a_form_with_its_options(
     helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], mode: Any, codex_home: CodexHome
 ) -> None:
@@ -168,6 +170,7 @@ async def test_a_question_of_the_model_is_a_form_with_its_options(
     assert [form.message for form in person.forms] == ["Codex asks you\nQuestion: Which one?"]
 
 
+@on_its_own_engine
 async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
     codex_home: CodexHome,
     helm: Helmsman,
@@ -270,6 +273,7 @@ async def until_paused(codex: Caller, session_id: str, wanted: bool) -> None:
             await anyio.sleep(0.02)
 
 
+@on_its_own_engine
 async def test_the_status_says_what_nobody_answered(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], mode: Any
 ) -> None:

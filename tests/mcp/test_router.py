@@ -48,9 +48,9 @@ def at(place: Path) -> dict[str, Any]:
     return {"context": {"working_dir": str(place)}}
 
 
-async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.on("parser", run("true"), say("The parser is fixed."))
-    started = await codex("codex", request="fix the parser", **at(git_repo))
+    started = await codex("codex", request="fix the parser", **at(folder))
     assert (started["acknowledged"], started["action"], started["nextAction"]) == (True, "run", "await")
     assert started["task"]["id"].startswith("T-local-")
     assert (started["task"]["mode"], started["task"]["agent"]) == ("local", "codex")
@@ -69,11 +69,11 @@ async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, g
 
 
 async def test_two_tasks_are_told_apart_by_number_alias_and_id(
-    codex: Caller, model: ScriptedModel, git_repo: Path
+    codex: Caller, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
-    first = (await codex("codex", request="hang on the first thing", **at(git_repo)))["task"]
-    second = (await codex("codex", request="hang on the second thing", **at(git_repo)))["task"]
+    first = (await codex("codex", request="hang on the first thing", **at(folder)))["task"]
+    second = (await codex("codex", request="hang on the second thing", **at(folder)))["task"]
     asked = await codex("codex", request="cancel my task")
     assert (asked["acknowledged"], asked["nextAction"]) == (False, "choose")
     assert [choice["id"] for choice in asked["choices"]] == [second["id"], first["id"]]
@@ -89,8 +89,8 @@ async def test_two_tasks_are_told_apart_by_number_alias_and_id(
     assert "not running any more" in again["userMessage"]
 
 
-async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: Helmsman, git_repo: Path) -> None:
-    planned = await codex("codex", request="fix the setup script", dryRun=True, explain=True, **at(git_repo))
+async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: Helmsman, folder: Path) -> None:
+    planned = await codex("codex", request="fix the setup script", dryRun=True, explain=True, **at(folder))
     assert planned["action"] == "run"
     assert "Nothing was done" in planned["userMessage"]
     assert planned["decisionTrace"]
@@ -98,26 +98,26 @@ async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: H
     assert helm.sessions == {}
 
 
-async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:
+async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
-    asked = await codex("codex", request="fix it", safety={"require_confirmation": True}, **at(git_repo))
+    asked = await codex("codex", request="fix it", safety={"require_confirmation": True}, **at(folder))
     assert asked["nextAction"] == "confirm"
     assert "fix it" in asked["confirmation"]["wouldDo"]
     token = asked["confirmation"]["token"]
-    other = await codex.error("codex", request="fix another", safety={"confirmation_token": token}, **at(git_repo))
+    other = await codex.error("codex", request="fix another", safety={"confirmation_token": token}, **at(folder))
     assert other["code"] == "invalid_input"
     assert model.requests == []
-    begun = await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(git_repo))
+    begun = await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(folder))
     assert begun["task"]["status"] in ("pending", "working")
     assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
 
 
-async def test_a_confirmation_holds_for_the_limit_that_was_shown(codex: Caller, git_repo: Path) -> None:
+async def test_a_confirmation_holds_for_the_limit_that_was_shown(codex: Caller, folder: Path) -> None:
     shown = {"require_confirmation": True, "max_cost_usd": 2}
-    asked = await codex("codex", request="fix it", safety=shown, **at(git_repo))
+    asked = await codex("codex", request="fix it", safety=shown, **at(folder))
     assert "at most $2" in asked["confirmation"]["wouldDo"]
     without = {"confirmation_token": asked["confirmation"]["token"]}
-    assert (await codex.error("codex", request="fix it", safety=without, **at(git_repo)))["code"] == "invalid_input"
+    assert (await codex.error("codex", request="fix it", safety=without, **at(folder)))["code"] == "invalid_input"
 
 
 async def test_null_means_left_out(codex: Caller) -> None:
@@ -138,13 +138,13 @@ async def test_nothing_asked_is_nothing_done(codex: Caller) -> None:
     assert (answer["action"], answer["acknowledged"]) == ("none", False)
 
 
-async def test_a_task_that_cannot_begin_says_why(codex: Caller, git_repo: Path) -> None:
-    missing = await codex.error("codex", request="fix it", context={"working_dir": str(git_repo / "missing")})
+async def test_a_task_that_cannot_begin_says_why(codex: Caller, folder: Path) -> None:
+    missing = await codex.error("codex", request="fix it", context={"working_dir": str(folder / "missing")})
     assert missing["code"] == "invalid_input"
 
 
-async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, git_repo: Path) -> None:
-    guide = await codex("codex", request="set up GitHub for this repository", **at(git_repo))
+async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, folder: Path) -> None:
+    guide = await codex("codex", request="set up GitHub for this repository", **at(folder))
     assert guide["action"] == "setup"
     assert "GitHub" in guide["userMessage"]
 
@@ -331,19 +331,19 @@ async def test_what_a_task_did_is_known_after_a_restart(
 
 
 async def test_a_task_that_costs_too_much_is_stopped(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise([run("true"), usage(2_000_000)], hang())
     async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
-        begun = await codex("codex", request="spend", safety={"max_cost_usd": 0.5}, **at(git_repo))
+        begun = await codex("codex", request="spend", safety={"max_cost_usd": 0.5}, **at(folder))
         stopped = await codex("codex", request=f"wait for {begun['task']['id']}")
     assert stopped["task"]["status"] == "canceled"
     assert "its limit is $0.5" in stopped["task"]["note"]
 
 
 async def test_the_answer_does_not_wait_for_codex(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "codex"
     broken.write_text("#!/bin/sh\necho 'codex-cli 0.163.0'\nexit 1\n", encoding="utf-8")
@@ -353,7 +353,7 @@ async def test_the_answer_does_not_wait_for_codex(
         Client(build_server(helm)) as client,
     ):
         codex = Caller(client)
-        begun = await codex("codex", request="fix it", **at(git_repo))
+        begun = await codex("codex", request="fix it", **at(folder))
         assert begun["task"]["status"] in ("pending", "failed")
         with anyio.fail_after(30):
             ended = await codex("codex", request="wait for it")
@@ -362,15 +362,15 @@ async def test_the_answer_does_not_wait_for_codex(
 
 
 async def test_nothing_is_begun_that_cannot_be_registered(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
     settings.state_dir.chmod(0o700)
     model.otherwise(say("done"))
     async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
-        answer = await Caller(client).error("codex", request="fix the parser", **at(git_repo))
+        answer = await Caller(client).error("codex", request="fix the parser", **at(folder))
         assert answer["error"]["code"] == "registry_unavailable"
-        other = await helm.start("something else", cwd=git_repo)
+        other = await helm.start("something else", cwd=folder)
         await other.wait(until="end", timeout=60)
         assert list(helm.sessions) == [other.id]
 
@@ -397,17 +397,17 @@ def test_what_was_offered_is_remembered_for_each_client_and_not_for_one_without_
 
 
 async def test_more_work_for_a_task_goes_on_where_its_session_works(
-    codex: Caller, model: ScriptedModel, git_repo: Path
+    codex: Caller, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))
-    first = await codex("codex", request="fix the parser", **at(git_repo))
+    first = await codex("codex", request="fix the parser", **at(folder))
     done = await codex("codex", request="wait for it")
     more = {"operation": "run", "taskId": first["task"]["id"]}
     planned = await codex("codex", request="now the lexer", hints=more, dryRun=True)
     assert f"send this to the session of {first['task']['id']}" in planned["userMessage"]
     second = await codex("codex", request="now the lexer", hints=more)
     assert second["task"]["sessionId"] == done["task"]["sessionId"]
-    assert f"in {git_repo}." in second["userMessage"]
+    assert f"in {folder}." in second["userMessage"]
     assert (await codex("codex", request=f"wait for {second['task']['id']}"))["task"]["status"] == "completed"
     refused = await codex.error("codex", request="and that", hints={**more, "mode": "cloud"})
     assert refused["error"]["code"] == "invalid_input"
@@ -441,12 +441,12 @@ async def test_a_limit_that_is_no_number_is_refused(contract: type[BaseModel]) -
 
 
 async def test_no_words_make_a_wait_longer_than_a_hint_may(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.mcp.router_tool._LONGEST_WAIT_SECONDS", 0.1)
     model.on("hang", hang())
     async with Client(build_server(helm)) as client:
         codex = Caller(client)
-        begun = await codex("codex", request="hang on", **at(git_repo))
+        begun = await codex("codex", request="hang on", **at(folder))
         waited = await codex("codex", request=f"wait 500 hours for {begun['task']['id']}")
         assert (waited["action"], waited["nextAction"]) == ("wait", "await")

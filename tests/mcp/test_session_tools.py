@@ -19,6 +19,7 @@ from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.played import PlayedAgent
+from tests.shared_engine import on_shared_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -148,6 +149,7 @@ async def test_bad_input_is_a_result_with_a_code_and_the_server_goes_on(
     assert (await codex("codex_list"))["sessions"] == []
 
 
+@on_shared_engine
 async def test_a_wrong_answer_is_refused_and_the_question_stays(
     codex: Caller, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
@@ -164,6 +166,7 @@ async def test_a_wrong_answer_is_refused_and_the_question_stays(
     assert "not now" in model.requests[-1].user_texts
 
 
+@on_shared_engine
 @pytest.mark.parametrize("forged", ["Directory: /safe ", "Directory: /safe \\\n"])
 async def test_what_an_agent_was_not_shown_whole_it_cannot_approve(
     codex: Caller, model: ScriptedModel, helm: Helmsman, asks: dict[str, Any], folder: Path, forged: str
@@ -196,6 +199,7 @@ async def test_no_name_of_a_session_looks_like_another_session_in_the_list(
     assert text.endswith("hello \\x1b[2J\\u202e")
 
 
+@on_shared_engine
 async def test_a_wait_ends_when_its_time_is_up(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.on("hang", hang())
     session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(folder)))["sessionId"]
@@ -214,6 +218,7 @@ async def test_the_same_key_gives_the_same_session(codex: Caller, model: Scripte
     assert len(model.requests) == 1
 
 
+@on_shared_engine
 async def test_an_output_schema_gives_an_object(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.on("add", say('{"answer": 42}'))
     schema = {
@@ -240,6 +245,7 @@ async def test_a_worktree_session_works_beside_the_main_tree(
     assert not (git_repo / "made.txt").exists()
 
 
+@on_shared_engine
 async def test_only_what_is_new_comes_since_a_cursor(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", run("true"), say("almost", gate, " done"))
@@ -256,6 +262,7 @@ async def test_only_what_is_new_comes_since_a_cursor(codex: Caller, model: Scrip
     assert later["recentOutput"] == ["almost done"]
 
 
+@on_shared_engine
 async def test_progress_comes_on_the_callers_own_token(codex: Caller, model: ScriptedModel, folder: Path) -> None:
     model.on("hang", hang())
     session_id = (await codex("codex_start", prompt="hang", workingDirectory=str(folder)))["sessionId"]

@@ -23,7 +23,7 @@ from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.testing import git, make_repository, say
+from helmsman.testing import always, git, make_repository, say
 from helmsman.worktrees.lifecycle import create, discard
 
 if TYPE_CHECKING:
@@ -183,20 +183,19 @@ async def test_no_verb_takes_an_odd_id_for_anything(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("engine", ["app-server", "exec"])
-@pytest.mark.parametrize(
-    "prompt", ["--help", "-", "--", "--yolo", "-c sandbox_mode=danger-full-access", "/quit", "@file"]
-)
 async def test_a_prompt_is_a_prompt(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, engine: Any, prompt: str
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, engine: Any
 ) -> None:
-    model.otherwise(say("ok"))
+    model.otherwise(always(say("ok")))
+    prompts = ["--help", "-", "--", "--yolo", "-c sandbox_mode=danger-full-access", "/quit", "@file"]
     async with Helmsman(replace(settings, engine=engine), env=codex_home.env) as helm:
-        session = await helm.start(prompt, cwd=git_repo)
-        assert await session.wait(until="end", timeout=SECONDS)
-        assert session.result == "ok"
-        await session.say(prompt)
-        assert await session.wait(until="end", timeout=SECONDS)
-    assert [request.last_user_text for request in model.requests] == [prompt, prompt]
+        for prompt in prompts:
+            session = await helm.start(prompt, cwd=git_repo)
+            assert await session.wait(until="end", timeout=SECONDS)
+            assert session.result == "ok", prompt
+            await session.say(prompt)
+            assert await session.wait(until="end", timeout=SECONDS)
+    assert [request.last_user_text for request in model.requests] == [prompt for prompt in prompts for _ in range(2)]
 
 
 @pytest.mark.anyio

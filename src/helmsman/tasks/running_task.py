@@ -1,0 +1,98 @@
+"""A task whose turn is running here: what it has used, how far it has come, and what is written down of its end."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from helmsman.model.events import Usage, UserMessage
+from helmsman.sessions.progress import infer_progress
+from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
+
+if TYPE_CHECKING:
+    from helmsman.model.events import UsageReported
+    from helmsman.sessions.session import Session
+
+
+@dataclass(slots=True)
+class RunningTask:
+    """For the ledger, which writes."""
+
+    id: str
+    session: Session
+    counted: Usage | None = None
+    """What the session had used before this turn, once that is known."""
+    used: Usage = field(default_factory=Usage)
+    before: Usage = field(default_factory=Usage)
+    """What it is known to have used before this turn, or before it was taken over."""
+    taken_over: bool = False
+    """Another process began it: what it used before we came is in Codex's own record only."""
+    note_if_stopped: str | None = None
+    note_if_over: str | None = None
+    later: TaskChanges | None = None
+    """What is written down of it when its turn ends and it goes on later, as the same task."""
+
+    @property
+    def spent(self) -> Usage:
+        """What it has used, as far as is known."""
+        return self.before + self.used
+
+    def count(self, event: UsageReported) -> None:
+        """Count this turn's tokens. Codex tells the sum of the whole thread, so what was there before is taken off.
+
+        Where that is not known, the first report tells: one that comes before the model has done anything repeats what
+        earlier turns spent (Codex up to 0.145 does that on resume and fork, up to 0.130 with every turn).
+        """
+        if event.total is None:
+            self.used += event.last or Usage()
+            return
+        if self.counted is None:
+            worked = any(not isinstance(item, UserMessage) for item in self.session.items)
+            fresh = (event.last if event.last is not None else event.total) if worked else Usage()
+            self.counted = event.total - fresh
+        self.used = event.total - self.counted
+
+    def progress(self) -> dict[str, Any] | None:
+        """How far it has come."""
+        session = self.session
+        if not session.state.is_running:
+            return None
+        progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
+        shown = {
+            "text": progress.text,
+            "done": progress.done,
+            "total": progress.total,
+            "unit": progress.unit,
+            "percent": progress.percent,
+            "etaSeconds": progress.eta_seconds,
+            "now": {name: value for name, value in asdict(progress.now).items() if value} or None,
+            "steps": [asdict(step) for step in progress.steps] or None,
+        }
+        return {key: value for key, value in shown.items() if value is not None}
+
+    def ending(self) -> TaskChanges:
+        """What changes with the end of its turn."""
+        session, error, now = self.session, self.session.error, datetime.now(UTC)
+        if self.later is not None:
+            pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
+            return {**pausing, "progress": None, **self.later}
+        ending: TaskChanges = {
+            "status": task_status_of(session.status),
+            "turn_id": session.state.turn_id,
+            "model": session.model,
+            "last_event_at": now,
+            "completed_at": now,  # not when it is written: the session's next turn begins after this
+            "result": session.result,
+            "usage": self.spent,
+            "progress": None,
+        }
+        note = self.note_if_stopped if session.status == "interrupted" else self.note_if_over
+        missed = session.state.timed_out_note
+        if note is not None or missed is not None:
+            ending["note"] = " ".join(filter(None, (note, missed)))
+        if missed is not None:
+            ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+        if error is not None:
+            ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+        return ending
