@@ -130,7 +130,7 @@ class Ledger:
         One with the same key that waits, because its hub ended before it began, is the one to run.
 
         Raises:
-            EngineStartFailed: The other is just being started.
+            EngineStartFailed: The other is being started, and that takes too long.
         """
         draft = replace(draft, owner=self._me)
         try:
@@ -182,22 +182,25 @@ class Ledger:
 
     async def _with_session(self, task: Task) -> Task | None:
         """The task that has the idempotency key, with its session; None when nothing came of it and the key is free."""
+
+        def is_starting() -> bool:
+            return task.session_id is None and task.is_running and (self.has(task.id) or self.is_elsewhere(task))
+
         with anyio.move_on_after(_START_SECONDS):
-            while task.session_id is None and self.has(task.id):
+            while is_starting():
                 await anyio.sleep(_START_POLL)
                 known = await self.registry(partial(Registry.get, task_id=task.id))
                 task = known or task
-        is_at_work = task.is_running and (self.has(task.id) or self.is_elsewhere(task))
-        if not is_at_work:
-            task = await self._claim(task)
-        if task.session_id is not None:
-            return task
-        if is_at_work:
+        if is_starting():
             raise EngineStartFailed(
-                f"Task {task.id} is just being started with this idempotency key. Try again in a moment, or use another key."
+                f"Task {task.id} has been starting with this idempotency key for {_START_SECONDS:g} s. Try again, or use "
+                "another key."
             )
-        await self.registry(partial(_free_key, task))
-        return None
+        task = await self._claim(task)
+        if task.session_id is None:
+            await self.registry(partial(_free_key, task))
+            return None
+        return task
 
     async def _claim(self, task: Task) -> Task:
         """A task that a dead process left, with the session that was opened for it, where it had not written that yet."""
