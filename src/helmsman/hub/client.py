@@ -363,11 +363,9 @@ class HubClient:
                 copied.session.apply(decoded(params["event"]))
                 if "facts" in params:
                     take_facts(copied.session, decoded(params["facts"]), offset=copied.offset)
-                self._offer_questions(copied)
-                if self._tool_calls and not copied.session.state.is_running:
-                    self._forget_tool_calls(copied)
+                self._notice(copied)
             case "copy":
-                self._offer_questions(self._take_copy(params["session"], params["copy"]))
+                self._notice(self._take_copy(params["session"], params["copy"]))
             case "called":
                 self._functions[params["number"]](*decoded(params["arguments"]))
             case _:
@@ -387,6 +385,12 @@ class HubClient:
             copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
             copied.epoch = self._epoch
         return copied
+
+    def _notice(self, copied: _Copied) -> None:
+        """Something has happened in a session."""
+        self._offer_questions(copied)
+        if self._tool_calls and not copied.session.state.is_running:
+            self._forget_tool_calls(copied)
 
     def _offer_questions(self, copied: _Copied) -> None:
         """Have the program's handler asked what is open, and cancel it where somebody else has answered."""
