@@ -14,7 +14,7 @@ from mcp import Client
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
+    from helmsman.testing import CodexHome, ScriptedModel
     from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
@@ -22,9 +22,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", rea
 DEFAULTS = ("-m", "gpt-5.5", "-c", 'model_reasoning_effort="high"', "-c", "sandbox_mode=read-only")
 
 
-async def test_they_hold_for_that_server_alone_and_what_a_client_says_wins(place: Place, model: ScriptedModel) -> None:
+async def test_they_hold_for_that_server_alone_and_what_a_client_says_wins(
+    place: Place, model: ScriptedModel, codex_home: CodexHome
+) -> None:
     model.otherwise(always(say("done")))
-    async with Client(place.on_stdio(*DEFAULTS)) as one, Client(place.on_stdio()) as other:
+    (codex_home.path / "work.config.toml").write_text('model_reasoning_effort = "low"\n', encoding="utf-8")
+    async with (
+        Client(place.on_stdio(*DEFAULTS)) as one,
+        Client(place.on_stdio()) as other,
+        Client(place.on_stdio("--profile", "work")) as third,
+    ):
 
         async def asked(client: Client, **arguments: object) -> tuple[str, str | None]:
             agent = Caller(client)
@@ -36,6 +43,7 @@ async def test_they_hold_for_that_server_alone_and_what_a_client_says_wins(place
         assert await asked(one) == ("gpt-5.5", "high") != usual
         assert await asked(one, model="gpt-5.4", config={"model_reasoning_effort": "low"}) == ("gpt-5.4", "low")
         assert await asked(other) == usual
+        assert (await asked(third))[1] == "low" != usual[1]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from helmsman import ClientTool, Helmsman, run_step
@@ -391,8 +392,9 @@ async def test_a_handler_goes_on_with_its_question_and_answers_through_the_next_
     assert len(asked_of) == 1
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "restarted"])
 async def test_a_function_runs_in_the_program_that_offers_it_once_though_the_hub_is_killed(
-    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, *, is_killed: bool
 ) -> None:
     model.on("look", call("look_up", {"key": "port"}), say("found"))
     model.on("again", call("look_up", {"key": "host"}), say("found"))
@@ -409,8 +411,15 @@ async def test_a_function_runs_in_the_program_that_offers_it_once_though_the_hub
     session = await helm.start("look", cwd=git_repo, tools=[tool])
     with anyio.fail_after(SECONDS):
         await reached.wait()
-        await kill_hub(in_hub.state_dir)
-        await helm.session(session.id)
+        first = hub_pid(in_hub.state_dir)
+        if is_killed:
+            await kill_hub(in_hub.state_dir)
+        else:
+            await anyio.to_thread.run_sync(ask_hub, in_hub.state_dir, "restart")
+        while hub_pid(in_hub.state_dir) in (first, None):
+            await helm.session(session.id)
+            await anyio.sleep(0.02)
+        assert (await helm.session(session.id)).status == "active"
     go_on.set()
     await ended(session)
     assert called == ["port"]

@@ -367,15 +367,13 @@ class HubClient:
                 copied.session.apply(decoded(params["event"]))
                 if "facts" in params:
                     self._take_facts(copied, decoded(params["facts"]))
-                self._offer_questions(copied)
+                self._notice(copied)
             case "facts":
                 copied = self._copies[params["session"]]
                 self._take_facts(copied, decoded(params["facts"]))
-                self._offer_questions(copied)
-                if self._tool_calls and not copied.session.state.is_running:
-                    self._forget_tool_calls(copied)
+                self._notice(copied)
             case "copy":
-                self._offer_questions(self._take_copy(params["session"], params["copy"]))
+                self._notice(self._take_copy(params["session"], params["copy"]))
             case "called":
                 self._functions[params["number"]](*decoded(params["arguments"]))
             case _:
@@ -405,6 +403,12 @@ class HubClient:
             copied.epoch = self._epoch
         self._take_time_left(copied, copy.facts)
         return copied
+
+    def _notice(self, copied: _Copied) -> None:
+        """Something has happened in a session."""
+        self._offer_questions(copied)
+        if self._tool_calls and not copied.session.state.is_running:
+            self._forget_tool_calls(copied)
 
     def _offer_questions(self, copied: _Copied) -> None:
         """Have the program's handler asked what is open, and cancel it where somebody else has answered."""

@@ -190,9 +190,7 @@ class _Program:
             stop()
             for scope in self._reading.values():
                 scope.cancel()
-            for session, name in self._offered:
-                if session.tools.get(name) == self._run_tool:
-                    del session.tools[name]
+            self._withdraw_tools()
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -208,13 +206,19 @@ class _Program:
                 self._offered.append((session, name))
                 session.offer({name: self._run_tool})
 
-    async def _run_tool(self, call: ToolCalled) -> ToolResult:
-        """Have the program run a function that it has offered."""
+    def _withdraw_tools(self) -> None:
+        for session, name in self._offered:
+            if session.tools.get(name) == self._run_tool:
+                del session.tools[name]
+
+    async def _run_tool(self, call: ToolCalled) -> ToolResult | None:
+        """Have the program run a function that it has offered. It may come back, to this hub or to the next."""
         about = {"session": call.session_id, "call": call.call_id, "tool": call.tool, "arguments": call.arguments}
         try:
             answer = await self._peer.request("tool", about, timeout=math.inf)
         except HelmsmanError:
-            return ToolResult(text=f"The program that offers {call.tool} has left.", success=False)
+            self._withdraw_tools()
+            return None
         return ToolResult(text=str(answer["text"]), success=answer["success"] is True)
 
     def _take(self, request: IncomingRequest) -> bool:

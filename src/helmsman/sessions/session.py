@@ -48,8 +48,8 @@ OwnAnswer: TypeAlias = "Callable[[tuple[Choice, ...] | None], None]"
 Reply: TypeAlias = "Sequence[str] | str | Answered | None"
 
 
-ToolRunner: TypeAlias = "Callable[[ToolCalled], Awaitable[ToolResult]]"
-"""Runs a function of a program for an agent. Does not raise; cancelled when the turn ends."""
+ToolRunner: TypeAlias = "Callable[[ToolCalled], Awaitable[ToolResult | None]]"
+"""Runs a function of a program for an agent; None: that program has left. Does not raise; cancelled when the turn ends."""
 
 
 class QuestionHandler(Protocol):

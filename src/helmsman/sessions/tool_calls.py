@@ -30,11 +30,12 @@ async def answer_call(session: Session, call: ToolCalled) -> None:
 
     async def run(turn_over: anyio.CancelScope) -> None:
         nonlocal result
-        runner = await _offered(session, call.tool)
-        if runner is None:
-            result = ToolResult(text=f"The program that offers {call.tool} is not there.", success=False)
-        else:
-            result = await runner(call)
+        while result is None:
+            runner = await _offered(session, call.tool)
+            if runner is None:
+                result = ToolResult(text=f"The program that offers {call.tool} is not there.", success=False)
+            else:
+                result = await runner(call)
         turn_over.cancel()
 
     async with anyio.create_task_group() as tasks:
