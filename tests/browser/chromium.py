@@ -105,7 +105,10 @@ def running_chromium(program: str, folder: Path) -> Iterator[Chromium]:
     arguments += ["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB"]
     # A window keeps its process from one page to the next, and none is kept ready for pages that nobody opens.
     arguments += ["--disable-site-isolation-trials", "--renderer-process-limit=1", "--in-process-gpu"]
-    arguments += ["--disable-features=SpareRendererForSitePerProcess,BackForwardCache,Translate,OptimizationHints"]
+    # Nor are the pages that Chromium shows below the address: one for each window, which costs as much as a test.
+    needless = ["SpareRendererForSitePerProcess", "BackForwardCache", "Translate", "OptimizationHints"]
+    needless += ["WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "AiModeOmniboxEntryPoint"]
+    arguments += [f"--disable-features={','.join(needless)}"]
     arguments += ["--disable-component-update", "--disable-default-apps", "--disable-sync", "--no-pings"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--no-sandbox")  # Chromium does not run as root otherwise

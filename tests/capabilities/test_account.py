@@ -73,10 +73,10 @@ async def test_an_api_key_is_said_as_such(codex_binary: Path, codex_home: CodexH
     ("used", "fits"), [(20.0, "likely"), (75.0, "uncertain"), (95.0, "unlikely"), (100.0, "no"), (120.0, "no")]
 )
 async def test_what_codex_reported_says_whether_a_large_task_fits(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, used: float, fits: str
+    helm: Helmsman, model: ScriptedModel, folder: Path, used: float, fits: str
 ) -> None:
     limits = rate_limit(used, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
-    await after_a_turn(helm, model, git_repo, *limits)
+    await after_a_turn(helm, model, folder, *limits)
     report = await helm.extras.account.read()
     primary, secondary = report.limits
     assert (primary.name, primary.remaining_percent, primary.window_minutes) == ("primary", max(0, 100 - used), 300)
@@ -87,8 +87,8 @@ async def test_what_codex_reported_says_whether_a_large_task_fits(
     assert primary.resets_at.isoformat(timespec="minutes") in report.advice
 
 
-async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
-    await after_a_turn(helm, model, git_repo, rate_limit(99, window_minutes=300, resets_at=int(time.time()) - 10))
+async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+    await after_a_turn(helm, model, folder, rate_limit(99, window_minutes=300, resets_at=int(time.time()) - 10))
     assert (await helm.extras.account.read()).limits == ()
 
 
@@ -96,13 +96,13 @@ async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: 
 
 
 async def test_a_start_is_refused_when_less_is_left_than_asked_for(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     limits = rate_limit(90, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
-    await after_a_turn(helm, model, git_repo, *limits)
+    await after_a_turn(helm, model, folder, *limits)
     asked = len(model.requests)
     with pytest.raises(RateLimitLow) as caught:
-        await helm.start("more", cwd=git_repo, min_remaining_percent=20)
+        await helm.start("more", cwd=folder, min_remaining_percent=20)
     error = caught.value.as_dict()
     assert (error["code"], error["remaining_percent"], error["limit"]) == ("rate_limit_low", 10, "primary")
     assert error["resets_at"] is not None
@@ -110,18 +110,18 @@ async def test_a_start_is_refused_when_less_is_left_than_asked_for(
     assert len(model.requests) == asked
 
 
-async def test_a_start_goes_on_when_enough_is_left(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
-    await after_a_turn(helm, model, git_repo, rate_limit(50, window_minutes=300, resets_at=LATER))
+async def test_a_start_goes_on_when_enough_is_left(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+    await after_a_turn(helm, model, folder, rate_limit(50, window_minutes=300, resets_at=LATER))
     model.on("more", say("ok"))
-    session = await helm.start("more", cwd=git_repo, min_remaining_percent=50)
+    session = await helm.start("more", cwd=folder, min_remaining_percent=50)
     assert await session.wait(until="end", timeout=30)
     assert (session.result, session.notes) == ("ok", ())
 
 
 async def test_the_limit_of_a_single_model_does_not_hold_up_others(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    await after_a_turn(helm, model, git_repo, rate_limit(10, window_minutes=300, resets_at=LATER))
+    await after_a_turn(helm, model, folder, rate_limit(10, window_minutes=300, resets_at=LATER))
     engine = await helm.engine()
     known = await engine.rate_limits()
     assert known is not None
@@ -134,26 +134,26 @@ async def test_the_limit_of_a_single_model_does_not_hold_up_others(
 
 
 async def test_unknown_limits_let_the_start_go_on_and_say_so(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
-    session = await helm.start("hello", cwd=git_repo, min_remaining_percent=20)
+    session = await helm.start("hello", cwd=folder, min_remaining_percent=20)
     assert any("Nothing is known of the account's rate limits" in note for note in session.notes)
     assert await session.wait(until="end", timeout=30)
     assert session.result == "hi"
 
 
 @pytest.mark.parametrize("percent", [-1, 101, float("nan")])
-async def test_what_is_no_percentage_is_refused(helm: Helmsman, git_repo: Path, percent: float) -> None:
+async def test_what_is_no_percentage_is_refused(helm: Helmsman, folder: Path, percent: float) -> None:
     with pytest.raises(InvalidInput, match="from 0 to 100"):
-        await helm.start("hello", cwd=git_repo, min_remaining_percent=percent)
+        await helm.start("hello", cwd=folder, min_remaining_percent=percent)
 
 
 # --- with a ChatGPT login --------------------------------------------------------------------------------------------
 
 
 async def test_with_a_chatgpt_login_codex_is_asked(
-    codex_binary: Path, codex_version: tuple[int, int, int], codex_home: CodexHome, tmp_path: Path, git_repo: Path
+    codex_binary: Path, codex_version: tuple[int, int, int], codex_home: CodexHome, tmp_path: Path, folder: Path
 ) -> None:
     window = {"limit_window_seconds": 18000, "reset_after_seconds": 86400, "reset_at": LATER}
     limits = {"allowed": True, "limit_reached": False, "primary_window": {"used_percent": 85, **window}}
@@ -169,7 +169,7 @@ async def test_with_a_chatgpt_login_codex_is_asked(
         async with Helmsman(settings, env=codex_home.env) as helm:
             report = await helm.extras.account.read()
             with pytest.raises(RateLimitLow):
-                await helm.start("hello", cwd=git_repo, min_remaining_percent=20)
+                await helm.start("hello", cwd=folder, min_remaining_percent=20)
     assert report.plan == "pro"
     if codex_version < (0, 163, 0):
         assert (report.kind, report.login) == ("chatgpt", "Codex is logged in with ChatGPT.")

@@ -32,11 +32,11 @@ async def settled(session: Session) -> Session:
 
 
 @pytest.fixture
-async def three_turns(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+async def three_turns(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
     """A session in which three messages were answered."""
     for word in ("alpha", "beta", "gamma"):
         model.on(word, say(f"answer {word}"))
-    session = await settled(await helm.start("alpha", cwd=git_repo))
+    session = await settled(await helm.start("alpha", cwd=folder))
     for word in ("beta", "gamma"):
         await settled(await session.say(word))
     return session
@@ -107,11 +107,11 @@ async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
 
 @on_its_own_engine
 async def test_a_session_of_another_process_is_taken_back(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(always(say("ok")))
     async with Helmsman(settings, env=codex_home.env) as first:
-        session = await settled(await first.start("alpha", cwd=git_repo))
+        session = await settled(await first.start("alpha", cwd=folder))
         await settled(await session.say("beta"))
     async with Helmsman(settings, env=codex_home.env) as second:
         await second.extras.upkeep.roll_back(session.id)
@@ -207,10 +207,10 @@ async def test_an_archived_session_is_forgotten_and_comes_back(
 
 @pytest.mark.matrix
 async def test_an_archived_session_goes_on_only_when_it_is_back(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
-    session = await settled(await helm.start("hello", cwd=git_repo))
+    session = await settled(await helm.start("hello", cwd=folder))
     await helm.extras.upkeep.archive(session.id)
     requests = len(model.requests)
     target = ReviewTarget(kind="custom", value="Look at everything")
@@ -230,13 +230,13 @@ async def test_an_archived_session_goes_on_only_when_it_is_back(
 
 @on_its_own_engine
 async def test_a_session_with_a_waiting_message_is_not_archived(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"), say("done"))
     model.on("hang", hang())
     async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
-        session = await settled(await helm.start("hello", cwd=git_repo))
-        other = await helm.start("hang", cwd=git_repo)
+        session = await settled(await helm.start("hello", cwd=folder))
+        other = await helm.start("hang", cwd=folder)
         await helm.say(session.id, "hello", when_busy="queue")
         with pytest.raises(SessionBusy):
             await helm.extras.upkeep.archive(session.id)
@@ -256,11 +256,11 @@ async def test_a_session_taken_back_is_archived_whole(helm: Helmsman, three_turn
 
 
 async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_cleared(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("hello", say("hi"), say("a first step"), say("a second", gate, " step"), always(say("more")))
-    session = await settled(await helm.start("hello", cwd=git_repo))
+    session = await settled(await helm.start("hello", cwd=folder))
     upkeep = helm.extras.upkeep
     assert await upkeep.goal(session.id) is None
     goal = await upkeep.set_goal(session.id, "All tests pass")
@@ -285,17 +285,17 @@ async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_clear
 
 
 async def test_however_many_goals_were_set_before_each_turn_is_one_task(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     upkeep = helm.extras.upkeep
     model.on("hello", say("hi"), always(hang()))
     model.on("other", say("hi"), say("a first step"), say("a second", gate, " step"), always(hang()))
-    first = await settled(await helm.start("hello", cwd=git_repo))
+    first = await settled(await helm.start("hello", cwd=folder))
     await upkeep.set_goal(first.id, "First")
     await upkeep.clear_goal(first.id)
     await first.interrupt()
-    session = await settled(await helm.start("other", cwd=git_repo))
+    session = await settled(await helm.start("other", cwd=folder))
     await upkeep.set_goal(session.id, "Second")
     with anyio.fail_after(30):
         await gate.reached()
@@ -307,9 +307,9 @@ async def test_however_many_goals_were_set_before_each_turn_is_one_task(
     assert [task.instruction for task in tasks] == ["Work towards the goal: Second"] * 2 + ["other"]
 
 
-async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("hello", say("hi"), always(hang()))
-    session = await settled(await helm.start("hello", cwd=git_repo))
+    session = await settled(await helm.start("hello", cwd=folder))
     await helm.extras.upkeep.set_goal(session.id, "All tests pass")
     assert session.state.is_running
     await session.interrupt()
@@ -320,12 +320,12 @@ async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: Scrip
 
 @on_its_own_engine
 async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_goal_goes_on_after_it(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("hello", say("hi"), always(hang()))
     async with Helmsman(settings, env=codex_home.env) as first:
-        session = await settled(await first.start("hello", cwd=git_repo))
+        session = await settled(await first.start("hello", cwd=folder))
         await first.extras.upkeep.set_goal(session.id, "All tests pass")
     model.on("question", say("answer"), say("towards ", gate, "the goal"), always(hang()))
     async with Helmsman(settings, env=codex_home.env) as second:
@@ -344,11 +344,11 @@ async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_g
 
 @on_its_own_engine
 async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"), always(hang()))
     async with Helmsman(settings, env=codex_home.env) as first:
-        session = await settled(await first.start("hello", cwd=git_repo))
+        session = await settled(await first.start("hello", cwd=folder))
         await first.extras.upkeep.set_goal(session.id, "All tests pass")
     model.otherwise(always(say("a summary")))
     async with Helmsman(settings, env=codex_home.env) as second:
@@ -369,10 +369,10 @@ async def test_what_is_no_goal_is_refused(helm: Helmsman, three_turns: Session) 
 # --- what cannot be --------------------------------------------------------------------------------------------------
 
 
-async def test_a_busy_session_is_left_alone(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_busy_session_is_left_alone(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", say("at ", gate, "work"))
-    session = await helm.start("work", cwd=git_repo)
+    session = await helm.start("work", cwd=folder)
     with anyio.fail_after(30):
         await gate.reached()
     upkeep = helm.extras.upkeep
