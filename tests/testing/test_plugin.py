@@ -20,9 +20,7 @@ def outcome(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunRe
     return pytester.runpytest_subprocess(*OPTIONS, *options, timeout=60)
 
 
-def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails_and_without_a_codex_tests_are_skipped(
-    pytester: pytest.Pytester,
-) -> None:
+def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails(pytester: pytest.Pytester) -> None:
     result = outcome(
         pytester,
         """
@@ -30,7 +28,6 @@ def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails_and_without_a_c
 
         import pytest
         from helmsman.settings import ensure_state_dir, load_settings
-        from helmsman.testing import plugin
 
         def test_leaves_a_process(no_leaks):
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -55,24 +52,15 @@ def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails_and_without_a_c
         @pytest.fixture(scope="session")
         def anyio_backend():
             return "asyncio"
-
-        @pytest.fixture(autouse=True, scope="session")
-        def nothing_installed():
-            plugin.installed_codex = lambda: None
-
-        def test_needs_a_codex(codex_binary):
-            raise AssertionError("there is none")
         """,
-        "-rs",
     )
 
-    result.assert_outcomes(passed=6, errors=3, skipped=1)
+    result.assert_outcomes(passed=6, errors=3)
     said = [
         *("*ERROR at teardown of test_leaves_a_process*", "*The test left processes behind:*", "*time.sleep(600)*"),
         "*ERROR at teardown of test_uses_the_state_of_the_person_who_runs_it*",
         "*The test wrote into the usual state directory*registry*",
         *("*ERROR at teardown of test_has_a_problem_in_its_script*", "*it went wrong*"),
-        "*set HELMSMAN_TEST_CODEX*",
     ]
     result.stdout.fnmatch_lines(said)
 
@@ -101,3 +89,24 @@ def test_a_matrix_test_runs_on_every_version(
     )
 
     result.stdout.fnmatch_lines(["*test_every?0.93.0?*PASSED*", "*test_every?0.145.0?*PASSED*", "*test_one PASSED*"])
+
+
+def test_without_a_codex_tests_are_skipped(pytester: pytest.Pytester) -> None:
+    result = outcome(
+        pytester,
+        """
+        import pytest
+        from helmsman.testing import plugin
+
+        @pytest.fixture(autouse=True, scope="session")
+        def nothing_installed():
+            plugin.installed_codex = lambda: None
+
+        def test_codex(codex_binary):
+            raise AssertionError("there is none")
+        """,
+        "-rs",
+    )
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*set HELMSMAN_TEST_CODEX*"])

@@ -395,15 +395,15 @@ async def test_many_threads_share_one_script(app_server: OpenAppServer, model: S
 
     with anyio.fail_after(60):
         async with app_server() as server:
-            for _ in range(8):
+            for _ in range(20):
                 await server.start_thread(cwd=str(git_repo), **WORKSPACE)
                 await server.start_turn("Go")
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read_until_completed, server, 8)
-                await gate.reached(8)
+                tasks.start_soon(read_until_completed, server, 20)
+                await gate.reached(20)
                 gate.release()
     assert {turn["turn"]["status"] for turn in server.params("turn/completed")} == {"completed"}
-    assert len(server.items("commandExecution")) == 8
+    assert len(server.items("commandExecution")) == 20
 
 
 async def read_until_completed(server: RawAppServer, turns: int) -> None:
