@@ -59,7 +59,7 @@ bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and w
 
 bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/bounds.toml, in a minute
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
-	$(BIN)/python -m bench --check
+	$(BIN)/python -m bench --check $(BENCH)
 
 fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)
 	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),120)

@@ -1,7 +1,7 @@
 """`python -m bench`: every measurement, one after the other, and the table of them in `docs/performance.md`.
 
 `python -m bench NAME …` runs only those, and writes nothing. `python -m bench --check` is the quick comparison for CI: the
-few ratios that matter most, beside the bounds in `bench/bounds.toml`.
+few ratios that matter most, beside the bounds in `bench/bounds.toml`; with names, only those of startup, turns and intake.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from helmsman._version import __version__
 from helmsman.testing.binaries import codex_version, installed_codex
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
 MEASUREMENTS = (startup, commands, turns, crowd, intake, answering, listing, routing, run_request, usage, schemas)
@@ -43,9 +44,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare a few ratios with bench/bounds.toml")
     given = parser.parse_args()
     if given.check:
-        return int(not check())
+        known = {name: module for name, module in known.items() if name in QUICK}
     if unknown := set(given.names) - known.keys():
         parser.error(f"there is no measurement {', '.join(unknown)}")
+    if given.check:
+        return int(not check(given.names or known))
     wanted = [module for name, module in known.items() if not given.names or name in given.names]
     before = os.getloadavg() if hasattr(os, "getloadavg") else (0.0,)
     began, rows, met = time.monotonic(), list[Row](), True
@@ -89,14 +92,14 @@ Medians, quartiles in parentheses.
     print(f"The table is in {PAGE}.")
 
 
-def check() -> bool:
+def check(names: Iterable[str]) -> bool:
     """Compare the ratios that matter most with their bounds; whether none is clearly worse.
 
     What seems to be is measured once more: a loss is there again, a disturbance is not.
     """
     bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
     ratios: dict[str, float] = {}
-    for measure in (_startup, turns.quick_ratios, _intake, _tokens):
+    for measure in map(QUICK.__getitem__, names):
         found = anyio.run(measure)
         if any(ratio > bounds[name]["at_most"] for name, ratio in found.items()):
             print("Measured again, because of", ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items()))
@@ -104,11 +107,11 @@ def check() -> bool:
             found = {name: min(ratio, again[name]) for name, ratio in found.items()}
         ratios |= found
     fine = True
-    for name, bound in bounds.items():
-        ratio = ratios[name]
-        worse = ratio > bound["at_most"]
+    for name, ratio in ratios.items():
+        at_most = bounds[name]["at_most"]
+        worse = ratio > at_most
         fine = fine and not worse
-        print(f"{name:24} {ratio:5.2f}  (at most {bound['at_most']:g}){'  WORSE' if worse else ''}")
+        print(f"{name:24} {ratio:5.2f}  (at most {at_most:g}){'  WORSE' if worse else ''}")
     return fine
 
 
@@ -122,6 +125,10 @@ async def _intake() -> dict[str, float]:
 
 async def _tokens() -> dict[str, float]:
     return {"tokens_of_the_listing": await schemas.quick_ratio()}
+
+
+QUICK = {"startup": _startup, "turns": turns.quick_ratios, "intake": _intake, "schemas": _tokens}
+"""The ratios that matter most."""
 
 
 if __name__ == "__main__":

@@ -50,10 +50,16 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in found.items() if name not in ("", "__main__")}
 
 
+@cache
+def tree(file: Path) -> ast.Module:
+    """What is in a file. Read once: all of them take a second."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def imports(file: Path, known: dict[str, Path]) -> set[str]:
     """The modules that a file imports, wherever in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "helmsman":
             base = node.module.removeprefix("helmsman").removeprefix(".")
             named = {f"{base}.{alias.name}".removeprefix(".") for alias in node.names}
@@ -72,7 +78,7 @@ def room_of(module: str) -> str:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """What each module imports. Read once: it takes a second."""
+    """What each module imports."""
     known = modules()
     return {name: imports(file, known) - {name} for name, file in known.items()}
 

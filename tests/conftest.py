@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from tests import warm
 from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from jsonschema.protocols import Validator
 
@@ -31,24 +32,48 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("unhurried")
 
-_MAY_RUN_COMMANDS = {"codex_home_templates", "bare_cli", "bare_place"}
-"""Tests with neither of these fixtures start no command that is worth it."""
-
 _QUICK_PROGRAMS = Path(__file__).parent / "quick_programs"
 _QUICK_CERTIFICATES = Path(__file__).parent / "quick_certificates"
+_WARM = pytest.StashKey[Path]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Every Codex asks `lsb_release` some times when it starts; on Debian each answer takes two dozen processes.
 
     One that says nothing makes it read /etc/os-release instead, and saves a sixth of the time of all tests. It reads all the
     system's certificates for every session, a sixth of what a session costs it; nobody here speaks TLS, so one is enough.
     """
-    os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    given: dict[str, str] | None = getattr(config, "workerinput", None)
+    if given is None:
+        os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if os.environ.get("HELMSMAN_E2E") != "1":  # where somebody does: on an account
         os.environ["SSL_CERT_FILE"] = str(_QUICK_CERTIFICATES / "nobody.pem")
         os.environ["SSL_CERT_DIR"] = str(_QUICK_CERTIFICATES)
+    if sys.platform != "win32":
+        warm.use(Path(given["warm"]) if given is not None else _start_warm(config))
     ClientSession._output_schema_validator = _validator_made_once  # type: ignore[method-assign]
+
+
+def _start_warm(config: pytest.Config) -> Path:
+    """One server runs the `helmsman` commands of all workers, so that everything is imported once."""
+    folder = Path(tempfile.mkdtemp(prefix="helmsman-warm-"))
+    server = warm.start(folder / "socket")
+
+    def end() -> None:
+        with server:
+            server.kill()
+        shutil.rmtree(folder)
+
+    config.add_cleanup(end)
+    config.stash[_WARM] = folder / "socket"
+    return folder / "socket"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker is about to be started."""
+    if _WARM in node.config.stash:
+        node.workerinput["warm"] = str(node.config.stash[_WARM])
 
 
 _validator = ClientSession._output_schema_validator
@@ -68,9 +93,8 @@ def pytest_collection() -> Generator[None, object, object]:
     """Some hundred thousand objects live as long as the run: the collector need not look at them again and again."""
     gc.disable()
     collected = yield
-    gc.enable()
-    gc.collect()
     gc.freeze()
+    gc.enable()
     return collected
 
 
@@ -94,16 +118,6 @@ def _longest_first(item: pytest.Item) -> float:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _warm_commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where tests run `helmsman` commands, these find everything imported."""
-    starts_commands = any(_MAY_RUN_COMMANDS & set(getattr(item, "fixturenames", ())) for item in request.session.items)
-    if starts_commands and sys.platform != "win32":
-        yield from warm.running(tmp_path_factory.mktemp("warm") / "socket")
-    else:
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.architecture import DOORS, PAGE, ROOMS, SOURCE, graph, modules, page_with_drawing, room_of
+from tests.architecture import DOORS, PAGE, ROOMS, SOURCE, graph, modules, page_with_drawing, room_of, tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,10 +34,12 @@ def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
     ]
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_imports_point_downwards(module: str) -> None:
-    rank = ROOMS.index(room_of(module))
-    assert {other for other in graph()[module] if ROOMS.index(room_of(other)) < rank} == set()
+def test_imports_point_downwards() -> None:
+    def rank(module: str) -> int:
+        return ROOMS.index(room_of(module))
+
+    upwards = {module: {other for other in used if rank(other) < rank(module)} for module, used in graph().items()}
+    assert {module: used for module, used in upwards.items() if used} == {}
 
 
 def test_no_module_is_part_of_a_cycle() -> None:
@@ -90,7 +90,7 @@ def test_the_drawing_is_that_of_the_code() -> None:
 def test_no_public_class_name_exists_twice() -> None:
     places: dict[str, set[str]] = {}
     for module, file in modules().items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in tree(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, set()).add(module)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -114,7 +114,7 @@ def test_no_file_is_two_things() -> None:
 def test_no_module_needs_posix_to_be_imported() -> None:
     posix = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
     for file in FILES:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
-        top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
+        body = tree(file).body
+        top = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+        top |= {node.module for node in body if isinstance(node, ast.ImportFrom) and node.module}
         assert not top & posix, file

@@ -22,7 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import subprocess
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _MOST = 1024 * 1024
@@ -58,37 +59,46 @@ def server() -> Path | None:
 # --- the server ------------------------------------------------------------------------------------------------------
 
 
-def running(path: Path) -> Iterator[None]:
-    """A server for as long as the iteration lasts. What is asked of it at once waits until it has imported everything."""
+def start(path: Path) -> subprocess.Popen[bytes]:
+    """Start a server, for all workers of a run. It imports everything once it is asked for the first time.
+
+    It ends with this process, however that ends: nobody else holds the other end of its input.
+    """
     import subprocess
 
     from helmsman.testing.binaries import installed_codex
 
-    global _server
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(64)
-        started = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", __file__, _SERVE, str(listener.fileno()), str(installed_codex() or "")],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
+
+
+def use(path: Path) -> None:
+    """Have the server there run the commands of this process, and the hubs it starts."""
     from helmsman.hub import launch
 
-    with started:
-        _server = path
-        spawn, launch.spawn = launch.spawn, partial(_spawn_hub, str(path))
-        yield
-        _server, launch.spawn = None, spawn
-        started.kill()
+    global _server
+    _server = path
+    launch.spawn = partial(_spawn_hub, str(path))
 
 
 def _serve(listener: socket.socket, codex: str) -> None:
-    """Take commands until this process is ended."""
-    _import_everything(codex)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork that waits for a command has ended
-    while True:
+    """Take commands until whoever started this process is gone."""
+    import select
+
+    imported = False
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        if not imported:
+            _import_everything(codex)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork that waits for a command has ended
+            imported = True
         connection, _ = listener.accept()
         with connection:
             if os.fork() == 0:
@@ -147,11 +157,12 @@ def _run_and_tell(connection: socket.socket) -> None:
         while number := connection.recv(1):
             os.kill(pid, number[0])
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # whoever asked is gone
+            os.kill(pid, signal.SIGKILL)
 
     threading.Thread(target=pass_signals_on, daemon=True).start()
     _, status = os.waitpid(pid, 0)
-    connection.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
+    with contextlib.suppress(OSError):  # whoever asked is gone
+        connection.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
     os._exit(0)
 
 

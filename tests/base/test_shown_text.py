@@ -14,7 +14,11 @@ from helmsman.base.shown_text import exact, in_sight, named, one_line, plain_out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
+
+@functools.cache
+def every() -> str:
+    """Every character there is."""
+    return "".join(map(chr, range(sys.maxunicode + 1)))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_no_text_whatever_reaches_the_terminal_with_controls_in_it(text: str) ->
 
 def test_what_unicode_says_decides_what_is_written_out() -> None:
     """Every character there is: controls, formats, halves, what is private or not assigned, and blanks but the space."""
-    unseen = [char for char in EVERY if unicodedata.category(char)[0] in "CZ" and char not in " \n\t"]
+    unseen = [char for char in every() if unicodedata.category(char)[0] in "CZ" and char not in " \n\t"]
     for several in batched(unseen, 1000):
         assert not set(visible("a".join(several))) & set(several)
 
@@ -109,7 +113,7 @@ def batched(chars: list[str], size: int) -> Iterator[list[str]]:
 
 @functools.cache
 def names() -> dict[str, str]:
-    return {char: unicodedata.name(char, "") for char in EVERY}
+    return {char: unicodedata.name(char, "") for char in every()}
 
 
 WITHOUT_INK = (

@@ -105,7 +105,10 @@ def running_chromium(program: str, folder: Path) -> Iterator[Chromium]:
     arguments += ["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB"]
     # A window keeps its process from one page to the next, and none is kept ready for pages that nobody opens.
     arguments += ["--disable-site-isolation-trials", "--renderer-process-limit=1", "--in-process-gpu"]
-    arguments += ["--disable-features=SpareRendererForSitePerProcess,BackForwardCache,Translate,OptimizationHints"]
+    # Nor are the pages that Chromium shows below the address: one for each window, which costs as much as a test.
+    needless = ["SpareRendererForSitePerProcess", "BackForwardCache", "Translate", "OptimizationHints"]
+    needless += ["WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "AiModeOmniboxEntryPoint"]
+    arguments += [f"--disable-features={','.join(needless)}"]
     arguments += ["--disable-component-update", "--disable-default-apps", "--disable-sync", "--no-pings"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--no-sandbox")  # Chromium does not run as root otherwise
@@ -261,24 +264,43 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def click(self, selector: str) -> None:
-        """Click in the middle of an element, once it is there, rests, is covered by nothing and takes answers."""
+        """Click in the middle of an element, once it is there, rests, is covered by nothing and takes answers.
+
+        What comes in above it may still move it away from there. Such a click is kept from the page, and there is another.
+        """
         found = json.dumps(selector)
-        place = await self.until(
-            f"""(async () => {{
-                const one = [...document.querySelectorAll({found})].find((each) => each.checkVisibility() && !each.disabled);
-                if (!one) return null;
-                one.scrollIntoView({{block: "nearest"}});
-                const before = one.getBoundingClientRect();
-                await new Promise(requestAnimationFrame);
-                const box = one.getBoundingClientRect();
-                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                const rests = box.x === before.x && box.y === before.y;
-                const guarded = one.closest(".question, dialog.confirm");
-                if (guarded && guarded.dataset.settled !== "yes") return null;
-                return rests && one.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
-            }})()"""
-        )
-        await self.click_at(*place)
+        hit = False
+        while not hit:
+            place = await self.until(self._aim(found))
+            await self.click_at(*place)
+            # Where there is none any more, it has led to another page.
+            hit = await self.get("window.aimed?.over.abort(), window.aimed?.hit ?? true")
+
+    @staticmethod
+    def _aim(found: str) -> str:
+        return f"""(async () => {{
+            const one = [...document.querySelectorAll({found})].find((each) => each.checkVisibility() && !each.disabled);
+            if (!one) return null;
+            one.scrollIntoView({{block: "nearest"}});
+            const before = one.getBoundingClientRect();
+            await new Promise(requestAnimationFrame);
+            const box = one.getBoundingClientRect();
+            const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+            const rests = box.x === before.x && box.y === before.y;
+            const guarded = one.closest(".question, dialog.confirm");
+            if (guarded && guarded.dataset.settled !== "yes") return null;
+            if (!rests || !one.contains(document.elementFromPoint(x, y))) return null;
+            const aimed = window.aimed = {{over: new AbortController()}};
+            const judge = (event) => {{
+                aimed.hit ??= one.contains(event.target);
+                if (aimed.hit) return;
+                event.stopImmediatePropagation();
+                event.preventDefault();
+            }};
+            for (const type of ["pointerdown", "mousedown", "pointerup", "mouseup", "click"])
+                window.addEventListener(type, judge, {{capture: true, signal: aimed.over.signal}});
+            return [x, y];
+        }})()"""
 
     async def click_at(self, x: float, y: float) -> None:
         """Click at a place, whatever is there."""

@@ -24,9 +24,9 @@ NO_DIALOG = "document.querySelector('dialog') === null"
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
-    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
         await session.wait()
     return session
@@ -38,10 +38,10 @@ def gate(model: ScriptedModel) -> Gate:
 
 
 @pytest.fixture
-async def working(helm: Helmsman, model: ScriptedModel, git_repo: Path, gate: Gate) -> Session:
+async def working(helm: Helmsman, model: ScriptedModel, folder: Path, gate: Gate) -> Session:
     """A session at work until the gate is opened."""
     model.on("work", say("at it ", gate, "done"))
-    session = await helm.start("work for ever", cwd=git_repo)
+    session = await helm.start("work for ever", cwd=folder)
     with anyio.fail_after(SECONDS):
         await gate.reached()
     return session
@@ -53,29 +53,29 @@ async def ended(session: Session, status: str) -> None:
             await session.feed.changed()
 
 
-async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm: Helmsman, git_repo: Path) -> None:
+async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm: Helmsman, folder: Path) -> None:
     await page.click("[data-answer=approve_always]")
     rule = await page.text("dialog .rule")
     assert rule.startswith('[[rules]]\neffect = "allow"')
     assert "touch made.txt" in rule
-    assert str(git_repo) in rule
+    assert str(folder) in rule
     await page.press("Enter")  # by habit, which says no
     await page.until(NO_DIALOG)
     assert asking.status == "awaiting_approval"
-    assert helm.rules.listed(git_repo) == []
+    assert helm.rules.listed(folder) == []
     await page.click("[data-answer=approve_always]")
     await page.click("dialog [data-yes]")
     await ended(asking, "done")
-    (kept,) = helm.rules.listed(git_repo)
+    (kept,) = helm.rules.listed(folder)
     assert kept.toml.strip() == rule.strip()
 
 
 async def test_all_of_a_long_rule_is_in_the_dialog_and_no_command_writes_lines_of_it(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     command = "echo " + "x" * 300 + " outside = false\n" * 40
     model.on("long", run(command, escalate="it is needed"), say("All said."))
-    session = await helm.start("a long one", cwd=git_repo, full_auto=True)
+    session = await helm.start("a long one", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
         await session.wait()
     await page.until("document.querySelector('[data-answer=approve_always]')?.scrollIntoView() ?? true")

@@ -35,9 +35,9 @@ async def helm(settings: Settings, codex_home: CodexHome, request: pytest.Fixtur
         yield helm
 
 
-async def start(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+async def start(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
-    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
         await session.wait()
     return session
@@ -61,9 +61,9 @@ async def until_paused(deadline: Deadline, wanted: bool) -> None:
 
 
 async def test_the_clock_stands_still_while_the_card_is_on_a_visible_page(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    session = await start(helm, model, git_repo)
+    session = await start(helm, model, folder)
     (deadline,) = session.deadlines.values()
     await page.until_text(".question .deadline", "paused while you look")
     assert deadline.is_paused
@@ -76,9 +76,9 @@ async def test_the_clock_stands_still_while_the_card_is_on_a_visible_page(
 
 
 async def test_a_card_that_is_scrolled_away_is_not_on_screen(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    session = await start(helm, model, git_repo)
+    session = await start(helm, model, folder)
     (deadline,) = session.deadlines.values()
     await page.until_text(".question .deadline", "paused while you look")
     await page.get("document.querySelector('.question').style.marginTop = '5000px'")
@@ -88,10 +88,10 @@ async def test_a_card_that_is_scrolled_away_is_not_on_screen(
 
 @pytest.mark.parametrize("helm", [3.0], indirect=True)
 async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_done(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     await go(page, "#/usage")
-    session = await start(helm, model, git_repo)
+    session = await start(helm, model, folder)
     with anyio.fail_after(SECONDS):
         while session.status != "done":
             await session.feed.changed()
@@ -101,4 +101,4 @@ async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_d
     await page.until_text(".entry.decision", "denied: nobody answered in 3 s")
     await go(page, "#/")
     await page.until_text(f"[data-session='{session.id}']", "A question timed out")
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()

@@ -40,12 +40,12 @@ HEAR = """
 
 
 async def test_the_page_comes_back_by_itself_and_its_question_can_be_answered(
-    place: Place, model: ScriptedModel, git_repo: Path, chromium: Chromium
+    place: Place, model: ScriptedModel, folder: Path, chromium: Chromium
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("It is made."))
     async with Client(place.on_stdio()) as client:
         asking = {"prompt": "touch it", "sandbox": "read-only", "approvalPolicy": "on-request"}
-        started = await Caller(client)("codex_start", workingDirectory=str(git_repo), **asking)
+        started = await Caller(client)("codex_start", workingDirectory=str(folder), **asking)
         assert (await Caller(client).until_settled(started["sessionId"]))["status"] == "awaiting_approval"
     dashboard = Dashboard(place.env, place.directory)
     async with dashboard.started("--no-open", "--json") as server, chromium.page() as page:
@@ -59,5 +59,5 @@ async def test_the_page_comes_back_by_itself_and_its_question_can_be_answered(
         await page.click("[data-answer=approve]")
         await page.until_text("h1", "Nothing waits for you")
         with anyio.fail_after(SECONDS):
-            while not (git_repo / "made.txt").exists():
+            while not (folder / "made.txt").exists():
                 await anyio.sleep(0.02)

@@ -37,8 +37,8 @@ async def ask(helm: Helmsman, model: ScriptedModel, directory: Path, name: str) 
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
-    return await ask(helm, model, git_repo, "one")
+async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+    return await ask(helm, model, folder, "one")
 
 
 async def done(session: Session) -> None:
@@ -82,9 +82,9 @@ async def test_in_a_narrow_window_too_a_slash_takes_what_follows(page: Page, ask
 
 
 async def test_a_held_key_answers_one_question_at_most(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asking: Session
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
-    others = [await ask(helm, model, git_repo, name) for name in ("two", "three")]
+    others = [await ask(helm, model, folder, name) for name in ("two", "three")]
     await page.until("document.querySelectorAll('.question').length === 3")
     await page.press("a")
     await a_moment(page)
@@ -104,7 +104,7 @@ async def test_a_held_key_answers_one_question_at_most(
     assert others[1].status == "awaiting_approval"
 
 
-async def test_a_key_answers_only_the_question_that_has_the_focus(page: Page, asking: Session, git_repo: Path) -> None:
+async def test_a_key_answers_only_the_question_that_has_the_focus(page: Page, asking: Session, folder: Path) -> None:
     await page.until(SETTLED)
     await page.press("a")
     await page.until_text(".question", "Press a again")
@@ -115,7 +115,7 @@ async def test_a_key_answers_only_the_question_that_has_the_focus(page: Page, as
     await a_moment(page)
     await page.press("a")
     await done(asking)
-    assert (git_repo / "one").exists()
+    assert (folder / "one").exists()
 
 
 async def test_words_that_are_typed_answer_nothing(page: Page, asking: Session) -> None:
@@ -128,9 +128,9 @@ async def test_words_that_are_typed_answer_nothing(page: Page, asking: Session) 
 
 
 async def test_what_is_typed_on_when_a_question_closes_answers_no_other(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asking: Session
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
-    other = await ask(helm, model, git_repo, "two")
+    other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
     await page.press("d")
     await a_moment(page)
@@ -159,9 +159,9 @@ async def test_a_key_with_a_modifier_is_not_an_answer(page: Page, asking: Sessio
 
 
 async def test_a_question_that_is_out_of_view_is_shown_before_it_is_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    sessions = [await ask(helm, model, git_repo, f"file-{number}") for number in range(6)]
+    sessions = [await ask(helm, model, folder, f"file-{number}") for number in range(6)]
     await page.resize(1280, 420)
     await page.until("document.querySelectorAll('.question').length === 6")
     last = "document.querySelector('.question:last-child')"
@@ -193,9 +193,9 @@ async def test_a_window_that_was_in_the_background_waits_again(page: Page, askin
 
 
 async def test_what_slides_under_the_pointer_is_not_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asking: Session
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
-    other = await ask(helm, model, git_repo, "two")
+    other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
     await page.until("[...document.querySelectorAll('.question')].every((one) => one.dataset.settled === 'yes')")
     x, y = await page.get(
@@ -232,9 +232,9 @@ async def test_a_question_that_has_just_come_up_takes_no_click(page: Page, askin
 
 
 async def test_enter_held_on_a_button_answers_once(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asking: Session
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
-    other = await ask(helm, model, git_repo, "two")
+    other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
     await page.get("document.querySelector('[data-answer=approve]').focus()")
     await a_moment(page)

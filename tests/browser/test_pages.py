@@ -31,13 +31,13 @@ async def settled(session: Session) -> Session:
 
 
 async def test_tasks_are_listed_filtered_and_canceled(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("quick", say("ok"))
     model.on("endless", say("at it ", gate))
-    await settled(await helm.start("quick work", cwd=git_repo))
-    endless = await helm.start("endless work", cwd=git_repo)
+    await settled(await helm.start("quick work", cwd=folder))
+    endless = await helm.start("endless work", cwd=folder)
     await page.click(".places a[href='#/tasks']")
     await page.until("document.querySelectorAll('.tasks > li').length === 2")
     await page.until_text(".tasks .pill", "Done")
@@ -56,14 +56,14 @@ async def test_tasks_are_listed_filtered_and_canceled(
 
 
 async def test_usage_is_drawn_and_told_in_words_and_numbers(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     await page.click(".places a[href='#/usage']")
     await page.until_text("main .empty", "No tokens were spent")
     await page.until_text(".limits", "Nothing is known of rate limits")
     limit = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 7230)
     model.on("", [say("ok"), usage(12_000, 4_000, 700, 100), limit])
-    await settled(await helm.start("spend", cwd=git_repo))
+    await settled(await helm.start("spend", cwd=folder))
     await page.click(".segments [data-since=all]")
     await page.until("document.querySelectorAll('.chart svg').length === 3")
     assert "12.7k" in await page.text(".usage .tiles")
@@ -83,12 +83,12 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
 
 
 async def test_engines_are_shown_and_another_device_gets_a_link(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, chromium: Chromium
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, chromium: Chromium
 ) -> None:
     await page.click(".places a[href='#/engines']")
     await page.until_text("main .empty", "No engine runs")
     model.on("", say("ok"))
-    await settled(await helm.start("work", cwd=git_repo))
+    await settled(await helm.start("work", cwd=folder))
     await page.until_text(".card", "app-server")
     await page.until_text(".card .pill", "in use")
     await page.click("main .buttons button:first-child")
@@ -148,11 +148,9 @@ async def test_the_keys_are_explained(page: Page) -> None:
     await page.until("document.querySelector('dialog') === null")
 
 
-async def test_what_a_turn_changed_is_one_diff(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
-) -> None:
+async def test_what_a_turn_changed_is_one_diff(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     model.on("", patch(add("one.txt", "first\n"), add("two.txt", "second\n")), run("true"), say("ok"))
-    await settled(await helm.start("write", cwd=git_repo, full_auto=True))
+    await settled(await helm.start("write", cwd=folder, full_auto=True))
     await page.click(".row")
     await page.click("[role=tab]:nth-child(2)")
     await page.until("document.querySelectorAll('.changes details').length === 2")

@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
     """A session that waits for an answer."""
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
-    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
         await session.wait()
     assert session.status == "awaiting_approval"
@@ -51,7 +51,7 @@ async def done(session: Session) -> None:
             await session.feed.changed()
 
 
-async def test_a_question_is_announced_and_approved_with_a_click(page: Page, asking: Session, git_repo: Path) -> None:
+async def test_a_question_is_announced_and_approved_with_a_click(page: Page, asking: Session, folder: Path) -> None:
     await page.until_text(".question", "touch made.txt")
     await page.until_text(".question", "it is needed")
     assert "touch made.txt" in await page.get("document.getElementById('announcer').textContent")
@@ -59,21 +59,21 @@ async def test_a_question_is_announced_and_approved_with_a_click(page: Page, ask
     await page.until_text(".rows h2", "Waiting for you")
     await page.click("[data-answer=approve]")
     await done(asking)
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     await page.until_text("h1", "Nothing waits for you")
     await page.until("document.title === 'Helmsman'")
     assert await page.count(".question") == 0
 
 
-async def test_a_question_is_approved_with_a_key(page: Page, asking: Session, git_repo: Path) -> None:
+async def test_a_question_is_approved_with_a_key(page: Page, asking: Session, folder: Path) -> None:
     await page.until_text(".question", "touch made.txt")
     await press_twice(page, "a")
     await done(asking)
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
 async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
-    page: Page, asking: Session, model: ScriptedModel, git_repo: Path
+    page: Page, asking: Session, model: ScriptedModel, folder: Path
 ) -> None:
     await page.click(".row")
     await page.until_text(".session .question", "touch made.txt")
@@ -87,15 +87,15 @@ async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
     await page.press("Enter")
     await done(asking)
     assert "not on a Sunday" in str(model.requests[-1].body)
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
     await page.until("document.querySelector('.question') === null")
     await page.until_text(".agent_message", "All said.")
 
 
 async def test_of_several_questions_the_first_key_only_shows_which_is_meant(
-    page: Page, helm: Helmsman, asking: Session, git_repo: Path
+    page: Page, helm: Helmsman, asking: Session, folder: Path
 ) -> None:
-    second = await helm.start("touch it again", cwd=git_repo, full_auto=True)
+    second = await helm.start("touch it again", cwd=folder, full_auto=True)
     await page.until("document.querySelectorAll('.question').length === 2")
     await page.press("a")
     assert await page.get("document.activeElement === document.querySelector('.question')")
@@ -120,7 +120,7 @@ async def test_letters_are_only_letters_while_one_writes(page: Page, asking: Ses
     assert asking.status == "awaiting_approval"
 
 
-async def test_who_comes_late_is_told(page: Page, helm: Helmsman, asking: Session, git_repo: Path) -> None:
+async def test_who_comes_late_is_told(page: Page, helm: Helmsman, asking: Session, folder: Path) -> None:
     await page.until_text(".question", "touch made.txt")
     # The page is kept from hearing of the other answer before it gives its own.
     await page.get("import('/live.js').then(({live}) => live.stop())")
@@ -129,18 +129,18 @@ async def test_who_comes_late_is_told(page: Page, helm: Helmsman, asking: Sessio
     await page.click("[data-answer=approve]")
     await page.until_text(".toast", "answered already: denied by a program")
     await done(asking)
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
     await page.until("document.querySelector('.question') === null")
 
 
 async def test_a_choice_of_codexs_own_is_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     colours = question("Which colour?", "Red", "Blue", id="colour")
     sizes = question("Which size?", "Small", "Large", id="size")
     model.on("paint", ask_user(colours, sizes), say("Painted."))
     options: dict[str, Any] = {"config": {"features.default_mode_request_user_input": True}}
-    session = await helm.start("paint it", cwd=git_repo, full_auto=True, **options)
+    session = await helm.start("paint it", cwd=folder, full_auto=True, **options)
     await page.until_text(".question", "Which colour?")
     await page.click(".question fieldset:nth-of-type(1) input[value=Blue]")
     await page.click(".question fieldset:nth-of-type(2) input[value=Large]")

@@ -29,10 +29,10 @@ command = ["npm", "test"]
 
 
 @pytest.fixture
-async def approved(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Session:
+async def approved(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
     """A session whose question was answered with "always"."""
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
-    session = await helm.start("touch it", cwd=git_repo, full_auto=True)
+    session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
         await session.wait()
         await helm.respond(session.id, session.questions[0].id, ["approve_always"])
@@ -41,14 +41,14 @@ async def approved(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> Sess
 
 
 async def test_rules_are_seen_explained_and_taken_back(
-    page: Page, helm: Helmsman, approved: Session, git_repo: Path
+    page: Page, helm: Helmsman, approved: Session, folder: Path
 ) -> None:
     await page.click(".places a[href='#/rules']")
     await page.until_text(".rules-file h3", "rules.toml")
     await page.until_text(".rule-card", "touch made.txt")
     await page.until_text(".rule-card", "allow")
     await page.until("document.querySelector('.explain [name=place]').value !== ''")
-    assert await page.get("document.querySelector('.explain [name=place]').value") == str(git_repo)
+    assert await page.get("document.querySelector('.explain [name=place]').value") == str(folder)
     await page.click(".explain [name=command]")
     await page.write("touch made.txt")
     await page.press("Enter")
@@ -70,18 +70,18 @@ async def test_rules_are_seen_explained_and_taken_back(
 
 
 async def test_a_rule_that_decides_less_is_marked_with_what_would_restore_it(
-    page: Page, helm: Helmsman, git_repo: Path
+    page: Page, helm: Helmsman, folder: Path
 ) -> None:
     helm.rules.permanent_path.parent.mkdir(parents=True, exist_ok=True)
     helm.rules.permanent_path.write_text(WRITTEN_BEFORE, encoding="utf-8")
     helm.rules.permanent_path.chmod(0o600)
-    (git_repo / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n', encoding="utf-8")
+    (folder / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n', encoding="utf-8")
     await page.get("location.hash = '#/rules'")
     await page.until_text(".rule-card", "decides less than it did")
     await page.until_text(".rule-card .restore", "outside = true")
     assert await page.count(".rule-card") == 1
-    await page.get(f"document.querySelector('.ask-rules input').value = {json.dumps(str(git_repo))}")
+    await page.get(f"document.querySelector('.ask-rules input').value = {json.dumps(str(folder))}")
     await page.click(".ask-rules button")
     await page.until("document.querySelectorAll('.rule-card').length === 2")
-    await page.until_text(".rules-file h3", str(git_repo / "helmsman.toml"))
+    await page.until_text(".rules-file h3", str(folder / "helmsman.toml"))
     await page.until_text(".rule-card", "git")

@@ -26,10 +26,10 @@ MOST_IN_THE_PAGE = 500
 
 
 async def test_500_sessions_are_scrolled_through(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
-    session = await helm.start("one of many", cwd=git_repo)
+    session = await helm.start("one of many", cwd=folder)
     with anyio.fail_after(SECONDS):
         await session.wait()
     info = await helm.truth.find(session.id)
@@ -56,11 +56,11 @@ async def test_500_sessions_are_scrolled_through(
 
 
 async def test_a_transcript_of_10000_events_is_read_from_both_ends(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
-    session = await helm.start("work", cwd=git_repo)
+    session = await helm.start("work", cwd=folder)
     with anyio.fail_after(SECONDS):
         await gate.reached()
 

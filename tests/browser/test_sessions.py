@@ -29,11 +29,11 @@ async def settled(session: Session) -> Session:
 
 
 async def test_sessions_are_listed_and_opened_with_keys(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("It is done."))
     for prompt in ("older work", "newer work"):
-        await settled(await helm.start(prompt, cwd=git_repo))
+        await settled(await helm.start(prompt, cwd=folder))
     await page.until("document.querySelectorAll('.row').length === 2")
     shown = await page.get("[...document.querySelectorAll('.row .summary')].map((one) => one.textContent)")
     assert shown == ["newer work", "older work"]
@@ -49,13 +49,29 @@ async def test_sessions_are_listed_and_opened_with_keys(
     await page.until_text("h1", "Nothing waits for you")
 
 
-async def test_a_turn_is_followed_as_it_happens(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+async def test_a_list_that_changes_while_the_button_is_down_loses_no_click(
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
+    model.on("", say("It is done."))
+    await settled(await helm.start("older work", cwd=folder))
+    await page.until_text(".row", "older work")
+    await page.until("document.querySelector('.row .mark').matches('.good')")
+    x, y = await page.get("(({x, y}) => [x + 40, y + 20])(document.querySelector('.row').getBoundingClientRect())")
+    read = "performance.getEntriesByType('resource').filter(({name}) => name.includes('/api/sessions?limit')).length"
+    before = await page.get(read)
+    await page.call("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", clickCount=1)
+    await settled(await helm.start("newer work", cwd=folder))
+    await page.until(f"{read} > {before}")
+    await page.call("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
+    await page.until_text("h1", "older work")
+    await page.until("document.querySelectorAll('.row').length === 2")
+
+
+async def test_a_turn_is_followed_as_it_happens(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate, last = model.gate(), model.gate()
     steps = [run("echo first output"), patch(add("made.txt", "one\ntwo\n"))]
     model.on("work", *steps, say("Half of it, ", gate, "and the rest", last, "."))
-    session = await helm.start("work on it", cwd=git_repo, full_auto=True)
+    session = await helm.start("work on it", cwd=folder, full_auto=True)
     await page.click(".row")
     await page.until_text(".command_execution", "first output")
     await page.until_text(".file_change .diff", "+two")
@@ -70,12 +86,12 @@ async def test_a_turn_is_followed_as_it_happens(
     await page.until("document.querySelector('.row .mark').matches('.good')")
 
 
-async def test_a_session_is_started_from_the_page(page: Page, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_session_is_started_from_the_page(page: Page, model: ScriptedModel, folder: Path) -> None:
     model.on("write a poem", say("Roses are red."))
     await page.press("n")
     await page.until("document.activeElement.name === 'prompt'")
     await page.write("write a poem")
-    await page.get(f"document.querySelector('dialog [name=workingDirectory]').value = {json.dumps(str(git_repo))}")
+    await page.get(f"document.querySelector('dialog [name=workingDirectory]').value = {json.dumps(str(folder))}")
     await page.click("dialog [type=submit]")
     await page.until_text(".agent_message", "Roses are red.")
     assert await page.count("dialog") == 0
@@ -94,13 +110,13 @@ async def test_what_cannot_be_started_is_said_in_the_dialog(page: Page, tmp_path
 
 
 async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("begin", say("thinking ", gate, "about it"))
     model.on("be brief", say("brief"))
     model.on("and now the tests", say("tests written"))
-    session = await helm.start("begin", cwd=git_repo)
+    session = await helm.start("begin", cwd=folder)
     await page.click(".row")
     await page.until_text(".agent_message", "thinking")
     await page.press("m")
@@ -118,22 +134,15 @@ async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
     assert session.turn_count == 2
     await page.click("[role=tab]:nth-child(3)")
     await page.until("document.querySelectorAll('.turn-row').length === 2")
-    await page.get(
-        "window.row = document.querySelector('.turns li:nth-child(2) .turn-row'), window.words = row.firstChild, 0"
-    )
-    await page.click("[role=tab]:nth-child(2)")
-    await page.click("[role=tab]:nth-child(3)")  # which reads the list again
-    await page.until("!window.words.isConnected")
-    assert await page.get("window.row.isConnected"), "a click that comes just then would be lost"
     await page.click(".turns li:nth-child(2) .turn-row")
     await page.until("document.querySelector('[role=tab]').ariaSelected === 'true'")
     await page.until_text(".agent_message", "tests written")
 
 
-async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", say("at it ", gate))
-    session = await helm.start("work for ever", cwd=git_repo)
+    session = await helm.start("work for ever", cwd=folder)
     await page.click(".row")
     await page.until_text(".agent_message", "at it")
     await page.click(".actions .danger")
@@ -144,11 +153,11 @@ async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: Scripted
 
 
 async def test_a_search_finds_sessions_and_tasks(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     for prompt in ("paint the boat", "mend the sail"):
-        await settled(await helm.start(prompt, cwd=git_repo))
+        await settled(await helm.start(prompt, cwd=folder))
     await page.until("document.querySelectorAll('.row').length === 2")
     await page.press("/")
     await page.until("document.activeElement.type === 'search'")
@@ -170,14 +179,14 @@ HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked =
 
 
 async def test_what_codex_prints_stays_text(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
-    (git_repo / "hostile.txt").write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n", encoding="utf-8")
+    (folder / "hostile.txt").write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n", encoding="utf-8")
     made = patch(add("page.html", HOSTILE))
     message = f"{HOSTILE}\n\n```html\n{HOSTILE}\n```\n`{HOSTILE}` **{HOSTILE}**"
     asking = run(f"echo {json.dumps(HOSTILE)}", escalate=HOSTILE)
     model.on("<img", run("cat hostile.txt"), made, asking, say(message))
-    await helm.start(f"Show {HOSTILE}", cwd=git_repo, full_auto=True)
+    await helm.start(f"Show {HOSTILE}", cwd=folder, full_auto=True)
     await page.until_text(".home .question", HOSTILE)
     await page.click(".row")
     await page.until_text("h1", HOSTILE)

@@ -68,9 +68,9 @@ class Place(Serving):
 
 
 @pytest.fixture
-def place(codex_home: CodexHome, codex_binary: Path, git_repo: Path, detached_engines: Path) -> Place:
+def place(codex_home: CodexHome, codex_binary: Path, folder: Path, detached_engines: Path) -> Place:
     """With a real Codex on the scripted model."""
-    return Place.on(codex_home, codex_binary, git_repo, HELMSMAN_DETACH="1", HELMSMAN_STATE_DIR=str(detached_engines))
+    return Place.on(codex_home, codex_binary, folder, HELMSMAN_DETACH="1", HELMSMAN_STATE_DIR=str(detached_engines))
 
 
 @pytest.fixture

@@ -41,9 +41,10 @@ def test_a_door_tells_its_umask(umask: int) -> None:
     assert int(door_environment({})[UMASK], 8) == umask
 
 
-async def test_files_have_the_modes_of_the_door(place: Place, model: ScriptedModel, umask: int) -> None:
+async def test_files_have_the_modes_of_the_door(place: Place, model: ScriptedModel, git_repo: Path, umask: int) -> None:
     model.on("make", run("touch by-command.txt"), patch(add("by-patch.txt", "made\n")), say("done"))
-    async with Client(replace(place, warm=False).on_stdio("--tools", "sessions,extras")) as client:
+    place = replace(place, directory=git_repo, warm=False)
+    async with Client(place.on_stdio("--tools", "sessions,extras")) as client:
         agent = Caller(client)
         for worktree in (False, True):
             started = await agent("codex_start", prompt="make", fullAuto=True, worktree=worktree)

@@ -93,14 +93,14 @@ async def test_the_hub_stays_for_what_runs_and_ends_when_nothing_does(place: Pla
 
 
 async def test_a_turn_that_another_process_runs_is_left_to_it(
-    place: Place, settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    place: Place, settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = Gate()
     model.on("ours", say(gate, "done"))
     model.on("orphan", say(gate, "done"))
     ours = replace(settings, state_dir=place.state_dir)
     async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
-        session = await helm.start("ours", cwd=git_repo)
+        session = await helm.start("ours", cwd=folder)
         async with Client(place.on_stdio()) as client:
             orphan = await client.call_tool("codex_start", {"prompt": "orphan"})
             await gate.reached(2)
@@ -156,13 +156,13 @@ async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_
 
 
 async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, detached_engines: Path
 ) -> None:
     model.on("work", run("touch made.txt"), say("done"))
     ours = replace(settings, detach=True, state_dir=detached_engines)
-    begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(git_repo.resolve(),), inactivity_timeout=88.0)
+    begun_with = replace(ours, approval_timeout=77.0, allowed_roots=(folder.resolve(),), inactivity_timeout=88.0)
     async with hub_service(begun_with, codex_home.env) as helm:
-        session = await helm.start("work", cwd=git_repo, approval_policy="untrusted", sandbox="workspace-write")
+        session = await helm.start("work", cwd=folder, approval_policy="untrusted", sandbox="workspace-write")
         with anyio.fail_after(SECONDS):
             await session.wait()
         await helm.ledger.write()

@@ -43,13 +43,13 @@ def tasks_of(place: Place) -> int:
 
 
 async def test_a_turn_goes_on_while_its_hub_is_killed_between_calls_and_in_mid_call(
-    place: Place, model: ScriptedModel, git_repo: Path, mode: Any
+    place: Place, model: ScriptedModel, folder: Path, mode: Any
 ) -> None:
     gate = model.gate()
     model.on("slow", say(gate, "done at last"))
     async with Client(place.on_stdio(), mode=mode) as client:
         codex = Caller(client)
-        started = await codex("codex_start", prompt="slow", workingDirectory=str(git_repo))
+        started = await codex("codex_start", prompt="slow", workingDirectory=str(folder))
         await gate.reached()
         await place.kill_hub()
         assert (await codex("codex_status", sessionId=started["sessionId"]))["status"] == "active"
@@ -69,14 +69,14 @@ async def test_a_turn_goes_on_while_its_hub_is_killed_between_calls_and_in_mid_c
 
 
 async def test_a_turn_that_ends_while_the_next_hub_looks_for_it_has_ended(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     async with Client(place.on_stdio()) as client:
         codex = Caller(client)
         for number in range(4):
             gate = model.gate()
             model.on(f"slow {number}", say(gate, "done at last"))
-            started = await codex("codex_start", prompt=f"slow {number}", workingDirectory=str(git_repo))
+            started = await codex("codex_start", prompt=f"slow {number}", workingDirectory=str(folder))
             await gate.reached()
             await place.kill_hub()
             gate.release()  # the next hub has yet to start
@@ -85,12 +85,12 @@ async def test_a_turn_that_ends_while_the_next_hub_looks_for_it_has_ended(
             assert (waited["status"], waited.get("result")) == ("done", "done at last")
 
 
-async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: ScriptedModel, git_repo: Path) -> None:
+async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as server:
         client = Raw(server)
         await client.initialize()
-        start = {"prompt": "hello", "workingDirectory": str(git_repo)}
+        start = {"prompt": "hello", "workingDirectory": str(folder)}
         call = {"method": "tools/call", "params": {"name": "codex_start", "arguments": start}}
         await client.send(id=7, **call)
         await model.wait_for_request(1)  # the turn runs; whether the call was answered by now, nobody knows
@@ -105,7 +105,7 @@ async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: 
 
 
 async def test_a_form_that_is_open_stays_open_and_its_answer_counts(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     forms: list[Any] = []
@@ -122,7 +122,7 @@ async def test_a_form_that_is_open_stays_open_and_its_answer_counts(
         started = await codex(
             "codex_start",
             prompt="touch",
-            workingDirectory=str(git_repo),
+            workingDirectory=str(folder),
             sandbox="read-only",
             approvalPolicy="on-request",
         )
@@ -136,23 +136,23 @@ async def test_a_form_that_is_open_stays_open_and_its_answer_counts(
             while (await codex("codex_wait", sessionId=started["sessionId"]))["status"] != "done":
                 await anyio.sleep(0.05)
     assert len(forms) == 1
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
 
 
-async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_form_is_answered_while_there_is_no_hub(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with place.started() as server:
         client = Raw(server)
         await client.initialize(elicitation={})
         asking = {"prompt": "touch", "sandbox": "read-only", "approvalPolicy": "on-request"}
-        arguments = {**asking, "workingDirectory": str(git_repo)}
+        arguments = {**asking, "workingDirectory": str(folder)}
         await client.send(id=2, method="tools/call", params={"name": "codex_start", "arguments": arguments})
         form = await client.until(lambda message: message.get("method") == "elicitation/create")
         await place.kill_hub()
         await client.send(id=form["id"], result={"action": "accept", "content": {"decision": "approve"}})
         session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
         with anyio.fail_after(SECONDS):
-            while not (git_repo / "made.txt").exists():
+            while not (folder / "made.txt").exists():
                 await anyio.sleep(0.02)
         wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}}
         await client.send(id=3, method="tools/call", params=wait)
@@ -188,14 +188,14 @@ while [ "$(cut -d ' ' -f 4 "/proc/$$/stat")" = "$PPID" ]; do sleep 0.05; done
 
 
 async def test_a_call_that_waits_is_answered_however_many_hubs_end(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("slow", say(gate, "done at last"))
     async with place.started() as server:
         client = Raw(server)
         await client.initialize()
-        arguments = {"prompt": "slow", "workingDirectory": str(git_repo)}
+        arguments = {"prompt": "slow", "workingDirectory": str(folder)}
         await client.send(id=2, method="tools/call", params={"name": "codex_start", "arguments": arguments})
         session_id = (await client.answer(2))["result"]["structuredContent"]["sessionId"]
         wait = {"name": "codex_wait", "arguments": {"sessionId": session_id}, "_meta": {"progressToken": 5}}
@@ -210,7 +210,7 @@ async def test_a_call_that_waits_is_answered_however_many_hubs_end(
 
 
 async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))
     async with Client(place.on_stdio()) as client, Client(place.on_stdio(), mode="legacy") as other:
@@ -218,7 +218,7 @@ async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
         begun: list[str] = []
 
         async def start(caller: Caller) -> None:
-            begun.append((await caller("codex_start", prompt="hello", workingDirectory=str(git_repo)))["sessionId"])
+            begun.append((await caller("codex_start", prompt="hello", workingDirectory=str(folder)))["sessionId"])
 
         with place.stopped_hub() as go_on:
             async with anyio.create_task_group() as tasks:
@@ -235,7 +235,7 @@ async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
 
 
 async def test_what_a_stopped_hub_was_asked_the_next_one_does_when_it_is_killed(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))
     async with Client(place.on_stdio()) as client:
@@ -244,7 +244,7 @@ async def test_what_a_stopped_hub_was_asked_the_next_one_does_when_it_is_killed(
             async with anyio.create_task_group() as tasks:
 
                 async def start() -> None:
-                    started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+                    started = await codex("codex_start", prompt="hello", workingDirectory=str(folder))
                     assert (await codex.until_settled(started["sessionId"]))["status"] == "done"
 
                 tasks.start_soon(start)
@@ -254,13 +254,13 @@ async def test_what_a_stopped_hub_was_asked_the_next_one_does_when_it_is_killed(
 
 
 async def test_a_hub_that_says_goodbye_has_not_ended_of_a_call(
-    place: Place, model: ScriptedModel, git_repo: Path
+    place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("slow", say(gate, "done at last"))
     async with Client(place.on_stdio()) as client:
         codex = Caller(client)
-        started = await codex("codex_start", prompt="slow", workingDirectory=str(git_repo))
+        started = await codex("codex_start", prompt="slow", workingDirectory=str(folder))
         waited: list[str] = []
 
         async def wait() -> None:
@@ -290,9 +290,7 @@ async def test_a_client_is_served_however_many_hubs_end_while_they_start(place: 
         assert (await client.answer(2))["result"] == {}
 
 
-async def test_a_client_that_stops_reading_stops_nobody_else(
-    place: Place, model: ScriptedModel, git_repo: Path
-) -> None:
+async def test_a_client_that_stops_reading_stops_nobody_else(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as deaf:
         client = Raw(deaf)
@@ -302,7 +300,7 @@ async def test_a_client_that_stops_reading_stops_nobody_else(
                 await client.send(id=number + 10, method="tools/list")
         async with Client(place.on_stdio(), mode="legacy") as other:
             codex = Caller(other)
-            started = await codex("codex_start", prompt="hello", workingDirectory=str(git_repo))
+            started = await codex("codex_start", prompt="hello", workingDirectory=str(folder))
             assert (await codex.until_settled(started["sessionId"]))["status"] == "done"
 
 

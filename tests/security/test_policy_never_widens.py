@@ -54,22 +54,22 @@ def policy(session: Session) -> tuple[str | None, str | None]:
 
 
 @pytest.fixture
-def made(git_repo: Path, model: ScriptedModel) -> Path:
+def made(folder: Path, model: ScriptedModel) -> Path:
     """The file that Codex tries to write whenever it is told to `touch`."""
     model.on("touch", run("touch made.txt"), say("tried"))
     model.otherwise(say("ok"))
-    return git_repo / "made.txt"
+    return folder / "made.txt"
 
 
 @pytest.fixture
-async def persons_session(codex_binary: Path, codex_home: CodexHome, git_repo: Path, made: Path) -> str:
+async def persons_session(codex_binary: Path, codex_home: CodexHome, folder: Path, made: Path) -> str:
     """A session that a person made in the terminal, with nothing asked and nothing forbidden."""
     configuration = codex_home.config_path.read_bytes()
     full_access = ["exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "touch"]
     told = await anyio.to_thread.run_sync(
         lambda: subprocess.run(
             [codex_binary, *full_access],
-            cwd=git_repo,
+            cwd=folder,
             env=codex_home.env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -132,17 +132,17 @@ async def test_a_persons_full_access_is_not_taken_over_by_the_tools(
 # --- a session of ours, in another process ---------------------------------------------------------------------------
 
 
-async def narrow_session(settings: Settings, codex_home: CodexHome, git_repo: Path) -> str:
+async def narrow_session(settings: Settings, codex_home: CodexHome, folder: Path) -> str:
     async with Helmsman(settings, env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "untrusted"}
-        return (await finished(await helm.start("hello", cwd=git_repo, **options))).id
+        return (await finished(await helm.start("hello", cwd=folder, **options))).id
 
 
 @pytest.mark.matrix
 async def test_another_process_goes_on_under_the_policy_the_session_was_given(
-    settings: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+    settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
-    session_id = await narrow_session(settings, codex_home, git_repo)
+    session_id = await narrow_session(settings, codex_home, folder)
     codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         resumed = await finished(await helm.say(session_id, "touch"))
@@ -155,11 +155,11 @@ async def test_another_process_goes_on_under_the_policy_the_session_was_given(
 @pytest.mark.matrix
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL here")
 async def test_an_engine_that_died_is_replaced_by_one_under_the_same_policy(
-    settings: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+    settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "untrusted"}
-        session = await finished(await helm.start("hello", cwd=git_repo, **options))
+        session = await finished(await helm.start("hello", cwd=folder, **options))
         engine = await helm.engine()
         assert isinstance(engine, AppServerEngine)
         codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
@@ -176,12 +176,12 @@ def process_id(engine: AppServerEngine) -> int:
 
 
 async def test_a_new_model_is_no_new_permission(
-    settings: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+    settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
     codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
     async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "on-request"}
-        session = await finished(await helm.start("hello", cwd=git_repo, **options))
+        session = await finished(await helm.start("hello", cwd=folder, **options))
         said = await finished(await helm.say(session.id, "touch", model="gpt-5.4"))
         assert said.options.model == "gpt-5.4"
         assert (said.options.writes, said.options.asks) == ("nothing", "when_needed")
@@ -191,10 +191,10 @@ async def test_a_new_model_is_no_new_permission(
 
 
 async def test_a_wider_policy_is_had_by_asking_for_it(
-    settings: Settings, codex_home: CodexHome, git_repo: Path, made: Path
+    settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await finished(await helm.start("hello", cwd=git_repo, sandbox="read-only"))
+        session = await finished(await helm.start("hello", cwd=folder, sandbox="read-only"))
         await finished(await helm.say(session.id, "touch", full_auto=True))
         assert (session.options.writes, session.options.asks) == ("workspace", "when_needed")
     assert made.exists()
@@ -238,13 +238,13 @@ def no_metadata(metadata: dict[str, Any]) -> Any:
 async def test_kept_options_that_make_no_sense_give_nothing(
     settings: Settings,
     codex_home: CodexHome,
-    git_repo: Path,
+    folder: Path,
     made: Path,
     change: Callable[[dict[str, Any]], Any],
 ) -> None:
     async with Helmsman(settings, env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "danger-full-access", "approval_policy": "never"}
-        session = await finished(await helm.start("hello", cwd=git_repo, **options))
+        session = await finished(await helm.start("hello", cwd=folder, **options))
     tamper(settings, change)
     async with Helmsman(settings, env=codex_home.env) as helm:
         assert policy(await finished(await helm.say(session.id, "touch"))) == READ_ONLY
@@ -262,7 +262,7 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
     codex_home: CodexHome,
     codex_version: tuple[int, int, int],
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     detached_engines: Path,
     given: str,
 ) -> None:
@@ -284,15 +284,15 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
                 pytest.skip("This Codex has no detached engines.")
             (socket,) = [record.socket for record in read_records(detached_engines) if record.id == engine.id]
             assert socket.exists()
-            (git_repo / "reach.py").write_text(_REACH.format(socket=str(socket), listens=listens), encoding="utf-8")
+            (folder / "reach.py").write_text(_REACH.format(socket=str(socket), listens=listens), encoding="utf-8")
             away = "(setsid python3 reach.py away &); while [ ! -e tried-away ]; do sleep 0.05; done"
             model.on("reach", run(f"python3 reach.py here; {away}"), say("tried"))
-            await finished(await helm.start("reach", cwd=git_repo, **options))
-        assert (git_repo / "tried-here").exists()
+            await finished(await helm.start("reach", cwd=folder, **options))
+        assert (folder / "tried-here").exists()
 
     listens = Feature.GUARDED_SOCKET.is_in(Version(*codex_version))
     await refused_or_done(reach, refused=not listens and not tells_sandboxed())
-    assert list(git_repo.glob("reached-*")) == []
+    assert list(folder.glob("reached-*")) == []
 
 
 _REACH = """

@@ -21,62 +21,49 @@ def outcome(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunRe
     return pytester.runpytest_subprocess(*OPTIONS, *options, timeout=60)
 
 
-def test_a_test_that_leaves_a_process_behind_fails(pytester: pytest.Pytester) -> None:
+def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails(pytester: pytest.Pytester) -> None:
     result = outcome(
         pytester,
         """
         import subprocess, sys
 
-        def test_bad(no_leaks):
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-
-        def test_good(no_leaks):
-            subprocess.run([sys.executable, "-c", ""], check=True)
-        """,
-    )
-
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*The test left processes behind:*", "*time.sleep(600)*"])
-
-
-def test_a_test_that_uses_the_state_of_the_person_who_runs_it_fails(pytester: pytest.Pytester) -> None:
-    result = outcome(
-        pytester,
-        """
+        import pytest
         from helmsman.settings import ensure_state_dir, load_settings
 
-        def test_bad(no_leaks):
+        def test_leaves_a_process(no_leaks):
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+
+        def test_waits_for_its_process(no_leaks):
+            subprocess.run([sys.executable, "-c", ""], check=True)
+
+        def test_uses_the_state_of_the_person_who_runs_it(no_leaks):
             (ensure_state_dir(load_settings({}).state_dir) / "registry").touch()
 
-        def test_good(no_leaks, tmp_path):
+        def test_uses_a_state_of_its_own(no_leaks, tmp_path):
             (ensure_state_dir(load_settings({"state_dir": str(tmp_path)}, {}).state_dir) / "registry").touch()
-        """,
-    )
-
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*The test wrote into the usual state directory*registry*"])
-
-
-def test_a_problem_in_the_script_fails_the_test(pytester: pytest.Pytester) -> None:
-    result = outcome(
-        pytester,
-        """
-        import pytest
 
         @pytest.mark.anyio
-        async def test_bad(model):
+        async def test_has_a_problem_in_its_script(model):
             model.problems.append("it went wrong")
 
         @pytest.mark.anyio
-        async def test_good(model):
+        async def test_has_none(model):
             assert model.base_url.startswith("http://127.0.0.1:")
+
+        @pytest.fixture(scope="session")
+        def anyio_backend():
+            return "asyncio"
         """,
-        "-k",
-        "asyncio",
     )
 
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*it went wrong*"])
+    result.assert_outcomes(passed=6, errors=3)
+    said = [
+        *("*ERROR at teardown of test_leaves_a_process*", "*The test left processes behind:*", "*time.sleep(600)*"),
+        "*ERROR at teardown of test_uses_the_state_of_the_person_who_runs_it*",
+        "*The test wrote into the usual state directory*registry*",
+        *("*ERROR at teardown of test_has_a_problem_in_its_script*", "*it went wrong*"),
+    ]
+    result.stdout.fnmatch_lines(said)
 
 
 def test_a_matrix_test_runs_on_every_version(

@@ -57,9 +57,9 @@ async def browser(anybody: httpx2.AsyncClient, logins: Logins) -> Browser:
 
 
 @pytest.fixture
-def asks(git_repo: Path) -> dict[str, Any]:
+def asks(folder: Path) -> dict[str, Any]:
     """The fields of a start for work that may have to ask."""
-    return {"workingDirectory": str(git_repo), "sandbox": "workspace-write", "approvalPolicy": "on-request"}
+    return {"workingDirectory": str(folder), "sandbox": "workspace-write", "approvalPolicy": "on-request"}
 
 
 @pytest.fixture

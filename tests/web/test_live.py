@@ -76,12 +76,12 @@ async def listening(server: str, token: str, last_id: str | None = None) -> Asyn
 
 
 async def test_what_happens_in_a_session_is_told(
-    server: str, token: str, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    server: str, token: str, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with listening(server, token) as stream:
         assert (await stream.next())[1]["resumed"] is False
-        session = await helm.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        session = await helm.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
         await stream.until(session.id, "status")
         asked = await stream.until(session.id, "question")
         assert asked["status"] == "awaiting_approval"
@@ -94,17 +94,17 @@ async def test_what_happens_in_a_session_is_told(
 
 
 async def test_a_reader_that_was_away_learns_what_it_missed_and_no_more(
-    server: str, token: str, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    server: str, token: str, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     async with listening(server, token) as stream:
         await stream.next()
-        before = await helm.start("one", cwd=git_repo)
+        before = await helm.start("one", cwd=folder)
         await before.wait(until="end", timeout=SECONDS)
         while (await stream.until(before.id, "status"))["status"] != "done":
             pass
         place = stream.last_id
-    missed = await helm.start("two", cwd=git_repo)
+    missed = await helm.start("two", cwd=folder)
     await missed.wait(until="end", timeout=SECONDS)
     async with listening(server, token, place) as stream:
         assert (await stream.next())[1]["resumed"] is True
@@ -139,12 +139,12 @@ def changes_in(message: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def many(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> list[Session]:
+async def many(helm: Helmsman, model: ScriptedModel, folder: Path) -> list[Session]:
     """500 sessions, of which one is real; the others are made as those of Codex are."""
     model.on("", say("ok"))
-    real = await helm.start("begin", cwd=git_repo)
+    real = await helm.start("begin", cwd=folder)
     await real.wait(until="end", timeout=SECONDS)
-    others = [helm._known.fresh(f"session-{n}", real.options, directory=str(git_repo)) for n in range(499)]
+    others = [helm._known.fresh(f"session-{n}", real.options, directory=str(folder)) for n in range(499)]
     for session in others:
         helm._known.add(session)
     return [real, *others]
@@ -182,7 +182,7 @@ async def test_too_many_readers_are_refused(server: str, token: str, monkeypatch
 
 
 async def test_what_another_door_began_is_told_and_its_question_can_be_answered_here(
-    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with (
@@ -192,7 +192,7 @@ async def test_what_another_door_began_is_told_and_its_question_can_be_answered_
     ):
         messages = Live(helm)._messages(None)
         await anext(messages)
-        session = await other.start("touch", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
+        session = await other.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
         asked = None
         with anyio.fail_after(SECONDS):
             while asked is None:
@@ -204,4 +204,4 @@ async def test_what_another_door_began_is_told_and_its_question_can_be_answered_
         with anyio.fail_after(SECONDS):
             await session.wait(until="end")
         await messages.aclose()
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()

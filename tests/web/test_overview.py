@@ -48,11 +48,11 @@ async def test_without_codex_the_page_still_opens(codex_home: CodexHome, token: 
             assert (refused.status_code, refused.json()["code"]) == (502, "codex_not_found")
 
 
-async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("quick", say("ok"))
     model.on("slow", run("sleep 1000"), hang())
-    await browser.settled(await browser.start("quick one", workingDirectory=str(git_repo)))
-    slow = await browser.start("slow one", workingDirectory=str(git_repo))
+    await browser.settled(await browser.start("quick one", workingDirectory=str(folder)))
+    slow = await browser.start("slow one", workingDirectory=str(folder))
     both = await browser.get("/api/tasks")
     assert [task["instruction"] for task in both["tasks"]] == ["slow one", "quick one"]
     (running,) = (await browser.get("/api/tasks", status="pending,working"))["tasks"]
@@ -72,23 +72,23 @@ async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: Scr
 
 
 async def test_rate_limits_are_told_with_when_they_are_reset(
-    browser: Browser, model: ScriptedModel, git_repo: Path
+    browser: Browser, model: ScriptedModel, folder: Path
 ) -> None:
     unknown = await browser.get("/api/account")
     assert (unknown["limits"], unknown["largeTaskFits"]) == ([], "unknown")
     resets_at = int(time.time()) + 3600
     model.on("one", [say("ok"), rate_limit(90, window_minutes=300, resets_at=resets_at)])
-    await browser.settled(await browser.start("one", workingDirectory=str(git_repo)))
+    await browser.settled(await browser.start("one", workingDirectory=str(folder)))
     (limit,) = (await browser.get("/api/account"))["limits"]
     assert (limit["remainingPercent"], limit["windowMinutes"]) == (10, 300)
     assert datetime.fromisoformat(limit["resetsAt"]).timestamp() == resets_at
 
 
-async def test_usage_is_grouped_and_adds_up(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_usage_is_grouped_and_adds_up(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("one", [say("ok"), usage(100, 20, 10)])
     model.on("two", [say("ok"), usage(200, 0, 30)])
     for prompt in ("one", "two"):
-        await browser.settled(await browser.start(prompt, workingDirectory=str(git_repo)))
+        await browser.settled(await browser.start(prompt, workingDirectory=str(folder)))
     for by, rows in (("day", 1), ("model", 1), ("directory", 1), ("session", 2)):
         report = await browser.get("/api/usage", by=by)
         assert (report["by"], len(report["rows"]), report["omitted"]) == (by, rows, 0)
@@ -97,7 +97,7 @@ async def test_usage_is_grouped_and_adds_up(browser: Browser, model: ScriptedMod
     first = await browser.get("/api/usage", by="session", limit=1, since="all")
     assert (len(first["rows"]), first["omitted"], "since" in first) == (1, 1, False)
     assert first["rows"][0]["inputTokens"] == 200
-    assert (await browser.get("/api/usage", by="directory"))["rows"][0]["key"] == str(git_repo)
+    assert (await browser.get("/api/usage", by="directory"))["rows"][0]["key"] == str(folder)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
@@ -106,7 +106,7 @@ async def test_engines_are_shown_with_what_runs_in_them(
     codex_home: CodexHome,
     detached_engines: Path,
     model: ScriptedModel,
-    git_repo: Path,
+    folder: Path,
     tmp_path: Path,
     token: str,
 ) -> None:
@@ -119,7 +119,7 @@ async def test_engines_are_shown_with_what_runs_in_them(
             transport=transport, base_url="http://127.0.0.1:1", headers=bearer, timeout=SECONDS
         ) as http:
             assert (await http.get("/api/engines")).json() == {"engines": []}
-            session = await helm.start("work", cwd=git_repo)
+            session = await helm.start("work", cwd=folder)
             with anyio.fail_after(SECONDS):
                 while not (shown := (await http.get("/api/engines")).json())["engines"][0]["running"]:
                     pass  # Codex says so of itself, a moment after the turn began
@@ -129,7 +129,7 @@ async def test_engines_are_shown_with_what_runs_in_them(
             await helm.interrupt(session.id)
 
 
-async def test_what_makes_no_sense_is_said(browser: Browser, git_repo: Path) -> None:
+async def test_what_makes_no_sense_is_said(browser: Browser, folder: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/api/sessions", {"limit": "many"}),
         ("/api/sessions", {"limit": "0"}),
@@ -155,7 +155,7 @@ async def test_what_makes_no_sense_is_said(browser: Browser, git_repo: Path) -> 
     for content in bodies:
         answer = await browser.http.post("/api/sessions", content=content, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input"), content[:40]
-    missing = {"prompt": "x", "workingDirectory": str(git_repo / "none")}
+    missing = {"prompt": "x", "workingDirectory": str(folder / "none")}
     assert (await browser.post("/api/sessions", 400, **missing))["code"] == "invalid_input"
     large = await browser.http.post(
         "/api/sessions", content=b" " * (MAX_BODY_BYTES + 1), headers={"Content-Type": "application/json"}

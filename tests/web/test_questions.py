@@ -32,7 +32,7 @@ def touch(model: ScriptedModel) -> None:
 
 
 @pytest.mark.usefixtures("touch")
-async def test_a_question_is_shown_and_approved(browser: Browser, git_repo: Path, asks: dict[str, Any]) -> None:
+async def test_a_question_is_shown_and_approved(browser: Browser, folder: Path, asks: dict[str, Any]) -> None:
     session_id = await browser.start("touch it", **asks)
     question = await browser.question()
     assert (question["sessionId"], question["type"], question["summary"]) == (
@@ -43,7 +43,7 @@ async def test_a_question_is_shown_and_approved(browser: Browser, git_repo: Path
     (part,) = question["questions"]
     assert {"approve", "approve_session", "deny"} <= set(part["options"])
     assert "touch made.txt" in question["details"]["command"]
-    assert question["directory"] == str(git_repo)
+    assert question["directory"] == str(folder)
     session = await browser.get(f"/api/sessions/{session_id}")
     (in_session,) = session["questions"]
     assert session["status"] == "awaiting_approval"
@@ -53,20 +53,20 @@ async def test_a_question_is_shown_and_approved(browser: Browser, git_repo: Path
     assert (await browser.get("/api/overview"))["awaitingApproval"] == 1
     await browser.post(f"/api/sessions/{session_id}/questions/{question['id']}", answers=["approve"])
     assert (await browser.settled(session_id))["status"] == "done"
-    assert (git_repo / "made.txt").exists()
+    assert (folder / "made.txt").exists()
     assert (await browser.get("/api/questions"))["questions"] == []
 
 
 @pytest.mark.usefixtures("touch")
 async def test_a_denial_tells_codex_the_reason(
-    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    browser: Browser, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     session_id = await browser.start("touch it", **asks)
     question = await browser.question()
     path = f"/api/sessions/{session_id}/questions/{question['id']}"
     await browser.post(path, answers=["deny: not in this directory"])
     assert (await browser.settled(session_id))["status"] == "done"
-    assert not (git_repo / "made.txt").exists()
+    assert not (folder / "made.txt").exists()
     assert "not in this directory" in str(model.requests[-1].body)
 
 
@@ -99,7 +99,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(browser: Brow
 
 @pytest.mark.usefixtures("touch")
 async def test_the_first_answer_wins_and_the_other_door_is_told(
-    browser: Browser, helm: Helmsman, git_repo: Path, asks: dict[str, Any]
+    browser: Browser, helm: Helmsman, folder: Path, asks: dict[str, Any]
 ) -> None:
     async with Client(build_server(helm)) as client:
         agent = Caller(client)
@@ -110,7 +110,7 @@ async def test_the_first_answer_wins_and_the_other_door_is_told(
         late = await browser.post(path, 409, answers=["approve"])
         assert (late["code"], late["answer"], late["by"]) == ("question_not_open", "deny", "agent: mcp 0.1.0")
         assert (await browser.settled(session_id))["status"] == "done"
-        assert not (git_repo / "made.txt").exists()
+        assert not (folder / "made.txt").exists()
 
 
 @pytest.mark.usefixtures("touch")
@@ -131,7 +131,7 @@ async def test_of_many_answers_at_once_exactly_one_counts(browser: Browser, asks
 
 
 async def test_a_card_that_is_out_of_date_answers_no_other_question(
-    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    browser: Browser, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     steps = [run(f"touch {name}", escalate="it is needed") for name in ("one", "two")]
     model.on("touch", *steps, say("done"))
@@ -150,7 +150,7 @@ async def test_a_card_that_is_out_of_date_answers_no_other_question(
     elsewhere = await browser.post(f"/api/sessions/{other}/questions/{second['id']}", 409, answers=["approve"])
     assert elsewhere["code"] == "question_not_open"
     assert len((await browser.get("/api/questions"))["questions"]) == 2
-    assert {path.name for path in git_repo.iterdir()} & {"two", "three"} == set()
+    assert {path.name for path in folder.iterdir()} & {"two", "three"} == set()
 
 
 # --- the clock, and who answered -------------------------------------------------------------------------------------

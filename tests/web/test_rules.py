@@ -51,22 +51,22 @@ async def test_the_rule_that_always_makes_is_shown_before_and_listed_afterwards(
 
 
 async def test_rules_of_a_project_are_listed_where_they_count_with_nothing_hidden(
-    browser: Browser, git_repo: Path
+    browser: Browser, folder: Path
 ) -> None:
-    (git_repo / "helmsman.toml").write_text(PROJECT_RULES, encoding="utf-8")
+    (folder / "helmsman.toml").write_text(PROJECT_RULES, encoding="utf-8")
     assert (await browser.get("/api/rules"))["rules"] == []
-    deny, allow = (await browser.get("/api/rules", directory=str(git_repo)))["rules"]
+    deny, allow = (await browser.get("/api/rules", directory=str(folder)))["rules"]
     assert (deny["effect"], deny["line"], "removable" in deny) == ("deny", 2, False)
     assert "trusted_projects" in allow["ignored"]
     assert "\\u202ereversed" in deny["toml"]
-    (git_repo / "helmsman.toml").write_text("rules = 1", encoding="utf-8")
-    assert "helmsman.toml" in (await browser.get("/api/rules", directory=str(git_repo)))["problem"]
+    (folder / "helmsman.toml").write_text("rules = 1", encoding="utf-8")
+    assert "helmsman.toml" in (await browser.get("/api/rules", directory=str(folder)))["problem"]
 
 
 async def test_a_command_is_explained(
-    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    browser: Browser, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
-    where: dict[str, Any] = {"directory": str(git_repo)}
+    where: dict[str, Any] = {"directory": str(folder)}
     asked = await browser.post("/api/rules/explain", command="touch made.txt", **where)
     assert (asked["effect"], "rule" in asked) == ("ask", False)
     await answered_always(browser, asks, model)
@@ -80,14 +80,14 @@ async def test_a_command_is_explained(
 
 
 async def test_a_rule_that_an_answer_made_is_taken_back_and_no_other(
-    browser: Browser, model: ScriptedModel, git_repo: Path, asks: dict[str, Any]
+    browser: Browser, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     await answered_always(browser, asks, model)
-    (git_repo / "helmsman.toml").write_text(PROJECT_RULES, encoding="utf-8")
-    own, written, _ = (await browser.get("/api/rules", directory=str(git_repo)))["rules"]
+    (folder / "helmsman.toml").write_text(PROJECT_RULES, encoding="utf-8")
+    own, written, _ = (await browser.get("/api/rules", directory=str(folder)))["rules"]
     assert (await browser.post(f"/api/rules/{written['id']}/remove", 400))["code"] == "invalid_input"
     assert (await browser.post(f"/api/rules/{own['id']}/remove"))["removed"] == own
     assert (await browser.get("/api/rules"))["rules"] == []
     assert (await browser.post(f"/api/rules/{own['id']}/remove", 400))["code"] == "invalid_input"
-    again = await browser.post("/api/rules/explain", command="touch made.txt", directory=str(git_repo))
+    again = await browser.post("/api/rules/explain", command="touch made.txt", directory=str(folder))
     assert again["effect"] == "ask"

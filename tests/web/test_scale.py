@@ -27,10 +27,10 @@ PAGE_BYTES = 3 * 1024 * 1024
 
 
 async def test_500_sessions_are_listed_page_by_page(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
-    first = await browser.start("the first of many", workingDirectory=str(git_repo))
+    first = await browser.start("the first of many", workingDirectory=str(folder))
     await browser.settled(first)
     info = await helm.truth.find(first)
     assert info is not None
@@ -51,14 +51,14 @@ async def test_500_sessions_are_listed_page_by_page(
         params["cursor"] = page["nextCursor"]
     assert len(seen) == len(set(seen)) == 500
     assert first in seen
-    assert (await browser.get("/api/overview"))["directories"] == [str(git_repo)]
+    assert (await browser.get("/api/overview"))["directories"] == [str(folder)]
 
 
-async def make_events(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> tuple[Session, Any]:
+async def make_events(helm: Helmsman, model: ScriptedModel, folder: Path) -> tuple[Session, Any]:
     """A turn that really runs, with 10,000 more things done in it than Codex did."""
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
-    session = await helm.start("work", cwd=git_repo)
+    session = await helm.start("work", cwd=folder)
     with anyio.fail_after(SECONDS):
         await gate.reached()
         while not any(item.type == "agent_message" for item in session.items):
@@ -71,9 +71,9 @@ async def make_events(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> t
 
 
 async def test_a_transcript_of_10000_events_is_read_in_pages_from_both_ends(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    session, gate = await make_events(helm, model, git_repo)
+    session, gate = await make_events(helm, model, folder)
     path = f"/api/sessions/{session.id}/transcript"
     newest = await browser.get(path)
     total = newest["total"]
@@ -110,9 +110,9 @@ async def test_a_transcript_of_10000_events_is_read_in_pages_from_both_ends(
 
 
 async def test_a_long_output_is_cut_in_a_page_and_whole_by_itself(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
-    session, gate = await make_events(helm, model, git_repo)
+    session, gate = await make_events(helm, model, folder)
     path = f"/api/sessions/{session.id}/transcript"
     page = await browser.get(path, after=4990, limit=30)
     (long,) = [entry for entry in page["entries"] if "cut" in entry]
@@ -128,11 +128,11 @@ async def test_a_long_output_is_cut_in_a_page_and_whole_by_itself(
 
 
 async def test_hostile_items_stay_small_and_are_only_ever_json(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
-    session = await helm.start("work", cwd=git_repo)
+    session = await helm.start("work", cwd=folder)
     with anyio.fail_after(SECONDS):
         await gate.reached()
     deep: Any = "core"

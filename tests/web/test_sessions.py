@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_is_started_listed_and_shown(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_session_is_started_listed_and_shown(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("greet", say("Hello there"))
-    session_id = await browser.start("greet me", workingDirectory=str(git_repo))
+    session_id = await browser.start("greet me", workingDirectory=str(folder))
     session = await browser.settled(session_id)
     assert (session["status"], session["result"], session["turnCount"]) == ("done", "Hello there", 1)
-    assert session["workingDirectory"] == str(git_repo)
+    assert session["workingDirectory"] == str(folder)
     assert (session["questions"], session["queued"], session["itemEvents"]) == ([], 0, [])
     (listed,) = (await browser.get("/api/sessions"))["sessions"]
     assert (listed["sessionId"], listed["summary"], listed["isActive"]) == (session_id, "greet me", False)
@@ -35,10 +35,10 @@ async def test_a_session_is_started_listed_and_shown(browser: Browser, model: Sc
     assert listed["taskIds"] == session["taskIds"]
 
 
-async def test_a_running_session_is_marked_at_once(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_running_session_is_marked_at_once(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", say("so far", gate, " done"))
-    session_id = await browser.start("work", workingDirectory=str(git_repo))
+    session_id = await browser.start("work", workingDirectory=str(folder))
     for params in ({}, {"running": "1"}):
         (listed,) = (await browser.get("/api/sessions", **params))["sessions"]
         assert (listed["sessionId"], listed["isActive"], listed["status"]) == (session_id, True, "active")
@@ -57,7 +57,7 @@ async def test_a_transcript_has_messages_commands_and_diffs(
 ) -> None:
     model.on("work", run("echo one; exit 3"), patch(update("README.md", "# Repository", "# Changed")), say("done"))
     (git_repo / "README.md").write_text("# Repository\n", encoding="utf-8")
-    session_id = await browser.start("work", **asks)
+    session_id = await browser.start("work", **asks | {"workingDirectory": str(git_repo)})
     await browser.settled(session_id)
     page = await browser.get(f"/api/sessions/{session_id}/transcript")
     items = {entry["item"]["type"]: entry["item"] for entry in page["entries"]}
@@ -75,12 +75,12 @@ async def test_a_transcript_has_messages_commands_and_diffs(
 
 
 async def test_the_transcript_of_a_running_turn_grows_where_it_is(
-    browser: Browser, model: ScriptedModel, git_repo: Path
+    browser: Browser, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("first", say("one"))
     model.on("second", say("almost", gate, " two"))
-    session_id = await browser.start("first", workingDirectory=str(git_repo))
+    session_id = await browser.start("first", workingDirectory=str(folder))
     await browser.settled(session_id)
     await browser.post(f"/api/sessions/{session_id}/say", message="second")
     path = f"/api/sessions/{session_id}/transcript"
@@ -96,11 +96,11 @@ async def test_the_transcript_of_a_running_turn_grows_where_it_is(
 
 
 async def test_the_timeline_has_each_turn_with_its_time_and_usage(
-    browser: Browser, model: ScriptedModel, git_repo: Path
+    browser: Browser, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"), usage(input_tokens=100, output_tokens=10))
     model.on("second", run("true"), say("two"))
-    session_id = await browser.start("first", workingDirectory=str(git_repo))
+    session_id = await browser.start("first", workingDirectory=str(folder))
     await browser.settled(session_id)
     await browser.post(f"/api/sessions/{session_id}/say", message="second")
     await browser.settled(session_id)
@@ -113,9 +113,9 @@ async def test_the_timeline_has_each_turn_with_its_time_and_usage(
     assert [first["taskId"], second["taskId"]] == (await browser.get(f"/api/sessions/{session_id}"))["taskIds"]
 
 
-async def test_a_turn_is_steered_and_interrupted(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_turn_is_steered_and_interrupted(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("work", run("sleep 1000"), hang())
-    session_id = await browser.start("work", workingDirectory=str(git_repo))
+    session_id = await browser.start("work", workingDirectory=str(folder))
     path = f"/api/sessions/{session_id}"
     await browser.until(
         f"{path}/transcript",
@@ -128,11 +128,11 @@ async def test_a_turn_is_steered_and_interrupted(browser: Browser, model: Script
     assert (await browser.post(f"{path}/interrupt"))["status"] == "interrupted"
 
 
-async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedModel, git_repo: Path) -> None:
+async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("", say("ok"))
     ids = []
     for prompt in ("mend the parser", "paint the shed", "mend the fence"):
-        ids.append(await browser.start(prompt, workingDirectory=str(git_repo)))
+        ids.append(await browser.start(prompt, workingDirectory=str(folder)))
         await browser.settled(ids[-1])
     page = await browser.get("/api/sessions", limit=2)
     rest = await browser.get("/api/sessions", limit=2, cursor=page["nextCursor"])
@@ -140,7 +140,7 @@ async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedM
     assert "nextCursor" not in rest
     found = await browser.get("/api/sessions", query="mend")
     assert [one["summary"] for one in found["sessions"]] == ["mend the fence", "mend the parser"]
-    assert len((await browser.get("/api/sessions", directory=str(git_repo)))["sessions"]) == 3
+    assert len((await browser.get("/api/sessions", directory=str(folder)))["sessions"]) == 3
     assert (await browser.get("/api/sessions", directory="/elsewhere"))["sessions"] == []
     both = await browser.get("/api/search", q="PARSER")
     assert [one["summary"] for one in both["sessions"]] == ["mend the parser"]
@@ -149,11 +149,11 @@ async def test_the_list_is_searched_and_paged(browser: Browser, model: ScriptedM
 
 
 async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
-    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Settings, codex_home: CodexHome
+    browser: Browser, model: ScriptedModel, folder: Path, settings: Settings, codex_home: CodexHome
 ) -> None:
     model.on("before", say("It was so"))
     async with Helmsman(settings, env=codex_home.env) as earlier:
-        session = await earlier.start("before", cwd=git_repo)
+        session = await earlier.start("before", cwd=folder)
         await session.wait(timeout=SECONDS)
     shown = await browser.get(f"/api/sessions/{session.id}")
     assert (shown["status"], shown["result"]) == ("done", "It was so")
@@ -164,12 +164,12 @@ async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
 
 
 async def test_a_turn_that_another_process_runs_is_shown_once(
-    browser: Browser, model: ScriptedModel, git_repo: Path, settings: Settings, codex_home: CodexHome
+    browser: Browser, model: ScriptedModel, folder: Path, settings: Settings, codex_home: CodexHome
 ) -> None:
     gate = model.gate()
     model.on("look around", run("echo seen"), say(gate, "Nothing here"))
     async with Helmsman(settings, env=codex_home.env) as other:
-        session = await other.start("look around", cwd=git_repo)
+        session = await other.start("look around", cwd=folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
         shown = await browser.get(f"/api/sessions/{session.id}")

@@ -1,5 +1,7 @@
 // The HTTP API (helmsman/web/api.py says what is where). Every failure is an ApiError with a sentence for people.
 
+import { released } from "/press.js";
+
 export class ApiError extends Error {
   constructor(code, message, details = {}) {
     super(message);
@@ -42,6 +44,7 @@ async function call(url, options) {
     throw new ApiError("unreachable", "Helmsman does not answer. See whether it still runs, and try again.");
   }
   const content = await answer.json().catch(() => ({}));
+  await released(); // all that is drawn anew is drawn because of an answer
   if (answer.ok) return content;
   const error = new ApiError(content.code ?? "unknown", content.message ?? `The server said ${answer.status}.`, content);
   if (error.code === "wrong_token") onLoggedOut();

@@ -45,6 +45,14 @@ export function arrange(parent, children) {
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
 
+/** Draws the inside of an element anew, but only if what it shows has changed: otherwise focus and selected text stay. */
+export function redraw(element, shown, draw) {
+  const written = JSON.stringify(shown);
+  if (element.written === written) return;
+  element.written = written;
+  element.replaceChildren(...nodes(draw()));
+}
+
 let ids = 0;
 
 /** An id for a label and what it belongs to. */

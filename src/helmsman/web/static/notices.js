@@ -3,7 +3,7 @@
 // A notice only leads to its question and answers nothing. It goes when the question is closed or stands on the page anyway.
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
-import { h } from "/dom.js";
+import { arrange, h } from "/dom.js";
 import { store } from "/store.js";
 
 const WANTED = "helmsman-notifications";
@@ -84,7 +84,7 @@ function notice(question) {
 export function showNotices() {
   const onPage = new Set([...document.querySelectorAll("main .question")].map((card) => card.dataset.question));
   for (const [id] of shown) if (onPage.has(id)) drop(id);
-  document.getElementById("notices").replaceChildren(...[...shown.values()].slice(-MOST));
+  arrange(document.getElementById("notices"), [...shown.values()].slice(-MOST));
 }
 
 function drop(id) {

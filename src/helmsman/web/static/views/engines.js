@@ -1,7 +1,7 @@
 // The engines that run Codex and how they are, and this server: its versions, a link for another device, the way out.
 
 import { get, post } from "/api.js";
-import { actionButton, h } from "/dom.js";
+import { actionButton, h, redraw } from "/dom.js";
 import { count, duration, shortPath, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
@@ -58,11 +58,12 @@ export class EnginesView {
 
   async #read() {
     const { engines, own } = await get("engines");
-    const shown = engines.map((engine) => engineCard(engine, own?.id === engine.id));
-    if (own && !engines.some((engine) => engine.id === own.id)) shown.unshift(boundEngine(own));
-    this.engines.replaceChildren(
-      ...(shown.length ? shown : [h("p", { class: "empty" }, "No engine runs. The first session starts one.")]),
-    );
+    const summaries = engines.flatMap(({ sessions }) => (sessions ?? []).map((id) => store.summary(id)));
+    redraw(this.engines, [engines, own, summaries], () => {
+      const cards = engines.map((engine) => engineCard(engine, own?.id === engine.id));
+      if (own && !engines.some((engine) => engine.id === own.id)) cards.unshift(boundEngine(own));
+      return cards.length ? cards : [h("p", { class: "empty" }, "No engine runs. The first session starts one.")];
+    });
     this.element.dataset.ready = "yes";
   }
 
@@ -79,13 +80,13 @@ export class EnginesView {
 
   #showServer() {
     const { overview } = store;
-    if (!overview) return;
-    this.server.replaceChildren(
-      ...pair("Helmsman", overview.version),
-      ...pair("Codex", overview.codex ? `${overview.codex.version}, ${overview.codex.path}` : (overview.codexError?.message ?? "not found")),
-      ...pair("At once", `${overview.running} of ${count(overview.maxSessions, "turn")}`),
-      ...pair("Questions", `denied after ${duration(overview.approvalTimeoutSec)} without an answer`),
-    );
+    const said = (words) => (overview ? words(overview) : "…"); // from the beginning, so that nothing below moves
+    redraw(this.server, overview, () => [
+      ...pair("Helmsman", said(({ version }) => version)),
+      ...pair("Codex", said(({ codex, codexError }) => (codex ? `${codex.version}, ${codex.path}` : (codexError?.message ?? "not found")))),
+      ...pair("At once", said(({ running, maxSessions }) => `${running} of ${count(maxSessions, "turn")}`)),
+      ...pair("Questions", said(({ approvalTimeoutSec }) => `denied after ${duration(approvalTimeoutSec)} without an answer`)),
+    ]);
   }
 }
 

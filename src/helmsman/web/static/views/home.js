@@ -1,6 +1,6 @@
 // The overview: the questions that wait, then how things stand.
 
-import { arrange, h } from "/dom.js";
+import { arrange, h, redraw } from "/dom.js";
 import { count } from "/format.js";
 import { store } from "/store.js";
 import { setPlace } from "/title.js";
@@ -14,12 +14,28 @@ export class HomeView {
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "Overview");
     this.questions = h("div", { class: "questions" });
-    this.standing = h("div", { class: "standing" });
+    this.problem = h("p", { class: "note bad" });
+    this.tiles = h("dl", { class: "tiles" });
+    const hint = h(
+      "p",
+      { class: "hint quiet" },
+      "Choose a session, or ",
+      h("button", { type: "button", class: "link", onclick: openNewSession }, "start a new one"),
+      ". Keys: ",
+      keys("j", "k"),
+      " move, ",
+      keys("Enter"),
+      " open, ",
+      keys("/"),
+      " search, ",
+      keys("?"),
+      " all keys.",
+    );
+    this.standing = h("div", { class: "standing", hidden: true }, this.problem, this.tiles, hint);
     this.element = h("div", { class: "home scroller", tabindex: "0", role: "region", "aria-label": "Overview" }, this.heading, this.questions, this.standing);
     const { signal } = this.#closed;
     store.addEventListener("questions", () => this.#showQuestions(), { signal });
     store.addEventListener("overview", () => this.#showStanding(), { signal });
-    store.addEventListener("sessions", () => this.#showStanding(), { signal });
   }
 
   async open() {
@@ -48,31 +64,15 @@ export class HomeView {
     const { overview } = store;
     if (!overview) return;
     const { codex, codexError } = overview;
-    this.standing.replaceChildren(
-      codexError ? h("p", { class: "note bad" }, codexError.message) : "",
-      h(
-        "dl",
-        { class: "tiles" },
-        tile("Running", String(overview.running), `of ${overview.maxSessions} at once`),
-        tile("Waiting for you", String(overview.awaitingApproval), store.questions.length ? "see above" : "no open question"),
-        tile("Codex", codex?.version ?? "none", codex ? `Helmsman ${overview.version}` : "not found"),
-      ),
-      h(
-        "p",
-        { class: "hint quiet" },
-        "Choose a session, or ",
-        h("button", { type: "button", class: "link", onclick: openNewSession }, "start a new one"),
-        ". Keys: ",
-        keys("j", "k"),
-        " move, ",
-        keys("Enter"),
-        " open, ",
-        keys("/"),
-        " search, ",
-        keys("?"),
-        " all keys.",
-      ),
-    );
+    const open = store.questions.length > 0;
+    this.standing.hidden = false;
+    this.problem.hidden = !codexError;
+    this.problem.textContent = codexError?.message ?? "";
+    redraw(this.tiles, [overview, open], () => [
+      tile("Running", String(overview.running), `of ${overview.maxSessions} at once`),
+      tile("Waiting for you", String(overview.awaitingApproval), open ? "see above" : "no open question"),
+      tile("Codex", codex?.version ?? "none", codex ? `Helmsman ${overview.version}` : "not found"),
+    ]);
   }
 }
 

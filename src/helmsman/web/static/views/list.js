@@ -2,7 +2,7 @@
 
 import { get } from "/api.js";
 import { timedOutPill } from "/deadline.js";
-import { arrange, freshId, h } from "/dom.js";
+import { arrange, freshId, h, redraw } from "/dom.js";
 import { shortPath, statusPill, statusTone, statusWord, timeAgo } from "/format.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
@@ -138,7 +138,6 @@ export class SessionList {
   }
 
   #row(session) {
-    const written = JSON.stringify(session);
     let row = this.#rows.get(session.sessionId);
     if (!row) {
       row = h("a", { class: "row", href: `#/s/${session.sessionId}`, dataset: { row: "", session: session.sessionId } });
@@ -146,9 +145,7 @@ export class SessionList {
       if (session.sessionId === this.#current) row.setAttribute("aria-current", "page");
       this.#rows.set(session.sessionId, row);
     }
-    if (row.written === written) return row;
-    row.written = written;
-    row.replaceChildren(
+    redraw(row, session, () => [
       h("span", { class: `mark ${statusTone(session.status ?? "")}`, title: statusWord(session.status ?? "") }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
       session.status ? h("span", { class: "visually-hidden" }, `(${statusWord(session.status)})`) : "",
@@ -159,7 +156,7 @@ export class SessionList {
         session.timedOut ? timedOutPill(session.timedOut) : null,
         timeAgo(session.timestamp),
       ),
-    );
+    ]);
     return row;
   }
 }

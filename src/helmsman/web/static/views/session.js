@@ -3,7 +3,7 @@
 import { get, post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { timedOutPill } from "/deadline.js";
-import { actionButton, arrange, freshId, h } from "/dom.js";
+import { actionButton, arrange, freshId, h, redraw } from "/dom.js";
 import { count, duration, shortPath, statusPill, timeAgo, tokens } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
@@ -161,9 +161,12 @@ export class SessionView {
     this.#session = session;
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
-    this.state.replaceChildren(statusPill(session.status), ...(session.timedOut ? [timedOutPill(session.timedOut.length)] : []));
+    redraw(this.state, [session.status, session.timedOut], () => [
+      statusPill(session.status),
+      session.timedOut ? timedOutPill(session.timedOut.length) : null,
+    ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
-    this.facts.replaceChildren(...facts(session));
+    redraw(this.facts, session, () => facts(session));
     const note = session.error?.message ?? session.note;
     this.note.hidden = !note;
     this.note.textContent = note ?? "";

@@ -2,7 +2,7 @@
 
 import { get, post } from "/api.js";
 import { confirmed } from "/confirm.js";
-import { actionButton, arrange, h, toast } from "/dom.js";
+import { actionButton, arrange, h, redraw, toast } from "/dom.js";
 import { shortPath, statusPill, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
@@ -94,15 +94,12 @@ export class TasksView {
   }
 
   #row(task) {
-    const written = JSON.stringify(task);
-    const known = this.#rows.get(task.taskId);
-    if (known?.written === written) return known.element;
-    const element = known?.element ?? h("li", { dataset: { task: task.taskId } });
-    const focused = element.contains(document.activeElement);
-    element.replaceChildren(...taskParts(task, this.refresh));
-    if (focused) element.querySelector("[data-row]")?.focus();
-    this.#rows.set(task.taskId, { element, written });
-    return element;
+    const row = this.#rows.get(task.taskId) ?? h("li", { dataset: { task: task.taskId } });
+    const focused = row.contains(document.activeElement);
+    redraw(row, task, () => taskParts(task, this.refresh));
+    if (focused && !row.contains(document.activeElement)) row.querySelector("[data-row]")?.focus();
+    this.#rows.set(task.taskId, row);
+    return row;
   }
 }
 

@@ -1,6 +1,6 @@
 // A session's turns along time: how long each took, how it ended, what was done in it.
 
-import { h, svg } from "/dom.js";
+import { h, redraw, svg } from "/dom.js";
 import { count, duration, statusPill, statusTone, timeAgo, tokens } from "/format.js";
 
 const KINDS = {
@@ -11,10 +11,7 @@ const KINDS = {
   agent_message: ["message", "messages"],
 };
 
-/**
- * Shows the turns as a list in `place`; each leads to its place in the transcript. What is shown already stays the same
- * button with other words in it, or a click would be lost that comes just then.
- */
+/** Shows the turns as a list in `place`; each leads to its place in the transcript. */
 export function showTimeline(place, turns, open) {
   if (!turns.length) return place.replaceChildren(h("p", { class: "empty" }, "No turn yet. The first message begins one."));
   const timed = turns.filter((turn) => turn.startedAt && turn.seconds !== undefined);
@@ -27,7 +24,7 @@ export function showTimeline(place, turns, open) {
     if (!list.children[index]) list.append(h("li", {}, h("button", { type: "button", class: "turn-row", dataset: { row: "" } })));
     const button = list.children[index].firstChild;
     button.onclick = () => open(turn.firstIndex);
-    button.replaceChildren(...parts(turn, begin, Math.max(1, end - begin)));
+    redraw(button, [turn, begin, end], () => parts(turn, begin, Math.max(1, end - begin)));
   }
 }
 
