@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -114,3 +116,15 @@ def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
         if found.action in ("check", "wait", "cancel", "results", "respond"):
             answers = (found.task_id is not None, found.choices, found.error is not None, found.all)
             assert sum(map(bool, answers)) == 1, entry.request
+
+
+def test_of_requests_by_somebody_who_has_not_seen_the_rules_no_job_is_taken_for_anything_else() -> None:
+    """Eighty, written from the names of the operations alone; docs/router.md has how they were first understood."""
+    unseen = json.loads((Path(__file__).parent / "unseen.json").read_text(encoding="utf-8"))
+    assert len(unseen) == 80
+    for entry in unseen:
+        found = routed(entry["request"], asking=entry["label"] == "respond").action
+        if entry["label"] in ("run", "cloud"):
+            assert found == "run", entry
+        elif entry["label"] not in ("cancel", "respond", "apply"):
+            assert found not in ("cancel", "respond", "apply"), entry

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary as v
-from helmsman.router.words import ID, REFERENCES, read
+from helmsman.router.words import ID, NUMBER, REFERENCES, read
 
 if TYPE_CHECKING:
     from helmsman.router.words import Words
@@ -24,6 +24,9 @@ _REST: Final = "…"
 _ANY: Final = "·"
 
 _ONE_BREATH: Final = 3
+_ORDERS_IT: Final = v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
+_ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell what did follow")
+"""What begins so and names a task, or a number of a list, is about that."""
 _CONDITIONS: Final = v.word_set("from when if unless in while until should must")
 """By which an order to stop "it" is one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
@@ -86,6 +89,8 @@ _QUESTIONS, _ORDERS = (
 def may_be_about_tasks(words: Words) -> bool:
     """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
     said = words.words
+    if _names_one(said):
+        return True
     if len(said) > _LONGEST:
         return False
     if any(_fits(said, form) for form in _ORDERS):
@@ -102,6 +107,15 @@ def may_be_about_tasks(words: Words) -> bool:
     begins_as_noun = said[0] in v.STATUS_NOUNS and said[1:2] and said[1] in v.EVERYDAY
     asks = _asks(words) and any(word in _IT or word in _STILL for word in said)
     return (strange <= 1 and (asks or begins_as_noun)) or (words.asks and len(said) <= _ONE_BREATH)
+
+
+def _names_one(said: list[str]) -> bool:
+    """Whether an answer or an order begins that names a task, or is about "it": then it is that one, whatever follows."""
+    if said[0] not in _ABOUT_ONE or len(said) < 2 or any(_is_code(word) for word in said):
+        return False
+    if said[0] not in v.CANCEL_ALONE and (ID in said[:_NEAR] or NUMBER in said[1:_NEAR]):
+        return True
+    return said[0] in _ORDERS_IT and said[1] == "it" and not any(word in _CONDITIONS for word in said)
 
 
 def is_plain_question(words: Words) -> bool:
