@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.changes import Changes
+    from helmsman.capabilities.notices import Notices
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
@@ -69,6 +70,13 @@ class Extras:
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
+
+    @cached_property
+    def notices(self) -> Notices:
+        """Who is told of what waits or has ended, and what was told."""
+        from helmsman.capabilities.notices import Notices
+
+        return Notices(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

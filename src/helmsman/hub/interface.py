@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -60,6 +61,7 @@ _READING: Final = frozenset(
         *("extras.account.models", "extras.account.read", "extras.account.check_remaining"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.reviews.report", "extras.upkeep.goal"),
+        *("extras.notices.ways", "extras.notices.log"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
@@ -160,6 +162,8 @@ class _Program:
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
+        self._watching = ExitStack()
+        """As long as it is there, it hears what comes of the sessions that it follows."""
         self._is_catching_up = False
 
     @property
@@ -178,6 +182,7 @@ class _Program:
             await self._peer.run()
         finally:
             stop()
+            self._watching.close()
             for scope in self._reading.values():
                 scope.cancel()
 
@@ -299,6 +304,8 @@ class _Program:
 
     def _copy(self, session: Session) -> Any:
         """The whole of a session, or what the program has missed of it."""
+        if session.id not in self._followed and self._peer.closed is None:
+            self._watching.enter_context(session.watched())
         known = self._followed.setdefault(session.id, _Followed())
         copy = copy_of(session, since=known.cursor)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import PastTurn, SessionInfo
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
+    from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, WhenBusy
     from helmsman.steering.opening import SessionOpener
@@ -70,6 +71,11 @@ class Steering(Turns):
     def schedules(self) -> ScheduleStore:
         """Where schedules are written down."""
         return self._shared.schedules
+
+    @property
+    def notices(self) -> NoticeStore:
+        """Where notices are written down."""
+        return self._shared.notices
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
