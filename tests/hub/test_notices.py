@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +58,7 @@ async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_pla
     place = bare_place
     configure(place, "")
     assert await told(place, "notify") == {"ways": []}
-    hook = f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\nsecret = "verysecret"\n'
+    hook = f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}/as-good-as-a-password"\nsecret = "verysecret"\n'
     dead = '[[notify.to]]\nway = "command"\nname = "dead"\ncommand = ["/nowhere/program"]\n'
     configure(place, hook + dead)
     first, _ = (await told(place, "notify"))["ways"]
@@ -67,7 +68,11 @@ async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_pla
     failed = (await told(place, "notify", "test", code=1))["notices"]
     assert {one["to"]: one["status"] for one in failed} == {"webhook": "sent", "dead": "failed"}
     assert [one["to"] for one in (await told(place, "notify", "log"))["notices"]] == ["dead", "webhook", "webhook"]
-    ways = {one["name"]: one for one in (await told(place, "notify"))["ways"]}
+    elsewhere = await done(
+        whole("notify", "--json"), place, {"TZ": "Asia/Tokyo"}
+    )  # in its own process, as programs are
+    ways = {one["name"]: one for one in json.loads(elsewhere.stdout)["ways"]}
+    assert ways == {one["name"]: one for one in (await told(place, "notify"))["ways"]}
     assert (ways["webhook"]["status"], ways["dead"]["status"]) == ("ok", "failing")
     doctor = await done(whole("doctor", "--json"), place)
     found = [one for one in json.loads(doctor.stdout)["checks"] if one["name"] == "Notices"]
@@ -77,6 +82,7 @@ async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_pla
     assert "notify.events" in wrong["error"]["message"]
     everything = b"".join(file.read_bytes() for file in place.state_dir.rglob("*") if file.is_file())
     assert b"verysecret" not in everything, "secrets reach neither log nor store"
+    assert b"as-good-as-a-password" not in everything
 
 
 async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_stopped_is_not(
@@ -99,22 +105,22 @@ async def test_each_notice_arrives_at_least_once_and_at_most_twice_however_the_h
     configure(place, f'[notify]\nevents = ["done"]\n[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n')
     model.on("work", say("done"))
     await told(place, "schedule", "add", "--cron", "0 7 * * *", "later")
-    kill_at: list[str] = []
+    is_to_be_killed = threading.Event()
 
     def on_received(_: Received) -> None:
-        """Kill the hub while it waits for our answer, once for each time that this is wanted."""
-        if kill_at and kill_at.pop() == "received" and (pid := hub_pid(place.state_dir)) is not None:
+        """Kill the hub while it waits for our answer, where that is wanted."""
+        if is_to_be_killed.is_set() and (pid := hub_pid(place.state_dir)) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            is_to_be_killed.clear()
 
     receiver.before_answer = on_received
     for number in range(_KILLS):
-        if number % 2 == 0:
-            kill_at[:] = ["received"]
         await told(place, "schedule", "add", "--at", "in 1s", f"work {number}", "-s", "read-only", "-a", "never")
         if number % 2 == 0:
+            is_to_be_killed.set()
             with anyio.fail_after(SECONDS):
-                while kill_at:
+                while is_to_be_killed.is_set():
                     await anyio.sleep(0.01)
         else:  # around the end of the turn, which comes before its notice
             with anyio.fail_after(SECONDS):
@@ -167,5 +173,10 @@ async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_betwee
         (task,) = await ended(place, 1)
         assert (task.status, (place.directory / "made.txt").exists()) == ("completed", True)
         assert (await ntfy.until_published(2))[-1]["title"].endswith("Codex is done")
+        model.on("rest", say("Rested."))
+        assert (await done(whole("run", "rest", "-s", "read-only"), place)).code == 0
+        for _ in range(2):  # what has ended by now has been looked at
+            await told(place, "notify")
+        assert len(ntfy.published) == 2, "who follows a session is not told of its end"
         audit = (place.state_dir / "audit.jsonl").read_text("utf-8")
         assert '"door": "ntfy"' in audit or '"door":"ntfy"' in audit

@@ -139,6 +139,11 @@ async def test_a_command_that_reads_nothing_and_says_too_much_is_as_good_as_any(
     await Command(by_command("/bin/sh", "-c", "exec <&-; head -c 1000000 /dev/zero")).send(delivery())
 
 
+async def test_what_a_command_leaves_running_is_not_waited_for_and_ends_with_it() -> None:
+    with anyio.fail_after(10):
+        await Command(by_command("/bin/sh", "-c", "sleep 60 & exit 0", timeout=30.0)).send(delivery())
+
+
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="with notify-send")
 async def test_the_desktop_is_told_in_words_that_are_neither_options_nor_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

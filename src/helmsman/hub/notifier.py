@@ -182,6 +182,9 @@ class Notifier:
             except RegistryUnavailable as error:
                 log.warning("notices wait: %s", error)
                 trouble, next_at = error, self._store.clock() + _TROUBLE_PAUSE
+            except Exception:
+                log.exception("notices wait")  # and nobody else is to fail with them
+                next_at = self._store.clock() + _TROUBLE_PAUSE
             await self._tell_of_trouble(trouble or self._trouble)
             seconds = max((next_at - self._store.clock()).total_seconds(), 0.0)
             await sleep_until(self._changed, seconds, self._sleep)
@@ -398,7 +401,10 @@ class Notifier:
                 log.warning("an answer by %s was not taken: %s", name, error)
 
         with scope:
-            await ntfy.read_replies(since, take, self._sleep)
+            try:
+                await ntfy.read_replies(since, take, self._sleep)
+            except Exception:
+                log.exception("answers by %s are not read any more", name)
 
     async def _take(self, name: str, code: str) -> None:
         known = await self._store.code(digest_of(code))
@@ -490,6 +496,8 @@ class _Running:
         try:
             with self.scope:
                 await self.courier.run()
+        except Exception:
+            log.exception("a courier has failed")
         finally:
             self.ended.set()
             if self.reading is not None:
@@ -501,6 +509,8 @@ async def _send_once(sender: Sender, delivery: Delivery) -> None:
         await sender.send(delivery)
     except (WayError, HelmsmanError) as error:
         log.warning("%s was not told of trouble: %s", delivery.recipient, error)
+    except Exception:
+        log.exception("%s was not told of trouble", delivery.recipient)
 
 
 def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:

@@ -7,7 +7,7 @@ a model. The full one is what every door shows, without secrets. Which of the tw
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
@@ -96,7 +96,8 @@ class News:
         Raises:
             TypeError: This version makes no sense of it.
         """
-        return cls(**{**content, "choices": tuple(content.get("choices", ()))})
+        known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
+        return cls(**{**known, "choices": tuple(known.get("choices", ()))})
 
 
 def question_news(question: Question, *, directory: str | None, agent: str) -> News:

@@ -44,7 +44,7 @@ _SKEW: Final = timedelta(minutes=1)
 """The server's clock is its own, so it is asked for what has come in so much time, not since when."""
 _URGENT: Final = frozenset({"question", "limit", "hub"})
 _OPEN_TOPIC: Final = "Sent without buttons: anybody can read this topic. Have the server refuse it to strangers."
-_NOT_ALL_SHOWN: Final = "Sent without a button for yes: the question is too long, or holds a secret."
+_NOT_ALL_SHOWN: Final = "(Not all of it is shown here, so there is no button for yes.)"
 
 
 class Ntfy:
@@ -72,7 +72,7 @@ class Ntfy:
                 if not await self._is_protected(client):
                     choices, note = (), _OPEN_TOPIC
                 elif len(choices) < len(news.choices):
-                    note = _NOT_ALL_SHOWN
+                    content["message"] = f"{message}\n{_NOT_ALL_SHOWN}"
                 content["actions"] = [await self._button(delivery, choice) for choice in choices]
             await posted(client, to.url, json.dumps(content).encode(), self._authorization())
             return note

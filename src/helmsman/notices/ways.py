@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import one_line
 
@@ -40,6 +41,7 @@ HTTP_SECONDS: Final = 20.0
 _DESKTOP_SECONDS: Final = 10.0
 _OUTPUT_BYTES: Final = 4096
 """So much of what a command says is logged."""
+_LAST_WORDS_SECONDS: Final = 0.5
 _REFUSED_FOR_NOW: Final = frozenset({408, 425, 429, 503})
 """Answers by which a server says that it has taken nothing, and may do so later."""
 _DESKTOP_CHARS: Final = 600
@@ -137,6 +139,8 @@ class Command:
 async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a command in a process group of its own, to its end; its exit code, and the first of what it said.
 
+    Nothing that it started outlives it.
+
     Raises:
         NeverSent: It cannot be started.
         MaybeSent: It did not end in time. All that is left of it was killed.
@@ -156,12 +160,13 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
     said = bytearray()
     try:
         with anyio.fail_after(seconds):
-            async with anyio.create_task_group() as tasks:
+            async with background_tasks() as tasks:
                 tasks.start_soon(_tell, process, told)
-                assert process.stdout is not None
-                async for part in process.stdout:
-                    said += part[: _OUTPUT_BYTES - len(said)]
-            code = await process.wait()
+                reading = anyio.Event()
+                tasks.start_soon(_listen, process, said, reading)
+                code = await process.wait()
+                with anyio.move_on_after(_LAST_WORDS_SECONDS):  # something that it has started may hold its output
+                    await reading.wait()
     except TimeoutError:
         raise MaybeSent(f"{words[0]} did not end within {seconds:g} s, and was killed.") from None
     finally:
@@ -178,6 +183,13 @@ async def _tell(process: anyio.abc.Process, told: bytes) -> None:
         await process.stdin.send(told)  # one that reads nothing of it is as good as any
     with suppress(anyio.BrokenResourceError, ConnectionError):
         await process.stdin.aclose()
+
+
+async def _listen(process: anyio.abc.Process, said: bytearray, is_over: anyio.Event) -> None:
+    assert process.stdout is not None
+    async for part in process.stdout:
+        said += part[: _OUTPUT_BYTES - len(said)]
+    is_over.set()
 
 
 def _last_line(said: str) -> str:
@@ -217,6 +229,8 @@ async def http_client(seconds: float | None = HTTP_SECONDS) -> AsyncIterator[htt
     """A client that follows nobody elsewhere, and takes nothing from the environment. `seconds` is for a whole answer."""
     import httpx2  # only here: it takes a tenth of a second, and most hubs never send anything
 
+    for name in ("httpx2", "httpcore2"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # they log addresses, which may be as good as a password
     timeout = httpx2.Timeout(HTTP_SECONDS, read=seconds)
     headers = {"User-Agent": f"helmsman/{__version__}"}
     async with httpx2.AsyncClient(timeout=timeout, headers=headers, follow_redirects=False, trust_env=False) as client:
