@@ -264,6 +264,23 @@ async def test_what_waits_for_somebody_who_is_told_no_more_is_dropped(
         await house.delivered("dropped")
 
 
+async def test_settings_that_make_no_sense_when_a_hub_begins_lose_nothing(state_dir: Path, receiver: Receiver) -> None:
+    def wrong() -> NotifySettings:
+        raise InvalidSetting("notify makes no sense. Correct it.")
+
+    receiver.answers = [503]
+    clock = Clock()
+    async with opened(state_dir, webhook(receiver), clock=clock) as house:
+        house.shared.notices.tell(death_of(7))
+        await house.log(lambda known: [(one.attempts, one.status) for one in known] == [(1, "pending")])
+    with pytest.raises(InvalidSetting):
+        async with opened(state_dir, settings=wrong, clock=clock) as house:
+            pass
+    clock.now += timedelta(seconds=10)
+    async with opened(state_dir, webhook(receiver), clock=clock) as house:
+        await house.delivered("sent")
+
+
 async def test_trouble_that_cannot_be_written_down_is_told_of_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:

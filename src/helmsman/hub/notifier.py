@@ -11,7 +11,7 @@ import logging
 import os
 from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -27,15 +27,17 @@ from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.courier import Courier
-from helmsman.notices.news import News, question_key, question_news, shortened
+from helmsman.notices.news import TEXT_CHARS, News, question_key, question_news, shortened
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
 from helmsman.notices.ways import Command, Desktop, WayError, Webhook
 from helmsman.settings import load_settings
+from helmsman.tasks.database import microseconds
 from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from helmsman.hub.recovery import Recovery
     from helmsman.model.events import Event
@@ -66,6 +68,7 @@ _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
 _INSTRUCTION_CHARS: Final = 300
+_RUNS_LOOKED_AT: Final = 20
 
 
 @dataclass(slots=True)
@@ -205,8 +208,12 @@ class Notifier:
             self._closed.discard(key)
         next_at = await self._look_at_questions()
         while self._news:
-            await self._enter(self._news[0])
-            self._news.popleft()
+            news = self._news.popleft()
+            try:
+                await self._enter(news)
+            except RegistryUnavailable:
+                self._news.appendleft(news)
+                raise
         await self._look_at_due()
         if pages := [one.name for one in self._settings.to if one.way == "browser"]:
             await self._store.drop_older(pages, self._store.clock() - _OLD_FOR_PAGES, _NO_PAGE)
@@ -255,7 +262,13 @@ class Notifier:
             self._has_ended = False
             await self._shared.ledger.write()
         for due in await self._store.due():
-            news = await self._news_of(due)
+            try:
+                news = await self._news_of(due)
+            except HelmsmanError:
+                raise
+            except Exception:
+                log.exception("nobody is told of %s", due.about)  # or nobody would be told of all others, either
+                news = None
             if news is None:
                 await self._store.forget_due(due.about)
             else:
@@ -279,7 +292,7 @@ class Notifier:
         words = [task.instruction[:_INSTRUCTION_CHARS]]
         if task.status == "completed":
             title = f"{who} is done"
-            words.append(task.result or "")
+            words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
         else:
             title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
             words.append(
@@ -301,16 +314,14 @@ class Notifier:
         schedule = next((one for one in await self._shared.schedules.all() if one.id == schedule_id), None)
         if schedule is None:
             return None
-        at = datetime.fromtimestamp(int(due_at) / 1_000_000, UTC)
-        runs = await self._shared.schedules.runs(schedule_id, 20)
-        why = next((run.note for run in runs if run.due_at == at and run.note), "")
+        runs = await self._shared.schedules.runs(schedule_id, _RUNS_LOOKED_AT)
+        run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
+        when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
         return News(
             kind="schedule",
             about=about,
             title="A scheduled run was left out",
-            text=shortened(
-                visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{at.astimezone():%Y-%m-%d %H:%M}: {why}")
-            ),
+            text=shortened(visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{when}")),
             directory=schedule.directory,
             agent=str(schedule.spec.get("agent") or "") or None,
         )
@@ -356,7 +367,8 @@ class Notifier:
             running.scope.cancel()
             await running.ended.wait()
         try:
-            await self._store.drop_others([one.name for one in settings.to], _NOT_CONFIGURED)
+            if self._problem is None:  # or what waits may be for somebody whom nobody can name just now
+                await self._store.drop_others([one.name for one in settings.to], _NOT_CONFIGURED)
         except RegistryUnavailable as error:
             log.warning("%s", error)
         for recipient in settings.to:
