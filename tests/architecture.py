@@ -23,6 +23,7 @@ ROOMS = (
         "hub",
         "capabilities",
         "steering",
+        "notices",
         "schedules",
         "tasks",
         "sessions",

@@ -57,7 +57,7 @@ CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
 """Where in the state directory the worktrees of sessions are."""
 
-OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "prices", "rules", "trusted_projects"})
+OTHER_TABLES: Final = frozenset({"allow_workspace_patches", "cloud", "notify", "prices", "rules", "trusted_projects"})
 """Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
 
 TOOLSETS: Final = ("sessions", "extras", "compat", "router")
@@ -153,6 +153,8 @@ def load_settings(
     ignored: list[str] = []
     for value in _from_file(project, home) if project is not None else ():
         ignored += _narrow(values, value)
+    if project is not None and "notify" in project.content:
+        ignored.append(f"notify in {project.path} is ignored: only your own file says who is told of what happens.")
     for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
         for value in given:
             values[value.key] = _SETTINGS[value.key].parse(value)

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman import Helmsman
+from helmsman.hub.notifier import Notifier
+from helmsman.hub.recovery import Recovery
+from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
+from tests.browser.test_deadlines import set_window
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -124,3 +128,87 @@ async def test_the_browser_notifies_only_after_a_click_and_only_who_does_not_loo
     await ask(helm, model, folder)
     await page.until("document.title.startsWith('(1)')")
     assert await page.get("told.length") == 1
+
+
+async def test_what_ends_or_waits_while_nobody_looks_is_told_of_as_it_is_configured(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    told_by_hub(helm)
+    await page.allow_notifications()
+    await page.get(RECORD_NOTIFICATIONS)
+    await page.click("#notify")
+    await set_window(page, "minimized")
+    model.on("rest", say("All is well."))
+    await ended(await helm.start("rest a while", cwd=git_repo))
+    await page.until("told.length === 1")
+    title, body = await page.get("[told[0].title, told[0].body]")
+    assert (title, body) == (f"{git_repo.name}: Codex is done", "rest a while\n\nAll is well.")
+    asked = await ask(helm, model, git_repo)
+    await page.until("told.length === 2")
+    title, tag = await page.get("[told[1].title, told[1].tag]")
+    assert (title, tag) == (
+        f"{git_repo.name}: Codex asks to run a command outside the sandbox",
+        asked.questions[0].id,
+    )
+    await sent(helm, 2)
+    await answer(helm, asked)
+    await page.until("told.length === 3")
+    await sent(helm, 3)
+    await page.get("told[0].dispatchEvent(new Event('click'))")
+    await set_window(page, "normal")
+    await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
+    await page.until_text(".agent_message", "All is well.")
+
+    model.on("again", say("All is well again."))
+    again = await helm.start("again", cwd=git_repo)
+    await ended(again)
+    await page.until(
+        f"document.querySelector('.notice[data-session=\"{again.id}\"]')?.innerText.includes('Codex is done')"
+    )
+    assert await page.get("told.length") == 3, "who looks needs no more"
+    await page.get(f"location.hash = '#/s/{again.id}'")
+    await page.until_text(".agent_message", "All is well again.")
+    await page.until(f"document.querySelector('.notice[data-session=\"{again.id}\"]') === null")
+
+
+async def test_nobody_is_told_of_an_end_that_is_on_screen(
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    told_by_hub(helm)
+    session = await ask(helm, model, git_repo)
+    await page.get(f"location.hash = '#/s/{session.id}'")
+    await page.until_text(".session .question", "touch made.txt")
+    with anyio.fail_after(SECONDS):
+        while not session.is_watched:
+            await anyio.sleep(0.02)
+    await answer(helm, session)
+    await ended(session)
+    with anyio.fail_after(SECONDS):
+        await helm.ledger.write()
+        while await helm.notices.due():
+            await anyio.sleep(0.02)
+    assert [one.news.kind for one in await helm.extras.notices.log()] in ([], ["question"])
+
+
+async def sent(helm: Helmsman, number: int) -> None:
+    """Wait until a page has said of so many notices that it has shown them."""
+    with anyio.fail_after(SECONDS):
+        while [one.status for one in await helm.extras.notices.log()] != ["sent"] * number:
+            await anyio.sleep(0.02)
+
+
+def told_by_hub(helm: Helmsman) -> None:
+    """Have the browser told of everything, as a hub does it."""
+    recovery = Recovery(helm._shared, Helmsman)
+    recovery.is_ready.set()
+    to = Recipient(name="browser", way="browser", is_full=True)
+    notifier = Notifier(helm._shared, recovery, load=lambda: NotifySettings((to,), unanswered=0.0))
+    helm.in_background(notifier.run)
+
+
+async def ended(session: Session) -> Session:
+    """Wait for its end as nobody waits who counts."""
+    with anyio.fail_after(SECONDS):
+        while session.state.is_running:
+            await anyio.sleep(0.02)
+    return session

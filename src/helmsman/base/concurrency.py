@@ -31,6 +31,21 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
         await tasks.__aexit__(None, None, None)
 
 
+async def sleep_until(
+    event: anyio.Event, seconds: float, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+) -> None:
+    """Sleep for so long, or until the event is set."""
+    async with anyio.create_task_group() as waiting:
+
+        async def until_set() -> None:
+            await event.wait()
+            waiting.cancel_scope.cancel()
+
+        waiting.start_soon(until_set)
+        await sleep(seconds)
+        waiting.cancel_scope.cancel()
+
+
 class OnceEach(Generic[ValueT]):
     """Values made at most once for each key, however many ask at a time. When making one fails, the next asker tries."""
 

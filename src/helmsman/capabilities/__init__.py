@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
+    from helmsman.capabilities.notices import Notices
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.schedules import Schedules
@@ -85,6 +86,13 @@ class Extras:
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
+
+    @cached_property
+    def notices(self) -> Notices:
+        """Who is told of what waits or has ended, and what was told."""
+        from helmsman.capabilities.notices import Notices
+
+        return Notices(self._helm)
 
     @cached_property
     def usage(self) -> UsageReports:

@@ -28,7 +28,7 @@ _HEADINGS: Final = {
     "Answer and stop": ("respond", "steer", "interrupt", "rules"),
     "Sessions": ("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
     "Changes": ("diff", "apply", "discard", "worktrees"),
-    "Tasks and cloud": ("tasks", "schedule"),
+    "Tasks and cloud": ("tasks", "schedule", "notify"),
     "Codex itself": ("models", "account", "login", "config", "usage", "engines", "hub"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }

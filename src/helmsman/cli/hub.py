@@ -60,6 +60,8 @@ def _show(*, as_json: bool) -> None:
     click.echo(f"At work: {counted(hub['sessionsAtWork'], 'session')}")
     if hub.get("nextScheduleAt"):
         click.echo(f"Next schedule: {datetime.fromisoformat(hub['nextScheduleAt']).astimezone():%Y-%m-%d %H:%M}")
+    if hub.get("noticesPending"):
+        click.echo(f"Waiting to be sent: {counted(hub['noticesPending'], 'notice')}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
     click.echo(f"Clients: {len(hub['doors'])}")
     for door in hub["doors"]:

@@ -50,6 +50,7 @@ async def _run(state: str) -> None:
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
     from helmsman.hub.launch import PIPES, TAKE_OVER, start_command
+    from helmsman.hub.notifier import Notifier, death_of
     from helmsman.hub.process import NEXT, Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
@@ -87,8 +88,13 @@ async def _run(state: str) -> None:
         scheduler = Scheduler(shared, recovery)
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
+        notifier = Notifier(shared, recovery)
+        if hub.follows_a_death:
+            notifier.tell(death_of(hub.epoch))
+        hub.notices = lambda: notifier.pending
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
+        shared.tasks.start_soon(notifier.run)
         await hub.run(
             {
                 COMMAND: _when_first_asked(_load_commands, shared, calls),

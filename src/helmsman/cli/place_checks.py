@@ -13,6 +13,7 @@ from helmsman.agents.codex.access.shell_profile import QUICK, SLOWEST, login_she
 from helmsman.agents.codex.detached.overview import engine_overviews
 from helmsman.agents.codex.features import Feature
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.check_report import Check
 from helmsman.cli.client_files import surroundings
 from helmsman.cli.hub_service import service_of
@@ -20,6 +21,8 @@ from helmsman.clients.launch import Running, launch_words
 from helmsman.clients.overview import look_at_clients
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.hub.control import ask_hub
+from helmsman.notices.config import NotifySettings
+from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.settings import ensure_state_dir
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
@@ -104,6 +107,7 @@ def check_state(settings: Settings) -> list[Check]:
         Check("State", "ok", str(path)),
         check_tasks(path),
         *check_schedules(path),
+        *check_notices(settings),
         *check_engines(engine_overviews(path)),
     ]
 
@@ -149,6 +153,27 @@ def check_schedules(state_dir: Path) -> list[Check]:
     if ask_hub(state_dir, "status") is None:
         return [Check("Schedules", "warning", f"{ahead}. No hub is running, so none would begin.", stays)]
     return [Check("Schedules", "warning", f"{ahead}. After a restart none begins before a client connects.", stays)]
+
+
+def check_notices(settings: Settings) -> list[Check]:
+    """Whether who is to be told of what happens can be, as far as the last attempts say."""
+    try:
+        notify = NotifySettings.load(settings.files)
+        ways = way_statuses(notify, NoticeStore(settings.state_dir).newest() if notify.to else {})
+    except InvalidSetting as error:
+        return [Check("Notices", "failed", error.message)]
+    except RegistryUnavailable:
+        return []  # the line on tasks says it
+    checks = []
+    for way in ways:
+        if way.status == "failing" and way.last_at is not None:
+            detail = f"{way.name} does not work, last tried {way.last_at.astimezone():%Y-%m-%d %H:%M}: {way.note}"
+            checks.append(Check("Notices", "warning", detail, f"Try it: helmsman notify test {way.name}."))
+        elif way.note is not None:
+            checks.append(Check("Notices", "warning", f"{way.name}: {way.note}"))
+    if ways and not checks:
+        checks.append(Check("Notices", "ok", ", ".join(f"{way.name} ({way.status})" for way in ways)))
+    return checks
 
 
 def check_engines(engines: list[dict[str, Any]]) -> list[Check]:

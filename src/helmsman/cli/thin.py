@@ -51,7 +51,7 @@ _COMMANDS = frozenset(
     (
         *("say", "status", "respond", "steer", "interrupt", "rules"),
         *("list", "fork", "rollback", "compact", "goal", "rename", "archive", "unarchive"),
-        *("diff", "discard", "worktrees", "tasks", "schedule", "models", "account", "usage"),
+        *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
 )
 """What a hub runs. All others need a terminal or a process of their own; `apply` makes files as the person would."""

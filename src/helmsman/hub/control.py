@@ -64,6 +64,7 @@ def _status(hub: Hub) -> dict[str, Any]:
         "memoryBytes": _memory(),
         "sessionsAtWork": hub.work(),
         "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
+        "noticesPending": hub.notices(),
         "doors": [dict(door.description) for door in hub.doors.values()],
     }
 

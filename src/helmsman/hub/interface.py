@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,7 @@ _READING: Final = frozenset(
         *("extras.configuration.read", "extras.configuration.plan"),
         *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
         *("extras.usage.report", "extras.reviews.report", "extras.upkeep.goal"),
+        *("extras.notices.ways", "extras.notices.log"),
         *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
     }
 )
@@ -168,6 +170,8 @@ class _Program:
         self._running: dict[int, anyio.CancelScope] = {}
         self._reading: dict[int, anyio.CancelScope] = {}
         self._followed: dict[str, _Followed] = {}
+        self._watching = ExitStack()
+        """As long as it is there, it hears what comes of the sessions that it follows."""
         self._is_catching_up = False
         self._offered: list[tuple[Session, str]] = []
         self._under_way = 0
@@ -188,6 +192,7 @@ class _Program:
             await self._peer.run()
         finally:
             stop()
+            self._watching.close()
             for scope in self._reading.values():
                 scope.cancel()
             self._withdraw_tools()
@@ -330,6 +335,8 @@ class _Program:
 
     def _copy(self, session: Session) -> Any:
         """The whole of a session, or what the program has missed of it."""
+        if session.id not in self._followed and self._peer.closed is None:
+            self._watching.enter_context(session.watched())
         known = self._followed.setdefault(session.id, _Followed())
         copy = copy_of(session, since=known.cursor)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False

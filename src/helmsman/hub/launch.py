@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SOCKET = "hub.sock"
 LOCK = "hub.lock"
 """Held by the hub. Says its epoch, its pid and its version, for people and tests."""
+UP = b"up"
+"""The last word in it, for as long as its hub has not said farewell."""
 LOG = "hub.log"
 
 TAKE_OVER = "take-over"
@@ -159,9 +161,10 @@ def start(state: str, *words: str) -> bool:
             return False
         if below_an_agent(os.getpid()):
             raise NoHub("it was started by an agent of Helmsman's own")
-        epoch = os.pread(lock, 100, 0).split()[:1]
+        epoch, *rest = os.pread(lock, 100, 0).split() or [b""]
         os.ftruncate(lock, 0)
-        os.pwrite(lock, b"".join(epoch), 0)  # whoever is named beside it is gone
+        died = b" - - " + UP if rest[2:] == [UP] else b""
+        os.pwrite(lock, epoch + died, 0)  # whoever is named beside it is gone
         listener = _listen(state)
         descriptors.append(listener)
         log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

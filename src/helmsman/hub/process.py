@@ -20,7 +20,7 @@ import anyio
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.hub.connection import Connection
-from helmsman.hub.launch import LISTENER_FD, LOCK, LOCK_FD, LOG
+from helmsman.hub.launch import LISTENER_FD, LOCK, LOCK_FD, LOG, UP
 from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Hub:
     def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
         """`last_epoch` is the newest there has been, as far as others than the lock know."""
         self.state_dir = state_dir
+        self.follows_a_death = os.pread(LOCK_FD, 100, 0).split()[3:4] == [UP]
+        """Whether the hub before this one was killed, or has crashed."""
         self.epoch = _next_epoch(last_epoch)
         self.started_at = time.time()
         self.idle = 60.0
@@ -67,6 +69,8 @@ class Hub:
         """How many sessions have a turn under way, a question open or a message queued."""
         self.next_at: Callable[[], datetime | None] = lambda: None
         """When something is to begin by itself."""
+        self.notices: Callable[[], int] = lambda: 0
+        """How many notices wait to be sent."""
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
         self._keepers = keepers
@@ -85,7 +89,7 @@ class Hub:
             try:
                 await self._let_in(listener, protocols, tasks)
             finally:  # what all doors need has failed, as the log says; they would wait for it for ever
-                self.end(NEXT, "it has failed")
+                self.end(NEXT, "it has failed", is_orderly=False)
 
     async def _let_in(self, listener: socket.socket, protocols: Mapping[str, Serve], tasks: TaskGroup) -> NoReturn:
         while True:
@@ -126,9 +130,11 @@ class Hub:
             self._used_at = time.monotonic()
             self._left.set()
 
-    def end(self, word: bytes, reason: str) -> NoReturn:
+    def end(self, word: bytes, reason: str, *, is_orderly: bool = True) -> NoReturn:
         """Be gone."""
         log.info("the hub ends: %s", reason)
+        if is_orderly:
+            _enter(self.epoch, b"over")
         if word == LATER:
             self.on_stop()
         for connection in list(self.doors):
@@ -145,7 +151,7 @@ class Hub:
         while True:
             self._left = anyio.Event()
             idle = time.monotonic() - self._used_at
-            if self._connected or self.work() or self.next_at() is not None:
+            if self._connected or self.work() or self.notices() or self.next_at() is not None:
                 self._used_at = time.monotonic()
                 idle = 0.0
             elif idle >= self.idle:
@@ -171,12 +177,12 @@ def _next_epoch(last: int) -> int:
     """More than the last hub's, written into the lock beside who holds it; or the time, in case nobody knows the last."""
     with suppress(ValueError, IndexError):
         last = max(last, int(os.pread(LOCK_FD, 100, 0).split()[0]))
-    return _enter(max(last + 1, int(time.time() * 1000)))
+    return _enter(max(last + 1, int(time.time() * 1000)), UP)
 
 
-def _enter(epoch: int) -> int:
+def _enter(epoch: int, how: bytes) -> int:
     os.ftruncate(LOCK_FD, 0)
-    os.pwrite(LOCK_FD, f"{epoch} {os.getpid()} {__version__}\n".encode(), 0)
+    os.pwrite(LOCK_FD, f"{epoch} {os.getpid()} {__version__} ".encode() + how + b"\n", 0)
     return epoch
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from helmsman.base.concurrency import sleep_until
 from helmsman.errors import HelmsmanError, Unanswered
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
@@ -58,7 +59,7 @@ class Scheduler:
         self._sleep = sleep
         self._next: datetime | None = None
         self._changed = anyio.Event()
-        self._store.on_change = self._look
+        self._store.on_change.append(self._look)
         self._store.begin_now = self.run_now
 
     @property
@@ -81,7 +82,7 @@ class Scheduler:
                     await self._changed.wait()
                     continue
                 seconds = min(seconds, max((self._next - self._clock()).total_seconds(), 0.0))
-            await self._wait(seconds)
+            await sleep_until(self._changed, seconds, self._sleep)
 
     async def run_now(self, schedule: Schedule) -> Task:
         """Begin a run at once, beside those that are due.
@@ -97,17 +98,6 @@ class Scheduler:
 
     def _look(self) -> None:
         self._changed.set()
-
-    async def _wait(self, seconds: float) -> None:
-        async with anyio.create_task_group() as waiting:
-
-            async def until_changed() -> None:
-                await self._changed.wait()
-                waiting.cancel_scope.cancel()
-
-            waiting.start_soon(until_changed)
-            await self._sleep(seconds)
-            waiting.cancel_scope.cancel()
 
     async def _begin_due(self) -> None:
         now = self._clock()

@@ -164,7 +164,8 @@ async def _wait(call: CallContext, session: Session) -> types.InputRequiredResul
             required = await call.doors.input_required(call.context, session, question)
             if required is not None:
                 return required.model_copy(update={"request_state": session.id})
-        await session.feed.changed()
+        with session.watched():
+            await session.feed.changed()
     return None
 
 

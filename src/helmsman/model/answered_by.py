@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Who = Literal[
     "person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "codex", "trouble"
 ]
-Door = Literal["dashboard", "api", "terminal", "form", "tool"]
+Door = Literal["dashboard", "api", "terminal", "form", "tool", "ntfy"]
 
 _NAME_CHARS: Final = 200
 _RULE_CHARS: Final = 4000
@@ -56,6 +56,7 @@ _PLACES: Final[dict[str, str]] = {
     "terminal": " at the terminal",
     "form": " in a form",
     "tool": " with a tool",
+    "ntfy": " by a button of ntfy",
 }
 
 
@@ -89,6 +90,7 @@ class Answered:
 
 PERSON_AT_TERMINAL: Final = AnsweredBy("person", door="terminal")
 PERSON_IN_DASHBOARD: Final = AnsweredBy("person", door="dashboard")
+PERSON_BY_NTFY: Final = AnsweredBy("person", door="ntfy")
 COMMAND_LINE: Final = AnsweredBy("command line")
 """A person or an agent with a shell: nothing tells them apart."""
 PROGRAM: Final = AnsweredBy("program")

@@ -84,7 +84,7 @@ def new_schedule_id() -> str:
 
 
 class ScheduleStore:
-    """The schedules of a state directory, in the registry's file. `on_change` is called when one has changed.
+    """The schedules of a state directory, in the registry's file. `on_change` are called when one has changed.
 
     What is written raises `RegistryUnavailable` where the file cannot be.
     """
@@ -93,7 +93,7 @@ class ScheduleStore:
         self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: list[Callable[[], None]] = []
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
         """Begins a run at once; None where nobody runs schedules."""
 
@@ -190,7 +190,8 @@ class ScheduleStore:
 
     async def _write(self, work: Callable[[sqlite3.Connection], Any]) -> None:
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
-        self.on_change()
+        for notify in self.on_change:
+            notify()
 
 
 def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:

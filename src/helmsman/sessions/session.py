@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -21,7 +21,7 @@ from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
@@ -159,6 +159,8 @@ class Session:
         """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
         self.turn_began_at: float | None = None
         """When the turn was asked for, by the monotonic clock."""
+        self._watchers = 0
+        self._shown_until = 0.0
 
     def offer(self, tools: Mapping[str, ToolRunner]) -> None:
         """A program is there that runs these for the agent."""
@@ -329,6 +331,24 @@ class Session:
         async with deadline.shown(is_visible):
             yield
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Somebody hears what comes of its turn, for the length of the block."""
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    def shown_for(self, seconds: float) -> None:
+        """It is on somebody's screen for so long from now on; none is that it is not any more."""
+        self._shown_until = time.monotonic() + seconds
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody would see how its turn ends."""
+        return self._watchers > 0 or time.monotonic() < self._shown_until
+
     @property
     def turn_cursor(self) -> int:
         """The cursor at which the current (or last) turn began."""
@@ -339,7 +359,7 @@ class Session:
 
         Text still being written comes as `ItemDelta`. Without a running turn it ends once what is past has been given.
         """
-        with self.feed.read(since=since) as reader:
+        with self.watched(), self.feed.read(since=since) as reader:
             while reader.pending() or self.state.is_running:
                 event = await reader.next()
                 if event is None:
@@ -354,7 +374,7 @@ class Session:
         Returns whether that has happened; False means that the time is up, or that this Helmsman was closed while the turn
         goes on in an engine that outlives it.
         """
-        with anyio.move_on_after(timeout):
+        with anyio.move_on_after(timeout), self.watched():
             if until == "change":
                 if self.state.is_running:
                     await self.feed.changed()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import SessionOptions, TurnInput, TurnKind
+    from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
     from helmsman.sessions.state import SessionStatus
@@ -75,6 +76,11 @@ class Steering(Turns):
     def schedules(self) -> ScheduleStore:
         """Where schedules are written down."""
         return self._shared.schedules
+
+    @property
+    def notices(self) -> NoticeStore:
+        """Where notices are written down."""
+        return self._shared.notices
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.surroundings import environment
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested
+from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.steering.known import Roster
@@ -67,6 +68,7 @@ class Shared:
         self.truth = TaskTruth(self.agents)
         self.ledger = Ledger(state_dir, self.truth, fence)
         self.schedules = ScheduleStore(state_dir, fence)
+        self.notices = NoticeStore(state_dir, fence)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
         self.roster.listeners.append(self.ledger.on_event)

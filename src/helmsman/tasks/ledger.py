@@ -113,6 +113,9 @@ class Ledger:
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
         self._writing = anyio.Lock()
+        self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
+        """Called when what is known cannot be written, and with None when it can again."""
+        self._is_in_trouble = False
 
     async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
         """Do something with the registry, on a thread.
@@ -459,6 +462,12 @@ class Ledger:
                 log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
+                self._is_in_trouble = True
+                self.on_trouble(error)
+            else:
+                if self._is_in_trouble:
+                    self._is_in_trouble = False
+                    self.on_trouble(None)
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
         """What could not be written goes with what is written next, or nobody would ever hear of an end that came now."""

@@ -112,9 +112,62 @@ _SCHEDULES: Final = (
     """,
 )
 
+_NOTICES: Final = (
+    """
+    CREATE TABLE notices (
+        id TEXT PRIMARY KEY,
+        about TEXT NOT NULL UNIQUE,
+        content TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE notice_deliveries (
+        notice TEXT NOT NULL REFERENCES notices (id),
+        recipient TEXT NOT NULL,
+        status TEXT NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        is_doubtful INTEGER NOT NULL DEFAULT 0,
+        next_at INTEGER NOT NULL,
+        changed_at INTEGER NOT NULL,
+        note TEXT,
+        PRIMARY KEY (notice, recipient)
+    )
+    """,
+    "CREATE INDEX notice_deliveries_by_recipient ON notice_deliveries (recipient, status, next_at)",
+    """
+    CREATE TABLE notice_codes (
+        digest TEXT PRIMARY KEY,
+        notice TEXT NOT NULL REFERENCES notices (id),
+        recipient TEXT NOT NULL,
+        choice TEXT NOT NULL,
+        made_at INTEGER NOT NULL
+    )
+    """,
+    # What has ended, or was left out, and has not been looked at yet: written with that itself, so that no crash comes
+    # between the two. Where no hub ever looks it is forgotten after a week.
+    "CREATE TABLE notices_due (about TEXT PRIMARY KEY, owner_pid INTEGER, engine TEXT, at INTEGER NOT NULL)",
+    """
+    CREATE TRIGGER notice_of_task AFTER UPDATE OF status ON tasks
+    WHEN NEW.status IN ('completed', 'failed', 'unknown') AND OLD.status IN ('pending', 'working')
+        AND NEW.origin = 'local'
+    BEGIN
+        INSERT OR IGNORE INTO notices_due VALUES ('task ' || NEW.id, OLD.owner_pid, OLD.engine, NEW.updated_at);
+        DELETE FROM notices_due WHERE at < NEW.updated_at - 604800000000;
+    END
+    """,
+    """
+    CREATE TRIGGER notice_of_run AFTER INSERT ON schedule_runs WHEN NEW.task_id IS NULL
+    BEGIN
+        INSERT OR IGNORE INTO notices_due
+        VALUES ('run ' || NEW.schedule || ' ' || NEW.due_at, NULL, NULL, NEW.entered_at);
+    END
+    """,
+)
+
 MIGRATIONS: Final = (
     *(_FIRST, _ENGINES_AND_USAGE, _REVISIONS, _AGENTS, _CALLS),
-    *(_SPECS_AND_EPOCHS, _OUTCOMES, _SCHEDULES),
+    *(_SPECS_AND_EPOCHS, _OUTCOMES, (*_SCHEDULES, *_NOTICES)),
 )
 """The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
 

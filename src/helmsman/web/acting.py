@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.shapes.contract import Input, NothingInput, StartInput
 from helmsman.shapes.rendering import task_as_dict
@@ -37,6 +38,7 @@ class AnswersInput(Input):
 class ShownInput(Input):
     page: str = Field(max_length=64)
     questions: list[str] = Field(default_factory=list[str], max_length=1000)
+    sessions: list[str] = Field(default_factory=list[str], max_length=1000)
     hidden: list[str] = Field(default_factory=list[str], max_length=1000)
 
 
@@ -82,11 +84,15 @@ class Acting:
         return _state(await self._helm.respond(_session_id(request), question_id, given.answers, by=_by(request)))
 
     async def shown(self, request: Request) -> dict[str, Any]:
-        """A page says which questions a person has before them: their deadlines stand still, for the length of a lease."""
+        """A page says what a person has before them: deadlines of questions stand still, for the length of a lease."""
         given = await body(request, ShownInput)
         viewer = f"page {given.page}"
         told: list[dict[str, Any]] = []
         for session in list(self._helm.sessions.values()):
+            if session.id in given.sessions:
+                session.shown_for(LEASE_SECONDS)
+            elif session.id in given.hidden:
+                session.shown_for(0)
             for question_id, deadline in list(session.deadlines.items()):
                 if question_id in given.questions:
                     deadline.lease(viewer)
@@ -96,6 +102,11 @@ class Acting:
                     continue
                 told.append({"id": question_id, "deadline": deadline.as_dict()})
         return {"questions": told}
+
+    async def notice_shown(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        await self._helm.extras.notices.shown(request.path_params["notice_id"])
+        return {"ok": True}
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 

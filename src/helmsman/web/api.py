@@ -121,6 +121,10 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Schedule = {scheduleId, status: active|paused|over, prompt, when: in words, cron?, everySec?, at?, timezone, nextAt?,
         cwd, agent, model?, approvalPolicy?, sandbox?, worktree?, missed: run|skip, overlap?, maxCostUsd?, createdAt,
         lastRun?}
+    GET /api/notices → {notices: [{id, kind, title, text?, sessionId?, questionId?}], tellsOfQuestions, nextInSec?}
+        What pages are to show by notifications, as `[notify]` says (way = "browser"). A page that has shown one says so.
+        `tellsOfQuestions`: new questions come here too, when nobody has answered them for a while. `nextInSec`: ask again
+        then.
 
     GET /api/search?q&limit=20 → {sessions: [Listed], tasks: [Task]}: words in sessions, and in the instructions, aliases and
         ids of tasks
@@ -135,9 +139,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
         {answer?, by?}: what was answered and by whom.
-    POST /api/shown {page*, questions: [questionId], hidden: [questionId]} → {questions: [{id, deadline}]}
+    POST /api/shown {page*, questions: [questionId], sessions: [sessionId], hidden: [either]} → {questions: [{id, deadline}]}
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
-        15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open.
+        15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open. Nobody is told
+        of the end of a turn whose session is on a screen (`sessions`).
+    POST /api/notices/{id}/shown {} → {ok}
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
     POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
     POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
@@ -157,7 +163,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         comment lines   every 15 s, as a sign of life
         kind = status (a turn began or ended), items (something was done), text (words are being written), question (one was
         asked or closed), details (name, model, note, usage) of a session; without sessionId: tasks (the registry changed),
-        sessions (the list changed by somebody else's doing).
+        sessions (the list changed by somebody else's doing), notices (there may be something to tell).
         At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
         fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.
 """
@@ -213,6 +219,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/rules": rules.listed,
         "/api/schedules": schedules.listed,
         "/api/schedules/{schedule_id}": schedules.shown,
+        "/api/notices": reading.notices,
         "/api/search": reading.search,
         "/api/live": reading.live,
     }
@@ -227,6 +234,7 @@ def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[R
         "/api/sessions/{session_id}/interrupt": acting.interrupt,
         "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
         "/api/shown": acting.shown,
+        "/api/notices/{notice_id}/shown": acting.notice_shown,
         "/api/tasks/{task_id}/cancel": acting.cancel,
         "/api/tasks/{task_id}/resume": acting.resume,
         "/api/schedules/{schedule_id}/pause": schedules.pause,

@@ -158,6 +158,7 @@ class Live:
     async def _watch_others(self) -> None:
         """While somebody listens, look whether other processes have changed something."""
         version: Any = None
+        told = self._helm.notices.revision
         listed: Any = None
         rounds = 0
         try:
@@ -168,6 +169,9 @@ class Live:
                         if version is not None:
                             self._mark(_EVERYBODY, "tasks")
                         version = now
+                    if told != self._helm.notices.revision:
+                        told = self._helm.notices.revision
+                        self._mark(_EVERYBODY, "notices")
                     if rounds % _LIST_EVERY == 0:
                         found = await self._sessions_of_others()
                         if listed not in (None, found):

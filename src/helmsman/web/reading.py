@@ -1,4 +1,4 @@
-"""The routes that look: sessions, transcripts, questions, tasks, engines, usage, search."""
+"""The routes that look: sessions, transcripts, questions, tasks, engines, usage, notices, search."""
 
 from __future__ import annotations
 
@@ -279,6 +279,24 @@ class Reading:
 
     async def account(self, _request: Request) -> dict[str, Any]:
         return dict(safe(account_as_dict(await self._helm.extras.account.read())))
+
+    async def notices(self, _request: Request) -> dict[str, Any]:
+        told = await self._helm.extras.notices.for_pages()
+        notices = {
+            delivery.id: present(
+                {
+                    "id": delivery.id,
+                    "kind": delivery.news.kind,
+                    "title": delivery.news.headline,
+                    "text": delivery.news.text or None,
+                    "sessionId": delivery.news.session_id,
+                    "questionId": delivery.news.question_id,
+                }
+            )
+            for delivery in told.deliveries
+        }
+        later = {"tellsOfQuestions": told.is_told, "nextInSec": told.next_in}
+        return {"notices": list(notices.values())} | present(later)
 
     async def search(self, request: Request) -> dict[str, Any]:
         query = text(request, "q")

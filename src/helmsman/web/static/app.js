@@ -5,7 +5,7 @@ import { whenLoggedOut } from "/api.js";
 import { toast } from "/dom.js";
 import { listenToKeys } from "/keys.js";
 import { live } from "/live.js";
-import { notificationButton, showNotices, tellOfQuestions } from "/notices.js";
+import { notificationButton, showNotices, tellOfNotices, tellOfQuestions } from "/notices.js";
 import { store } from "/store.js";
 import { setWaiting } from "/title.js";
 import { EnginesView } from "/views/engines.js";
@@ -122,6 +122,7 @@ live.addEventListener("state", (event) => {
 store.addEventListener("questions", () => setWaiting(store.questions.length));
 notificationButton(document.getElementById("notify"));
 tellOfQuestions();
+tellOfNotices();
 
 guardAnswers();
 listenToKeys({

@@ -1,9 +1,11 @@
 // How long a question may still be answered. The page tells the server which questions are on its screen: while they are,
-// their clock stands still. It says so again and again, so that a closed laptop or a killed tab soon stops counting.
+// their clock stands still. It says so again and again, so that a closed laptop or a killed tab soon stops counting. It says
+// so of the session that is shown, too: whoever sees its turn end need not be told of it.
 
 import { post } from "/api.js";
 import { h } from "/dom.js";
 import { duration } from "/format.js";
+import { store } from "/store.js";
 
 const EVERY = 5000; // milliseconds; the server forgets after 15 seconds
 const FORGET = 60_000; // milliseconds, for a card that is in the page no more
@@ -55,16 +57,25 @@ function visibleIds() {
   return new Set([...countdowns].filter(({ card }) => card.isConnected && !card.inert && onScreen.has(card)).map(({ id }) => id));
 }
 
+/** The session on this page, if a turn of it runs. */
+function visibleSession() {
+  const [place, id] = location.hash.slice(2).split("/");
+  const isShown = document.visibilityState === "visible" && place === "s";
+  return isShown ? store.running.filter(({ sessionId }) => sessionId === decodeURIComponent(id)).map(({ sessionId }) => sessionId) : [];
+}
+
 /** Tell the server what is on screen now, and what is no longer. */
 async function report() {
   clearTimeout(timer);
   const visible = visibleIds();
-  const hidden = [...told].filter((id) => !visible.has(id));
-  told = visible;
+  const sessions = visibleSession();
+  const shown = new Set([...visible, ...sessions]);
+  const hidden = [...told].filter((id) => !shown.has(id));
+  told = shown;
   timer = setTimeout(report, EVERY);
-  if (!visible.size && !hidden.length) return;
+  if (!shown.size && !hidden.length) return;
   try {
-    const { questions } = await post("shown", { page: PAGE, questions: [...visible], hidden }, { keepalive: true });
+    const { questions } = await post("shown", { page: PAGE, questions: [...visible], sessions, hidden }, { keepalive: true });
     for (const { id, deadline } of questions) learn(id, deadline);
   } catch (error) {
     if (error.code === undefined) throw error; // the next report says it again
@@ -72,6 +83,7 @@ async function report() {
 }
 
 document.addEventListener("visibilitychange", report);
+store.addEventListener("sessions", () => visibleSession().some((id) => !told.has(id)) && report());
 window.addEventListener("pagehide", () => {
   onScreen.clear();
   report();

@@ -1,29 +1,73 @@
-// Telling of a new question at once: in the page, wherever in it one is, and by the browser if it may.
+// Telling of a new question at once, and of whatever else `[notify]` has browsers told of: in the page, wherever in it one
+// is, and by the browser if it may, also while the page is in the background.
 //
-// A notice only leads to its question and answers nothing. It goes when the question is closed or stands on the page anyway.
+// A notice only leads to what it is about and answers nothing. It goes when that is closed or stands on the page anyway.
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
+import { get, post } from "/api.js";
 import { arrange, h } from "/dom.js";
+import { live } from "/live.js";
 import { store } from "/store.js";
+import { coalesced } from "/timing.js";
 
 const WANTED = "helmsman-notifications";
 const MOST = 3;
 
-const shown = new Map(); // question id → its notice
-const told = new Map(); // question id → its notification
+const shown = new Map(); // id of a question, or of a notice of the server's → what stands in the page
+const told = new Map(); // the same → its notification
+const handled = new Set(); // ids of the server's notices that this page has dealt with
 let known = null; // ids of the questions that were open when last looked
+let leftToServer = false; // whether the server says when a question is to be told of
+let timer = 0;
 
 export function tellOfQuestions() {
   store.addEventListener("questions", () => {
     const open = new Map(store.questions.map((question) => [question.id, question]));
     const fresh = [...open.values()].filter((question) => known !== null && !known.has(question.id));
     known = new Set(open.keys());
-    for (const [id, notification] of told) if (!open.has(id)) forgetNotification(id, notification);
-    for (const question of fresh) notify(question);
-    for (const [id] of shown) if (!open.has(id)) drop(id);
-    for (const question of fresh) shown.set(question.id, notice(question));
+    for (const [id, notification] of told) if (!open.has(id) && !handled.has(id)) forgetNotification(id, notification);
+    for (const question of fresh) if (!leftToServer) notify(question.id, "Codex asks you", question.summary, question.sessionId);
+    for (const [id] of shown) if (!open.has(id) && !handled.has(id)) drop(id);
+    for (const question of fresh) shown.set(question.id, notice(question.id, "Codex asks you", question.summary, question.sessionId));
     queueMicrotask(showNotices); // after the view has put the questions on the page that belong there
   });
+}
+
+/** Tell of what the server has for pages to tell of. */
+export function tellOfNotices() {
+  const look = coalesced(readNotices, 300);
+  live.addEventListener("anew", look);
+  live.addEventListener("changes", ({ detail }) => detail.some(({ kinds }) => kinds.includes("notices")) && look());
+  document.addEventListener("visibilitychange", look);
+  window.addEventListener("focus", look);
+
+  async function readNotices() {
+    try {
+      const { notices, tellsOfQuestions, nextInSec } = await get("notices");
+      leftToServer = tellsOfQuestions;
+      clearTimeout(timer);
+      if (nextInSec !== undefined) timer = setTimeout(look, nextInSec * 1000 + 500);
+      for (const one of notices) await tellOf(one);
+      showNotices();
+    } catch (error) {
+      if (error.name !== "ApiError" && error.code === undefined) throw error; // it is read again at the next change
+    }
+  }
+}
+
+async function tellOf({ id, title, text, sessionId, questionId }) {
+  if (!handled.has(id)) {
+    if (isLookedAt()) {
+      if (questionId === undefined) shown.set(id, notice(id, title, undefined, sessionId)); // a question has its own
+    } else if (mayNotify()) notify(questionId ?? id, title, text, sessionId);
+    else return; // another page may, or this one when it is looked at
+    handled.add(id);
+  }
+  await post(`notices/${encodeURIComponent(id)}/shown`, {});
+}
+
+function isLookedAt() {
+  return document.visibilityState === "visible" && document.hasFocus();
 }
 
 /** The button that turns the browser's notifications on and off. It is not there where the browser has none. */
@@ -50,18 +94,18 @@ export function notificationButton(button) {
 }
 
 function mayNotify() {
-  return Notification.permission === "granted" && localStorage.getItem(WANTED) === "yes";
+  return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(WANTED) === "yes";
 }
 
-function notify(question) {
-  if (!("Notification" in window) || !mayNotify() || (document.visibilityState === "visible" && document.hasFocus())) return;
-  const notification = new Notification("Codex asks you", { body: question.summary ?? "", tag: question.id, icon: "/icon-asking.svg" });
+function notify(id, title, text, sessionId) {
+  if (!mayNotify() || isLookedAt()) return;
+  const notification = new Notification(title, { body: text ?? "", tag: id, icon: "/icon-asking.svg" });
   notification.addEventListener("click", () => {
     window.focus();
-    location.hash = `#/s/${question.sessionId}`;
+    if (sessionId !== undefined) location.hash = `#/s/${sessionId}`;
     notification.close();
   });
-  told.set(question.id, notification);
+  told.set(id, notification);
 }
 
 function forgetNotification(id, notification) {
@@ -71,18 +115,20 @@ function forgetNotification(id, notification) {
 
 // --- in the page -----------------------------------------------------------------------------------------------------
 
-function notice(question) {
+function notice(id, title, text, sessionId) {
+  const about = text ?? sessionId;
   return h(
     "div",
-    { class: "notice", dataset: { notice: question.id } },
-    h("a", { href: `#/s/${question.sessionId}` }, "Codex asks you: ", h("bdi", {}, question.summary ?? question.sessionId)),
-    h("button", { type: "button", class: "icon-button", "aria-label": "Not now", title: "Not now", onclick: () => drop(question.id) }, "×"),
+    { class: "notice", dataset: { notice: id, session: sessionId ?? "" } },
+    h("a", { href: sessionId === undefined ? "#/" : `#/s/${sessionId}` }, about === undefined ? title : `${title}: `, h("bdi", {}, about ?? "")),
+    h("button", { type: "button", class: "icon-button", "aria-label": "Not now", title: "Not now", onclick: () => drop(id) }, "×"),
   );
 }
 
-/** Show the newest notices whose questions do not stand on the page themselves. */
+/** Show the newest notices of what does not stand on the page itself. */
 export function showNotices() {
   const onPage = new Set([...document.querySelectorAll("main .question")].map((card) => card.dataset.question));
+  for (const [id, element] of shown) if (handled.has(id) && location.hash === `#/s/${element.dataset.session}`) onPage.add(id);
   for (const [id] of shown) if (onPage.has(id)) drop(id);
   arrange(document.getElementById("notices"), [...shown.values()].slice(-MOST));
 }

@@ -1,0 +1,144 @@
+"""Notices, as callers ask for them: who is told, what was told, and whether it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio.to_thread
+
+from helmsman.base.files import is_inside
+from helmsman.errors import Unsupported
+from helmsman.notices.config import NotifySettings
+from helmsman.notices.news import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import Delivery
+    from helmsman.steering.core import Steering
+
+_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayStatus:
+    """Who is told of what, without what is secret about it, and how it went the last time."""
+
+    name: str
+    way: str
+    status: Literal["untried", "ok", "failing"]
+    events: tuple[str, ...]
+    projects: tuple[str, ...]
+    agents: tuple[str, ...]
+    quiet: str | None
+    detail: Literal["full", "short"]
+    answers: bool
+    last_at: datetime | None
+    note: str | None
+
+
+def way_statuses(settings: NotifySettings, newest: Mapping[str, Delivery]) -> tuple[WayStatus, ...]:
+    """All who are told, given what happened last to each of them."""
+    return tuple(_status(one, newest.get(one.name)) for one in settings.to)
+
+
+def _status(recipient: Recipient, last: Delivery | None) -> WayStatus:
+    quiet = recipient.quiet
+    well = last is not None and last.status in ("sent", "sending", "dropped")
+    return WayStatus(
+        name=recipient.name,
+        way=recipient.way,
+        status="untried" if last is None else "ok" if well else "failing",
+        events=tuple(kind for kind in KINDS if kind in recipient.events),
+        projects=tuple(map(str, recipient.projects)),
+        agents=tuple(sorted(recipient.agents)),
+        quiet=None if quiet is None else f"{quiet.begin:%H:%M}-{quiet.end:%H:%M}",
+        detail="full" if recipient.is_full else "short",
+        answers=recipient.answers,
+        last_at=None if last is None else last.changed_at,
+        note=None if last is None or last.status == "dropped" else last.note,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForPages:
+    """What pages of the dashboard are to show.
+
+    `is_told`: whether they are told of questions at all. `next_in` are the seconds until there may be more to show.
+    """
+
+    is_told: bool
+    deliveries: tuple[Delivery, ...]
+    next_in: float | None
+
+
+class Notices:
+    """`Helmsman.extras.notices`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+        self._store = helm.notices
+
+    async def ways(self) -> tuple[WayStatus, ...]:
+        """Who is told of what, as the hub knows it, and how it went the last time.
+
+        Raises:
+            InvalidSetting: The settings make no sense.
+        """
+        if self._store.settings is not None:
+            settings = await self._store.settings()
+        else:
+            settings = await anyio.to_thread.run_sync(NotifySettings.load, self._helm.settings.files)
+        return way_statuses(settings, await anyio.to_thread.run_sync(self._store.newest))
+
+    async def log(self, limit: int = _SHOWN) -> Sequence[Delivery]:
+        """What was told to whom, and what became of it, newest first."""
+        return self.within_roots(await self._store.log(limit))
+
+    def within_roots(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those that this door may know of."""
+        roots = self._helm.allowed_roots
+        where = [(one, one.news.directory) for one in deliveries]
+        return tuple(one for one, place in where if not roots or place is None or is_inside(place, roots))
+
+    async def for_pages(self) -> ForPages:
+        """What is to be shown by a page of the dashboard that may notify its person.
+
+        Raises:
+            InvalidSetting: The settings make no sense.
+        """
+        settings = NotifySettings() if self._store.settings is None else await self._store.settings()
+        pages = [one for one in settings.to if one.way == "browser"]
+        waiting = await self._store.waiting_for([one.name for one in pages])
+        full = {one.name for one in pages if one.is_full}
+        deliveries = [
+            one if one.recipient in full else replace(one, news=replace(one.news, text="")) for one in waiting
+        ]
+        later = [one for page in pages if (one := await self._store.next_for(page.name)) is not None]
+        now = self._store.clock()
+        seconds = [left for one in later if (left := (one.next_at - now).total_seconds()) > 0]
+        is_told = any("question" in one.events for one in pages)
+        return ForPages(is_told, tuple(self.within_roots(deliveries)), min(seconds, default=None))
+
+    async def shown(self, notice_id: str) -> None:
+        """A page has shown it."""
+        for delivery in (await self.for_pages()).deliveries:
+            if delivery.id == notice_id and await self._store.begin(delivery):
+                await self._store.finish(delivery, "sent")
+
+    async def test(self, name: str | None = None) -> Sequence[Delivery]:
+        """Tell everybody, or whoever has this name, that this is a test; what became of it.
+
+        Raises:
+            InvalidInput: There is nobody of that name.
+            InvalidSetting: The settings make no sense.
+            Unsupported: There is no hub here.
+        """
+        if self._store.send_test is None:
+            raise Unsupported(
+                "Notices are sent by the hub, and here the service is inside this process. Leave out HELMSMAN_DETACH=0."
+            )
+        return await self._store.send_test(name)

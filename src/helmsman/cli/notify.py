@@ -1,0 +1,111 @@
+"""`helmsman notify`: who is told of what waits or has ended; try it, and look at what was told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from helmsman.base.shown_text import one_line
+from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import limit_option, print_list
+from helmsman.cli.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from helmsman.notices.store import Delivery
+
+_WAYS: Final = (
+    Column("NAME", "cyan"),
+    Column("WAY"),
+    Column("STATUS"),
+    Column("LAST", left_out=2),
+    Column("EVENTS", left_out=1),
+    Column("NOTE", gives_way="at its end", left_out=3),
+)
+_LOG: Final = (
+    Column("WHEN"),
+    Column("TO", "cyan"),
+    Column("STATUS"),
+    Column("KIND", left_out=1),
+    Column("WHAT", gives_way="at its end", left_out=3),
+    Column("NOTE", gives_way="at its end", left_out=2),
+)
+_NOBODY: Final = "Nobody is told of anything. Add [[notify.to]] to your helmsman.toml (docs/notices.md)."
+
+
+@cli_group(
+    "notify",
+    "Who is told of what waits or has ended: try it, look at what was told.",
+    "helmsman notify",
+    "helmsman notify test",
+    "helmsman notify log --limit 50",
+)
+def command(as_json: bool) -> None:
+    """Who is told when something waits or ends and nobody looks. Without a command: list the ways and how they are.
+
+    `[notify]` of your own helmsman.toml says who is told of what, and how.
+    """
+    from helmsman.shapes.notices import way_as_dict
+
+    ways = with_helmsman(lambda helm: helm.extras.notices.ways())
+    rows = [
+        (
+            one.name,
+            one.way,
+            one.status,
+            "" if one.last_at is None else _local(one.last_at),
+            ", ".join(one.events),
+            one_line(one.note or ""),
+        )
+        for one in ways
+    ]
+    shown = {"ways": [way_as_dict(one) for one in ways]}
+    print_list(shown, rows, _WAYS, lambda _: rows, nothing=_NOBODY, as_json=as_json)
+
+
+@cli_command("test", "Send a notice to try it.", "helmsman notify test", "helmsman notify test desktop", group=command)
+@click.argument("way", required=False)
+def _test(way: str | None, as_json: bool) -> int:
+    """Send a notice that says nothing, and say what became of it. WAY is a name that `helmsman notify` lists; else all.
+
+    Filters and quiet hours do not hold for it. A page of the dashboard has three seconds to show it.
+    """
+    host().begin_change("repeatable")
+    sent = with_helmsman(lambda helm: helm.extras.notices.test(way))
+    _print(sent, as_json=as_json)
+    return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED
+
+
+@cli_command("log", "Show what was told.", "helmsman notify log --json", group=command)
+@limit_option
+def _log(limit: int, as_json: bool) -> None:
+    """Show what was told to whom, and what became of it, newest first."""
+    _print(with_helmsman(lambda helm: helm.extras.notices.log(limit)), as_json=as_json)
+
+
+def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
+    from helmsman.shapes.notices import delivery_as_dict
+
+    rows = [
+        (
+            _local(one.created_at),
+            one.recipient,
+            f"{one.status}, doubtful" if one.is_doubtful and one.status != "doubtful" else one.status,
+            one.news.kind,
+            one_line(one.news.headline),
+            one_line(one.note or ""),
+        )
+        for one in deliveries
+    ]
+    shown = {"notices": [delivery_as_dict(one) for one in deliveries]}
+    print_list(shown, rows, _LOG, lambda _: rows, nothing="Nothing was told yet.", as_json=as_json)
+
+
+def _local(time: datetime) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"

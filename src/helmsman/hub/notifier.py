@@ -1,0 +1,550 @@
+"""Tells people of what waits or has ended when nobody looks: the hub's part of notices.
+
+A question is told of when nobody has answered it for a while and it is on nobody's screen; the end of a turn when nobody
+waits for it or sees it. What has ended is written down as due together with the end itself (`helmsman.tasks.migrations`), so
+that no crash comes between the end and its notice. Each recipient has a courier of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.concurrency import sleep_until
+from helmsman.base.shown_text import visible
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable
+from helmsman.model.answered_by import PERSON_BY_NTFY
+from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.notices.config import NotifySettings
+from helmsman.notices.courier import Courier
+from helmsman.notices.news import TEXT_CHARS, News, question_key, question_news, shortened
+from helmsman.notices.ntfy import Ntfy, digest_of
+from helmsman.notices.store import NOT_NEEDED, Delivery
+from helmsman.notices.ways import Command, Desktop, WayError, Webhook
+from helmsman.settings import load_settings
+from helmsman.tasks.database import microseconds
+from helmsman.tasks.model import SCHEDULE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+
+    from helmsman.hub.recovery import Recovery
+    from helmsman.model.events import Event
+    from helmsman.model.questions import Question
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.news import Kind
+    from helmsman.notices.store import Due, NoticeStore
+    from helmsman.notices.ways import Sender
+    from helmsman.sessions.session import Session
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_LOOK: Final = timedelta(seconds=60)
+"""How often it is looked whether something is due of which nobody here has heard."""
+_LOOK_AT_SCREEN: Final = timedelta(seconds=2)
+"""How often it is looked whether a question is still on screen."""
+_READY_SECONDS: Final = 60.0
+_TROUBLE_PAUSE: Final = timedelta(seconds=10)
+_MOST_NEWS: Final = 200
+_OLD: Final = timedelta(hours=24)
+_OLD_FOR_PAGES: Final = timedelta(minutes=10)
+_TEST_SECONDS, _PAGE_SECONDS = 45.0, 3.0
+_QUICK: Final = timedelta(minutes=1)
+"""A start that failed within this has failed before the eyes of whoever asked for it."""
+_ANSWERED: Final = "The question was closed before."
+_NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
+_NO_PAGE: Final = "No page of the dashboard was there to show it."
+_INSTRUCTION_CHARS: Final = 300
+_RUNS_LOOKED_AT: Final = 20
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that is open, and since when nobody has seen or answered it."""
+
+    session: Session
+    question: Question
+    since: datetime
+    is_told: bool = False
+
+
+class Notifier:
+    """Decides what is told to whom, for as long as the hub runs.
+
+    `load` reads the user's settings; `sleep` goes by the clock of the store.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        recovery: Recovery,
+        *,
+        load: Callable[[], NotifySettings] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._shared = shared
+        self._recovery = recovery
+        self._store = shared.notices
+        self._load = load or self._read_settings
+        self._sleep = sleep
+        self._settings = NotifySettings()
+        self._problem: InvalidSetting | None = None
+        self._couriers: dict[Recipient, _Running] = {}
+        self._open: dict[str, _Open] = {}
+        """Open questions, by what their news is about."""
+        self._closed: set[str] = set()
+        self._was_watched: dict[str, bool] = {}
+        """Of sessions whose turn has ended: whether somebody saw it."""
+        self._has_ended = False
+        self._news: deque[News] = deque(maxlen=_MOST_NEWS)
+        self._trouble: RegistryUnavailable | None = None
+        self._is_trouble_told = False
+        self._changed = anyio.Event()
+        self._read_again = anyio.Event()
+        self.pending = 1
+        """How many deliveries wait or are under way; not 0 while there may be some."""
+        self._store.tell = self.tell
+        self._store.send_test = self.test
+        self._store.settings = self.settings
+        self._store.on_change.append(self._on_change)
+        shared.schedules.on_change.append(self._on_change)
+        shared.ledger.on_trouble = self._on_trouble
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def tell(self, news: News) -> None:
+        """Have something told to whoever wants to hear of it."""
+        self._news.append(news)
+        self._changed.set()
+
+    def _on_event(self, session: Session, event: Event) -> None:
+        match event:
+            case QuestionAsked(question=question) if question.id in session.state.questions:
+                key = question_key(session.id, question.id)
+                self._open.setdefault(key, _Open(session, question, self._store.clock()))
+            case QuestionClosed():
+                self._close(session)
+            case TurnEnded() | EngineGone() if not session.state.is_running:
+                self._was_watched[session.id] = session.is_watched
+                while len(self._was_watched) > _MOST_NEWS:
+                    del self._was_watched[next(iter(self._was_watched))]
+                self._has_ended, self.pending = True, max(self.pending, 1)
+                self._close(session)
+            case _:
+                return
+        self._changed.set()
+
+    def _close(self, session: Session) -> None:
+        for key, asked in list(self._open.items()):
+            if asked.session is session and asked.question.id not in session.state.questions:
+                del self._open[key]
+                self._closed.add(key)
+
+    def _on_trouble(self, error: RegistryUnavailable | None) -> None:
+        self._trouble = error
+        self._changed.set()
+
+    def _on_change(self) -> None:
+        for running in self._couriers.values():
+            running.courier.look()
+        self._changed.set()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tell of what there is to tell, when it is time."""
+        self._shared.roster.listeners.append(self._on_event)
+        with anyio.move_on_after(_READY_SECONDS):
+            await self._recovery.is_ready.wait()  # or nobody knows which questions are still open
+        for session in list(self._shared.roster.by_id.values()):
+            for question in session.questions:
+                key = question_key(session.id, question.id)
+                self._open.setdefault(key, _Open(session, question, self._store.clock()))
+        await self._configure()
+        await self._forget_codes()
+        while True:
+            self._changed = anyio.Event()
+            trouble = None
+            try:
+                if not self._read_again.is_set():
+                    await self._configure()
+                next_at = await self._look()
+            except RegistryUnavailable as error:
+                log.warning("notices wait: %s", error)
+                trouble, next_at = error, self._store.clock() + _TROUBLE_PAUSE
+            except Exception:
+                log.exception("notices wait")  # and nobody else is to fail with them
+                next_at = self._store.clock() + _TROUBLE_PAUSE
+            await self._tell_of_trouble(trouble or self._trouble)
+            seconds = max((next_at - self._store.clock()).total_seconds(), 0.0)
+            await sleep_until(self._changed, seconds, self._sleep)
+
+    async def _forget_codes(self) -> None:
+        """What was closed while no hub was there is not answered by a button any more."""
+        try:
+            self._closed.update(about for about in await self._store.with_codes() if about not in self._open)
+        except RegistryUnavailable as error:
+            log.warning("%s", error)
+
+    async def _look(self) -> datetime:
+        """Do all that is to be done now; when there is more, as far as is known."""
+        while self._closed:
+            key = next(iter(self._closed))
+            if self._settings.to:
+                await self._store.drop(key, _ANSWERED)
+            self._closed.discard(key)
+        next_at = await self._look_at_questions()
+        while self._news:
+            news = self._news.popleft()
+            try:
+                await self._enter(news)
+            except RegistryUnavailable:
+                self._news.appendleft(news)
+                raise
+        await self._look_at_due()
+        if pages := [one.name for one in self._settings.to if one.way == "browser"]:
+            await self._store.drop_older(pages, self._store.clock() - _OLD_FOR_PAGES, _NO_PAGE)
+        await self._look_at_replies()
+        self.pending = await self._store.pending() + self._has_ended
+        return next_at
+
+    async def _look_at_questions(self) -> datetime:
+        now = self._store.clock()
+        next_at = now + _LOOK
+        for key, asked in list(self._open.items()):
+            if asked.is_told:
+                continue
+            deadline = asked.session.deadlines.get(asked.question.id)
+            if deadline is not None and deadline.is_paused:
+                asked.since = now
+                next_at = min(next_at, now + _LOOK_AT_SCREEN)
+                continue
+            due_at = asked.since + timedelta(seconds=self._settings.unanswered)
+            if due_at > now:
+                next_at = min(next_at, due_at)
+                continue
+            session = asked.session
+            news = question_news(asked.question, directory=session.directory, agent=session.options.agent)
+            await self._enter(news)
+            asked.is_told = True
+            if key not in self._open:  # by now
+                self._closed.add(key)
+                self._changed.set()
+        return next_at
+
+    async def _enter(self, news: News) -> None:
+        await self._configure()
+        now = self._store.clock()
+        to = {
+            one.name: (one.quiet.until(now) if one.quiet is not None and news.kind != "test" else None) or now
+            for one in self._settings.to
+            if one.wants(news)
+        }
+        await self._store.add(news, to)
+
+    # --- what has ended ----------------------------------------------------------------------------------------------
+
+    async def _look_at_due(self) -> None:
+        if self._has_ended:
+            self._has_ended = False
+            await self._shared.ledger.write()
+        for due in await self._store.due():
+            try:
+                news = await self._news_of(due)
+            except HelmsmanError:
+                raise
+            except Exception:
+                log.exception("nobody is told of %s", due.about)  # or nobody would be told of all others, either
+                news = None
+            if news is None:
+                await self._store.forget_due(due.about)
+            else:
+                await self._enter(news)
+
+    async def _news_of(self, due: Due) -> News | None:
+        kind, _, rest = due.about.partition(" ")
+        if kind == "run":
+            return await self._news_of_left_out(due.about, *rest.split())
+        task = await self._shared.ledger.registry(lambda registry: registry.get(rest))
+        is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None
+        if task is None or not is_ours or self._was_watched.pop(task.session_id or "", False):
+            return None
+        is_scheduled = SCHEDULE in task.metadata
+        if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
+            return None
+        return self._news_of_task(due.about, task, is_scheduled=is_scheduled)
+
+    def _news_of_task(self, about: str, task: Task, *, is_scheduled: bool) -> News:
+        who = self._shared.agents.title(task.agent)
+        words = [task.instruction[:_INSTRUCTION_CHARS]]
+        if task.status == "completed":
+            title = f"{who} is done"
+            words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
+        else:
+            title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
+            words.append(
+                str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it."
+            )
+        kind: Kind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
+        return News(
+            kind=kind,
+            about=about,
+            title=title,
+            text=shortened(visible("\n\n".join(filter(None, words)))),
+            directory=task.directory,
+            agent=task.agent,
+            session_id=task.session_id,
+            task_id=task.id,
+        )
+
+    async def _news_of_left_out(self, about: str, schedule_id: str, due_at: str) -> News | None:
+        schedule = next((one for one in await self._shared.schedules.all() if one.id == schedule_id), None)
+        if schedule is None:
+            return None
+        runs = await self._shared.schedules.runs(schedule_id, _RUNS_LOOKED_AT)
+        run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
+        when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
+        return News(
+            kind="schedule",
+            about=about,
+            title="A scheduled run was left out",
+            text=shortened(visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{when}")),
+            directory=schedule.directory,
+            agent=str(schedule.spec.get("agent") or "") or None,
+        )
+
+    # --- who is told -------------------------------------------------------------------------------------------------
+
+    def _read_settings(self) -> NotifySettings:
+        with Whereabouts(os.environ, Path("/")).entered():
+            return NotifySettings.load(load_settings({}, os.environ, self._shared.state_dir).files)
+
+    async def settings(self) -> NotifySettings:
+        """Who is told of what, as it is now.
+
+        Raises:
+            InvalidSetting: The settings make no sense. What held before holds.
+        """
+        if self._read_again.is_set():
+            self._read_again = anyio.Event()
+        self._changed.set()  # whoever asks is not who runs what is begun then
+        await self._read_again.wait()
+        if self._problem is not None:
+            raise self._problem.again()
+        return self._settings
+
+    async def _configure(self) -> None:
+        """Read the settings, and have a courier for everybody who is told by one."""
+        try:
+            settings = await anyio.to_thread.run_sync(self._load)
+            self._problem = None
+        except InvalidSetting as error:
+            if self._problem is None or self._problem.message != error.message:
+                log.warning("who is told of what stays as it is: %s", error)
+            self._problem = error
+            settings = self._settings
+        if settings != self._settings or not self._read_again.is_set():
+            await self._staff(settings)
+        self._read_again.set()
+
+    async def _staff(self, settings: NotifySettings) -> None:
+        self._settings = settings
+        for recipient in [one for one in self._couriers if one not in settings.to]:
+            running = self._couriers.pop(recipient)
+            running.scope.cancel()
+            await running.ended.wait()
+        try:
+            if self._problem is None:  # or what waits may be for somebody whom nobody can name just now
+                await self._store.drop_others([one.name for one in settings.to], _NOT_CONFIGURED)
+        except RegistryUnavailable as error:
+            log.warning("%s", error)
+        for recipient in settings.to:
+            sender = _sender(recipient, self._store)
+            if sender is not None and recipient not in self._couriers:
+                courier = Courier(recipient.name, sender, self._store, self._is_needed, self._sleep)
+                running = self._couriers[recipient] = _Running(courier, sender)
+                self._shared.tasks.start_soon(running.run)
+
+    def _is_needed(self, delivery: Delivery) -> bool:
+        news = delivery.news
+        if self._store.clock() - delivery.created_at > _OLD:
+            return False
+        return news.kind != "question" or self._open_question(news) is not None
+
+    def _open_question(self, news: News) -> Session | None:
+        session = self._shared.roster.by_id.get(news.session_id or "")
+        return session if session is not None and news.question_id in session.state.questions else None
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def _look_at_replies(self) -> None:
+        """Read replies for as long as there is a code that is good for something."""
+        for recipient, running in self._couriers.items():
+            if not recipient.answers or not isinstance(running.sender, Ntfy):
+                continue
+            since = await self._store.codes_since(recipient.name)
+            if since is None and running.reading is not None:
+                running.reading.cancel()
+                running.reading = None
+            elif since is not None and running.reading is None:
+                running.reading = anyio.CancelScope()
+                self._shared.tasks.start_soon(
+                    self._read_replies, recipient.name, running.sender, since, running.reading
+                )
+
+    async def _read_replies(self, name: str, ntfy: Ntfy, since: datetime, scope: anyio.CancelScope) -> None:
+        async def take(code: str) -> None:
+            try:
+                await self._take(name, code)
+            except HelmsmanError as error:
+                log.warning("an answer by %s was not taken: %s", name, error)
+
+        with scope:
+            try:
+                await ntfy.read_replies(since, take, self._sleep)
+            except Exception:
+                log.exception("answers by %s are not read any more", name)
+
+    async def _take(self, name: str, code: str) -> None:
+        known = await self._store.code(digest_of(code))
+        if known is None or known.recipient != name:
+            log.info("a reply by %s means nothing, or nothing any more", name)
+            return
+        session, question_id = self._open_question(known.news), known.news.question_id
+        if session is None or question_id is None:
+            await self._store.drop(known.news.about, NOT_NEEDED)
+            return
+        await session.respond(question_id, known.choice, by=PERSON_BY_NTFY)
+
+    # --- by request, and in need -------------------------------------------------------------------------------------
+
+    async def test(self, name: str | None) -> Sequence[Delivery]:
+        """Send a notice that says nothing to everybody, or to one recipient, and wait for what becomes of it.
+
+        Raises:
+            InvalidInput: There is nobody of that name.
+            InvalidSetting: The settings make no sense.
+        """
+        settings = await self.settings()
+        chosen = [one for one in settings.to if name in (None, one.name)]
+        if not chosen:
+            known = ", ".join(one.name for one in settings.to)
+            told = f"Use one of: {known}." if known else "Add [[notify.to]] to your helmsman.toml first."
+            raise InvalidInput(f"Nobody is told of anything by {name or 'any way'}. {told}", parameter="way")
+        news = News(
+            kind="test",
+            about=f"test {uuid4()}",
+            title="This is a test of Helmsman's notices",
+            text="You would be told like this.",
+        )
+        notice_id = await self._store.add(news, {one.name: self._store.clock() for one in chosen}) or ""
+        by_couriers = {one.name for one in chosen if one.way != "browser"}
+        with anyio.move_on_after(_TEST_SECONDS if by_couriers else _PAGE_SECONDS):
+            await self._until_tried(notice_id, by_couriers or {one.name for one in chosen})
+        return await self._store.deliveries(notice_id)
+
+    async def _until_tried(self, notice_id: str, recipients: set[str]) -> None:
+        while True:
+            changed = anyio.Event()
+            self._store.on_change.append(changed.set)
+            try:
+                sent = await self._store.deliveries(notice_id)
+                if all(one.status != "sending" and one.attempts for one in sent if one.recipient in recipients):
+                    return
+                await changed.wait()
+            finally:
+                self._store.on_change.remove(changed.set)
+
+    async def _tell_of_trouble(self, error: RegistryUnavailable | None) -> None:
+        """Tell once that nothing can be written down, until it can again. It is neither repeated nor recorded, then."""
+        if error is None or self._is_trouble_told:
+            self._is_trouble_told = error is not None
+            return
+        self._is_trouble_told = True
+        now = self._store.clock()
+        news = News(kind="hub", about="hub store", title="Nothing can be written down", text=shortened(error.message))
+        async with anyio.create_task_group() as sending:
+            for recipient, running in self._couriers.items():
+                if recipient.wants(news) and (recipient.quiet is None or recipient.quiet.until(now) is None):
+                    delivery = Delivery(
+                        id=f"N-{uuid4().hex[:12]}",
+                        news=news,
+                        recipient=recipient.name,
+                        status="sending",
+                        attempts=1,
+                        is_doubtful=False,
+                        created_at=now,
+                        next_at=now,
+                        changed_at=now,
+                    )
+                    sending.start_soon(_send_once, running.sender, delivery)
+
+
+class _Running:
+    """A courier at work."""
+
+    def __init__(self, courier: Courier, sender: Sender) -> None:
+        self.courier = courier
+        self.sender = sender
+        self.scope = anyio.CancelScope()
+        self.ended = anyio.Event()
+        self.reading: anyio.CancelScope | None = None
+        """Reads replies."""
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                await self.courier.run()
+        except Exception:
+            log.exception("a courier has failed")
+        finally:
+            self.ended.set()
+            if self.reading is not None:
+                self.reading.cancel()
+
+
+async def _send_once(sender: Sender, delivery: Delivery) -> None:
+    try:
+        await sender.send(delivery)
+    except (WayError, HelmsmanError) as error:
+        log.warning("%s was not told of trouble: %s", delivery.recipient, error)
+    except Exception:
+        log.exception("%s was not told of trouble", delivery.recipient)
+
+
+def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:
+    """How a recipient is reached; None where pages of the dashboard fetch what there is."""
+    match recipient.way:
+        case "desktop":
+            return Desktop(recipient)
+        case "command":
+            return Command(recipient)
+        case "webhook":
+            return Webhook(recipient)
+        case "ntfy":
+            return Ntfy(recipient, store)
+        case "browser":
+            return None
+
+
+def death_of(epoch: int) -> News:
+    """That the hub before this one was killed, or has crashed."""
+    return News(
+        kind="hub",
+        about=f"hub {epoch}",
+        title="The hub had ended without a word, and another has begun",
+        text="What was under way is being gone on with. `helmsman hub log` may say more.",
+    )

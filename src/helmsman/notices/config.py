@@ -1,0 +1,352 @@
+"""Who is told of what, and how: the table `[notify]` of the user's own `helmsman.toml`.
+
+    [notify]
+    events = ["question", "failed"]       # all there are, if left out
+    unanswered_sec = 20                   # a question is told of when nobody has answered it for so long
+
+    [[notify.to]]
+    way = "desktop"
+
+    [[notify.to]]
+    way = "ntfy"
+    topic = "my-topic"
+    token_file = "~/.config/helmsman/ntfy-token"
+    quiet = "22:00-07:00"
+
+A project's file counts for nothing here: it came with a repository, which could have what happens told to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from urllib.parse import urlsplit
+
+from helmsman.base.files import is_inside
+from helmsman.base.surroundings import expand_home
+from helmsman.base.unknown_names import nearest
+from helmsman.errors import InvalidSetting
+from helmsman.notices.news import KINDS, Kind
+from helmsman.settings import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from helmsman.notices.news import News
+    from helmsman.settings import ConfigFile
+
+WayKind = Literal["desktop", "browser", "command", "webhook", "ntfy"]
+
+ON_THE_MACHINE: Final = frozenset({"desktop", "browser"})
+"""Ways by which nothing leaves the machine: these say everything, unless `detail` is `short`."""
+_UNANSWERED: Final = 20.0
+_NTFY: Final = "https://ntfy.sh"
+_MOST_WAYS: Final = 20
+_MOST_WORDS: Final = 100
+_SECRET_BYTES: Final = 4096
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_QUIET: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*-\s*([01]\d|2[0-3]):([0-5]\d)")
+_COMMON: Final = ("way", "name", "events", "projects", "agents", "quiet", "detail")
+_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "desktop": (),
+    "browser": (),
+    "command": ("command", "timeout_sec"),
+    "webhook": ("url", "secret", "secret_file", "insecure"),
+    "ntfy": (
+        *("server", "topic", "token", "token_file", "insecure"),
+        *("answers", "reply_topic", "reply_token", "reply_token_file"),
+    ),
+}
+"""The keys that each way has beside the common ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From one time of the day to another, by the clocks of this machine."""
+
+    begin: time
+    end: time
+
+    def until(self, now: datetime) -> datetime | None:
+        """When they are over; None where it is not quiet now."""
+        local = now.astimezone()
+        clock = local.time()
+        is_quiet = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
+        if not is_quiet:
+            return None
+        day = local.date() + timedelta(days=1 if clock >= self.end else 0)
+        return datetime.combine(day, self.end).astimezone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """One `[[notify.to]]`. Which of the fields below `is_full` have a meaning is a matter of its `way`."""
+
+    name: str
+    way: WayKind
+    events: frozenset[Kind] = frozenset(KINDS)
+    projects: tuple[Path, ...] = ()
+    agents: frozenset[str] = frozenset()
+    quiet: QuietHours | None = None
+    is_full: bool = False
+    command: tuple[str, ...] = ()
+    timeout: float = 30.0
+    url: str = ""
+    """Of the webhook, or of the ntfy server."""
+    topic: str = ""
+    secret: str | None = field(default=None, repr=False)
+    """What a webhook is signed with, or the token for ntfy."""
+    answers: bool = False
+    reply_topic: str = ""
+    reply_token: str | None = field(default=None, repr=False)
+
+    def wants(self, news: News) -> bool:
+        """Whether it is told of this. What concerns no project or agent passes every filter by them."""
+        if news.kind == "test":
+            return True
+        if news.kind not in self.events or (self.agents and news.agent is not None and news.agent not in self.agents):
+            return False
+        return not self.projects or news.directory is None or is_inside(news.directory, self.projects)
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """Who is told. `unanswered` are the seconds after which a question without an answer is told of."""
+
+    to: tuple[Recipient, ...] = ()
+    unanswered: float = _UNANSWERED
+
+    @classmethod
+    def load(cls, files: Iterable[ConfigFile]) -> Self:
+        """Read `[notify]` of the user's own file. Blocks: secrets may be in files of their own.
+
+        Raises:
+            InvalidSetting: Something in it makes no sense; the message names the key, its value and what is allowed.
+        """
+        own = next((file for file in files if file.trusted), None)
+        if own is None or "notify" not in own.content:
+            return cls()
+        table = _Table(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "to"))
+        events = table.get("events", _events) or frozenset(KINDS)
+        entries = table.content.get("to", [])
+        if not isinstance(entries, list) or len(entries) > _MOST_WAYS:
+            raise table.refuse("to", f"at most {_MOST_WAYS} tables, each begun with [[notify.to]]")
+        to: list[Recipient] = []
+        for number, entry in enumerate(entries, 1):
+            to.append(_recipient(entry, f"notify.to[{number}]", own.path, events, {one.name for one in to}))
+        unanswered = table.get("unanswered_sec", _seconds(0, 24 * 3600))
+        return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
+
+
+def _recipient(entry: Any, name: str, path: Path, events: frozenset[Kind], taken: set[str]) -> Recipient:
+    way = entry.get("way") if isinstance(entry, dict) else entry
+    if not isinstance(way, str) or way not in _OWN:
+        raise InvalidSetting(f"{name}.way in {path} is {way!r}. Set it to one of {', '.join(_OWN)}.")
+    table = _Table(entry, name, path, (*_COMMON, *_OWN[way]))
+    called = table.get("name", _matching(_NAME, "a short name of letters, digits, dots, dashes")) or way
+    if called in taken:
+        raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it a name of its own: name = …")
+    detail = table.get("detail", _one_of("full", "short")) or ("full" if way in ON_THE_MACHINE else "short")
+    common: dict[str, Any] = {
+        "name": called,
+        "way": way,
+        "events": events & (table.get("events", _events) or events),
+        "projects": table.get("projects", _directories) or (),
+        "agents": table.get("agents", _agents) or frozenset(),
+        "quiet": table.get("quiet", _quiet),
+        "is_full": detail == "full",
+    }
+    match way:
+        case "command":
+            return Recipient(
+                **common,
+                command=table.required("command", _words),
+                timeout=table.get("timeout_sec", _seconds(1, 600)) or 30.0,
+            )
+        case "webhook":
+            return Recipient(**common, url=_address(table, "url"), secret=_secret(table, "secret"))
+        case "ntfy":
+            return _ntfy(table, common)
+        case _:
+            return Recipient(**common)
+
+
+def _ntfy(table: _Table, common: Mapping[str, Any]) -> Recipient:
+    topic = table.required("topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
+    reply = table.get("reply_topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
+    answers, token = table.get("answers", _switch) or False, _secret(table, "token")
+    if answers and not common["is_full"]:
+        raise table.refuse("answers", 'false, or set detail = "full": nobody grants what was not shown')
+    if answers and token is None:
+        raise table.refuse("answers", "false, or set token_file: others must not be able to read the topic")
+    if reply == topic:
+        raise table.refuse("reply_topic", "another topic than notices go to")
+    return Recipient(
+        **common,
+        url=_address(table, "server", _NTFY).rstrip("/"),
+        topic=topic,
+        secret=token,
+        answers=answers,
+        reply_topic=reply or f"{topic[:56]}-replies",
+        reply_token=_secret(table, "reply_token"),
+    )
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+class _Table:
+    """A table of the file. What is asked of it is checked."""
+
+    def __init__(self, content: Any, name: str, path: Path, keys: tuple[str, ...]) -> None:
+        if not isinstance(content, dict):
+            raise InvalidSetting(f"{name} in {path} is {content!r}. Make it a table: [{name}].")
+        self.content: Mapping[str, Any] = content
+        self.path = path
+        self._name = name
+        for key in content:
+            if key not in keys:
+                close = nearest(key, keys)
+                advice = f"Did you mean {close}?" if close else f"Use one of: {', '.join(keys)}."
+                raise InvalidSetting(f"{path} has an unknown key {name}.{key}. {advice}")
+
+    def get(self, key: str, read: Callable[[Any], Any]) -> Any:
+        """What it says, or None where it says nothing."""
+        if key not in self.content:
+            return None
+        try:
+            return read(self.content[key])
+        except ValueError as error:
+            raise self.refuse(key, str(error)) from None
+
+    def required(self, key: str, read: Callable[[Any], Any]) -> Any:
+        if key not in self.content:
+            raise InvalidSetting(f"{self._name} in {self.path} has no {key}. Set it.")
+        return self.get(key, read)
+
+    def refuse(self, key: str, allowed: str) -> InvalidSetting:
+        value = self.content.get(key)
+        shown = "not shown here" if "secret" in key or "token" in key else repr(value)
+        return InvalidSetting(
+            f"{self._name}.{key} in {self.path} is {shown}, which makes no sense. Set it to {allowed}."
+        )
+
+
+def _events(value: Any) -> frozenset[Kind]:
+    if not isinstance(value, list) or not value or not set(value) <= set(KINDS):
+        raise ValueError(f"one or several of {', '.join(KINDS)}, in a list")
+    return frozenset(cast("list[Kind]", value))
+
+
+def _seconds(least: float, most: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError(f"seconds, from {least:g} to {most:g}")
+        return float(value)
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return cast("str", value)
+
+    return read
+
+
+def _matching(pattern: re.Pattern[str], allowed: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError(allowed)
+        return value
+
+    return read
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")  # noqa: TRY004 - as all others here
+    return value
+
+
+def _texts(value: Any, allowed: str) -> list[str]:
+    texts = value if isinstance(value, list) else []
+    if not 0 < len(texts) <= _MOST_WORDS or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(allowed)
+    return cast("list[str]", texts)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    words = _texts(value, "a program and its arguments, in a list")
+    program = expand_home(words[0])
+    if os.sep in words[0] and not program.is_absolute():
+        raise ValueError("a program by its whole path or by its name, and its arguments, in a list")
+    return str(program) if os.sep in words[0] else words[0], *words[1:]
+
+
+def _directories(value: Any) -> tuple[Path, ...]:
+    paths = [expand_home(text) for text in _texts(value, "directories, in a list")]
+    if not all(path.is_absolute() for path in paths):
+        raise ValueError("directories by their whole paths (~ is your home), in a list")
+    return tuple(path.resolve() for path in paths)
+
+
+def _agents(value: Any) -> frozenset[str]:
+    return frozenset(_texts(value, "names of agents, such as codex, in a list"))
+
+
+def _quiet(value: Any) -> QuietHours:
+    found = _QUIET.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or found[1] + found[2] == found[3] + found[4]:
+        raise ValueError('two times of the day, such as "22:00-07:00"')
+    hours = [int(group) for group in found.groups()]
+    return QuietHours(time(hours[0], hours[1]), time(hours[2], hours[3]))
+
+
+def _address(table: _Table, key: str, default: str = "") -> str:
+    def read(value: Any) -> str:
+        allowed = "an address such as https://example.org/path, without a password in it"
+        if not isinstance(value, str) or len(value) > 2000 or not value.isprintable():
+            raise ValueError(allowed)
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
+            raise ValueError(allowed)
+        if parts.scheme == "http" and not is_loopback(parts.hostname) and not table.get("insecure", _switch):
+            raise ValueError("an https address (or add insecure = true, and everybody on the way can read it)")
+        return value
+
+    found: str = table.get(key, read) if default else table.required(key, read)
+    return found or default
+
+
+def _secret(table: _Table, key: str) -> str | None:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not value.strip() or len(value) > _SECRET_BYTES or not value.isascii():
+            raise ValueError("a text")
+        return value.strip()
+
+    def read_file(value: Any) -> str:
+        if not isinstance(value, str) or not expand_home(value).is_absolute():
+            raise ValueError("a file by its whole path (~ is your home)")
+        return read(_content(expand_home(value)))
+
+    if key in table.content and f"{key}_file" in table.content:
+        raise table.refuse(f"{key}_file", f"a file, or {key} to a text, and not both")
+    return cast("str | None", table.get(key, read) or table.get(f"{key}_file", read_file))
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
+                raise ValueError(f"a file that only you can read (chmod 600 {path})")
+            return file.read(_SECRET_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        raise ValueError(f"a file that can be read ({path}: {error.strerror})") from None

@@ -1,0 +1,112 @@
+"""Brings news to one recipient, one after the other. Each has a courier of its own, so that a dead way delays no other."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from helmsman.base.concurrency import sleep_until
+from helmsman.errors import HelmsmanError
+from helmsman.notices.store import NOT_NEEDED
+from helmsman.notices.ways import MaybeSent, NotSent, WayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.notices.store import Delivery, NoticeStore
+    from helmsman.notices.ways import Sender
+
+log = logging.getLogger(__name__)
+
+_PAUSES: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
+"""Between two attempts. After the last of them it has failed."""
+_LOOK_SECONDS: Final = 30.0
+"""How often the clock is looked at: a machine that slept does not tell."""
+_TROUBLE_SECONDS: Final = 10.0
+
+
+class Courier:
+    """Sends what waits for a recipient when it is due, for as long as it runs.
+
+    `is_needed` says whether news still matters when it is its turn.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sender: Sender,
+        store: NoticeStore,
+        is_needed: Callable[[Delivery], bool],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._sender = sender
+        self._store = store
+        self._is_needed = is_needed
+        self._sleep = sleep
+        self._changed = anyio.Event()
+
+    def look(self) -> None:
+        """Something may have been entered."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        is_taken_up = False
+        while True:
+            self._changed = anyio.Event()
+            seconds = _LOOK_SECONDS
+            try:
+                if not is_taken_up:
+                    await self._store.take_up(self._name)
+                    is_taken_up = True
+                delivery = await self._store.next_for(self._name)
+                if delivery is None:
+                    await self._changed.wait()
+                    continue
+                left = (delivery.next_at - self._store.clock()).total_seconds()
+                if left <= 0:
+                    await self._bring(delivery)
+                    continue
+                seconds = min(left, _LOOK_SECONDS)
+            except HelmsmanError as error:
+                log.warning("notices to %s wait: %s", self._name, error)
+                seconds, is_taken_up = _TROUBLE_SECONDS, False  # what was being sent then may have arrived
+            await sleep_until(self._changed, seconds, self._sleep)
+
+    async def _bring(self, delivery: Delivery) -> None:
+        store = self._store
+        if not self._is_needed(delivery):
+            await store.finish(delivery, "dropped", NOT_NEEDED)
+            return
+        if not await store.begin(delivery):
+            return
+        delivery = replace(delivery, attempts=delivery.attempts + 1, changed_at=store.clock())
+        try:
+            note = await self._sender.send(delivery)
+        except WayError as error:
+            log.warning("notice %s to %s was not sent: %s", delivery.id, self._name, error)
+            await self._failed(delivery, error)
+        except HelmsmanError:
+            raise
+        except Exception as error:
+            log.exception("notice %s to %s was not sent", delivery.id, self._name)
+            await store.finish(delivery, "failed", f"Helmsman itself failed: {type(error).__name__}.")
+        else:
+            await store.finish(delivery, "sent", note)
+
+    async def _failed(self, delivery: Delivery, error: WayError) -> None:
+        """Try again what is known not to have arrived, some times, and what may have, once."""
+        is_last = delivery.attempts > len(_PAUSES)
+        may_have_arrived = isinstance(error, MaybeSent)
+        if may_have_arrived and delivery.is_doubtful:
+            await self._store.finish(delivery, "doubtful", str(error))
+        elif isinstance(error, NotSent | MaybeSent) and not is_last:
+            at = self._store.clock() + timedelta(seconds=_PAUSES[delivery.attempts - 1])
+            await self._store.again(delivery, at, str(error), is_doubtful=may_have_arrived)
+        else:
+            await self._store.finish(delivery, "failed", str(error))

@@ -1,0 +1,157 @@
+"""What is told: a piece of news, in two lengths.
+
+The short one is made of words of ours and the name of a directory, and gives nothing away: no command, no path, no word of
+a model. The full one is what every door shows, without secrets. Which of the two somebody gets is theirs to say
+(`helmsman.notices.config`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+
+from helmsman.base.redaction import redact
+from helmsman.base.shown_text import named, visible
+from helmsman.model.question_text import describe
+from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from helmsman.model.questions import Question
+
+Kind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+"""What one can be told of."""
+
+TEXT_CHARS: Final = 3000
+"""A notice is no place to read at length. What is longer is cut, and says so."""
+_PROJECT_CHARS: Final = 80
+_MOST_BUTTONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Something to be told of.
+
+    Attributes:
+        kind: What kind of news it is; `test` is nobody's to choose.
+        about: What it is about. The same is told once.
+        title: What has happened, in words of ours alone.
+        text: All of it, safe to show and without secrets.
+        directory: Where, if it concerns a project.
+        is_whole: Whether `text` says all that a yes would grant, word for word.
+        choices: What may be answered to a question by one word.
+    """
+
+    kind: Kind | Literal["test"]
+    about: str
+    title: str
+    text: str = ""
+    directory: str | None = None
+    agent: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    question_id: str | None = None
+    is_whole: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def project(self) -> str | None:
+        """The name of the directory it concerns."""
+        if self.directory is None:
+            return None
+        name = named(PurePath(self.directory).name or "/")
+        return name if len(name) <= _PROJECT_CHARS else name[: _PROJECT_CHARS - 1] + "…"
+
+    @property
+    def headline(self) -> str:
+        """Which project, and what has happened."""
+        return self.title if self.project is None else f"{self.project}: {self.title}"
+
+    def for_programs(self, *, is_full: bool) -> dict[str, Any]:
+        """As a command of the user's or a webhook is given it."""
+        told = {
+            "kind": self.kind,
+            "title": self.headline,
+            "project": self.project,
+            "agent": self.agent,
+            "sessionId": self.session_id,
+            "taskId": self.task_id,
+            "questionId": self.question_id,
+        }
+        if is_full:
+            told |= {"text": self.text or None, "directory": self.directory}
+        return {key: value for key, value in told.items() if value is not None}
+
+    def kept(self) -> dict[str, Any]:
+        """As it is written down."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Self:
+        """What was written down.
+
+        Raises:
+            TypeError: This version makes no sense of it.
+        """
+        known = {one.name: content[one.name] for one in fields(cls) if one.name in content}
+        return cls(**{**known, "choices": tuple(known.get("choices", ()))})
+
+
+def question_news(question: Question, *, directory: str | None, agent: str) -> News:
+    """That a question waits."""
+    words = describe(question)
+    whole = words.text(diff_chars=TEXT_CHARS)
+    text = shortened(whole)
+    was_cut = text != whole or len(words.diff or "") > TEXT_CHARS
+    prompts = question.prompts
+    offered = prompts[0].options if len(prompts) == 1 and not prompts[0].secret else ()
+    choices = tuple(option for option in offered if option not in (APPROVE_SESSION, APPROVE_ALWAYS))
+    choices = choices if len(choices) <= _MOST_BUTTONS else ()  # some of them would be no choice
+    return News(
+        kind="question",
+        about=question_key(question.session_id, question.id),
+        title=words.title,
+        text=text,
+        directory=directory,
+        agent=agent,
+        session_id=question.session_id,
+        question_id=question.id,
+        is_whole=not was_cut,
+        choices=choices,
+    )
+
+
+def question_key(session_id: str, question_id: str) -> str:
+    """What the news of a question is about."""
+    return f"question {session_id} {question_id}"
+
+
+def limit_news(
+    text: str,
+    *,
+    about: str,
+    directory: str | None,
+    agent: str,
+    session_id: str | None = None,
+    task_id: str | None = None,
+) -> News:
+    """That a limit is reached: `about` tells it from others, `text` says which limit and what becomes of the work."""
+    return News(
+        kind="limit",
+        about=f"limit {about}",
+        title="A limit is reached",
+        text=shortened(visible(text)),
+        directory=directory,
+        agent=agent,
+        session_id=session_id,
+        task_id=task_id,
+    )
+
+
+def shortened(text: str) -> str:
+    """A text that is safe to show as a notice has it: without secrets, and not too long."""
+    shown = redact(text)
+    return shown if len(shown) <= TEXT_CHARS else shown[:TEXT_CHARS] + "\n(cut here: there is more to read)"

@@ -1,0 +1,174 @@
+"""ntfy: messages to a topic, and answers to questions by its buttons.
+
+A button publishes a code to a reply topic that the hub reads. A code is random, good for one answer to one question, and
+gone when the question is closed; only its digest is kept. Whoever can read the topic could press the buttons, so there are
+none unless the server refuses the topic to strangers, which is asked of it each time; and nobody grants by a button what was
+not shown whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.base.redaction import redact
+from helmsman.model.questions import REFUSALS
+from helmsman.notices.ways import HTTP_SECONDS, http_client, posted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from datetime import datetime
+
+    import httpx2
+
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import Delivery, NoticeStore
+
+log = logging.getLogger(__name__)
+
+_MESSAGE_BYTES: Final = 3900
+"""The server makes an attachment of what is longer than 4096 bytes, which nobody reads on a lock screen."""
+_CODE_BYTES: Final = 16
+_LINE_BYTES: Final = 64 * 1024
+_SILENCE_SECONDS: Final = 120.0
+"""The server says something every 45 seconds."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_SKEW: Final = timedelta(minutes=1)
+"""The server's clock is its own, so it is asked for what has come in so much time, not since when."""
+_URGENT: Final = frozenset({"question", "limit", "hub"})
+_OPEN_TOPIC: Final = "Sent without buttons: anybody can read this topic. Have the server refuse it to strangers."
+_NOT_ALL_SHOWN: Final = "(Not all of it is shown here, so there is no button for yes.)"
+
+
+class Ntfy:
+    """A topic of an ntfy server."""
+
+    def __init__(self, recipient: Recipient, store: NoticeStore) -> None:
+        self._recipient = recipient
+        self._store = store
+
+    async def send(self, delivery: Delivery) -> str | None:
+        news, to = delivery.news, self._recipient
+        text = news.text if to.is_full and news.text else news.title
+        message, was_cut = _fitting(text)
+        content: dict[str, Any] = {
+            "topic": to.topic,
+            "title": news.headline,
+            "message": message,
+            "priority": 4 if news.kind in _URGENT else 3,
+        }
+        async with http_client() as client:
+            note: str | None = None
+            if to.answers and news.choices and news.question_id is not None:
+                shown = news.is_whole and not was_cut
+                choices = tuple(choice for choice in news.choices if shown or choice in REFUSALS)
+                if not await self._is_protected(client):
+                    choices, note = (), _OPEN_TOPIC
+                elif len(choices) < len(news.choices):
+                    content["message"] = f"{message}\n{_NOT_ALL_SHOWN}"
+                content["actions"] = [await self._button(delivery, choice) for choice in choices]
+            await posted(client, to.url, json.dumps(content).encode(), self._authorization())
+            return note
+
+    async def _is_protected(self, client: httpx2.AsyncClient) -> bool:
+        """Whether the server refuses the topic to strangers, and knows us."""
+        import httpx2
+
+        address = f"{self._recipient.url}/{self._recipient.topic}/auth"
+        try:
+            with anyio.fail_after(HTTP_SECONDS):
+                stranger = await client.get(address)
+                known = await client.get(address, headers=self._authorization())
+        except (httpx2.HTTPError, OSError, TimeoutError):
+            return False
+        return stranger.status_code in (401, 403) and known.status_code == 200
+
+    async def _button(self, delivery: Delivery, choice: str) -> dict[str, Any]:
+        code = secrets.token_hex(_CODE_BYTES)
+        await self._store.add_code(delivery, digest_of(code), choice)
+        button = {
+            "action": "http",
+            "label": choice[:40].replace("_", " ").capitalize(),
+            "url": f"{self._recipient.url}/{self._recipient.reply_topic}",
+            "method": "POST",
+            "body": code,
+            "clear": True,
+        }
+        if self._recipient.reply_token is not None:
+            button["headers"] = {"Authorization": f"Bearer {self._recipient.reply_token}"}
+        return button
+
+    def _authorization(self) -> dict[str, str]:
+        return {} if self._recipient.secret is None else {"Authorization": f"Bearer {self._recipient.secret}"}
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def read_replies(
+        self,
+        since: datetime,
+        take: Callable[[str], Awaitable[None]],
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """Take what is published to the reply topic from a time on, until cancelled. A lost connection is made again."""
+        import httpx2
+
+        place, pause = "", _FIRST_PAUSE
+        while True:
+            age = self._store.clock() - since + _SKEW
+            try:
+                async for line in self._lines(place or f"{int(age.total_seconds())}s"):
+                    pause = _FIRST_PAUSE
+                    place = await _taken(line, take) or place
+            except (httpx2.HTTPError, OSError, ValueError) as error:
+                log.warning(
+                    "answers by %s cannot be read: %s", self._recipient.name, redact(str(error)) or type(error).__name__
+                )
+            await sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _lines(self, since: str) -> AsyncIterator[bytes]:
+        """What the server says from a place on; a line that never ends is not waited for."""
+        address = f"{self._recipient.url}/{self._recipient.reply_topic}/json"
+        async with (
+            http_client(_SILENCE_SECONDS) as client,
+            client.stream("GET", address, params={"since": since}, headers=self._authorization()) as answer,
+        ):
+            if answer.status_code != 200:
+                raise ValueError(f"HTTP {answer.status_code}")
+            kept = b""
+            async for part in answer.aiter_bytes():
+                *whole, kept = (kept + part).split(b"\n")
+                for line in whole:
+                    yield line
+                if len(kept) > _LINE_BYTES:
+                    raise ValueError("a line is too long")
+
+
+async def _taken(line: bytes, take: Callable[[str], Awaitable[None]]) -> str | None:
+    """Take a message; its id, from which on the next connection goes on."""
+    with suppress(ValueError, RecursionError):
+        said = json.loads(line)
+        if isinstance(said, dict) and said.get("event") == "message":
+            if isinstance(code := said.get("message"), str):
+                await take(code.strip())
+            return said["id"] if isinstance(said.get("id"), str) else None
+    return None
+
+
+def digest_of(code: str) -> str:
+    """What is kept of a code."""
+    return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
+
+
+def _fitting(text: str) -> tuple[str, bool]:
+    data = text.encode()
+    if len(data) <= _MESSAGE_BYTES:
+        return text, False
+    return data[:_MESSAGE_BYTES].decode("utf-8", "ignore") + "\n(cut here)", True

@@ -1,0 +1,347 @@
+"""What is written down of notices, beside the tasks they are about: what is told, to whom, and what became of it.
+
+News and its deliveries are entered in one transaction. A delivery is `sending` before it is sent and `sent` after: one that
+is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and never a third time.
+"""
+# ruff: noqa: S608 - what is put together here are names of columns and placeholders, never values
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from helmsman.base.redaction import redact
+from helmsman.notices.news import News
+from helmsman.tasks.database import Database, microseconds
+from helmsman.tasks.registry import REGISTRY_NAME
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.notices.config import NotifySettings
+    from helmsman.tasks.database import Fence
+
+T = TypeVar("T")
+
+DeliveryStatus = Literal["pending", "sending", "sent", "failed", "doubtful", "dropped"]
+"""`doubtful`: it was sent twice, and nobody knows whether it arrived. `dropped`: it did not matter any more."""
+
+_KEPT: Final = 1000
+"""So many notices are remembered."""
+_MOST_WAITING: Final = 200
+"""So many wait for one recipient. The oldest give way."""
+_NOTE_CHARS: Final = 500
+NOT_NEEDED: Final = "It did not matter any more."
+_TOO_MANY: Final = "Too many were waiting."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A piece of news on its way to one recipient."""
+
+    id: str
+    news: News
+    recipient: str
+    status: DeliveryStatus
+    attempts: int
+    is_doubtful: bool
+    created_at: datetime
+    next_at: datetime
+    changed_at: datetime
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Something that has ended or was left out, and may be news. `owner_pid` and `engine` are what its task had."""
+
+    about: str
+    owner_pid: int | None
+    engine: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCode:
+    """What a one-time code is good for: one answer to one question."""
+
+    news: News
+    recipient: str
+    choice: str
+
+
+class NoticeStore:
+    """The notices of a state directory, in the registry's file.
+
+    What is read or written raises `RegistryUnavailable` where the file cannot be used.
+    """
+
+    def __init__(self, state_dir: Path, fence: Fence | None = None) -> None:
+        self._database = Database(state_dir / REGISTRY_NAME, fence=fence)
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.tell: Callable[[News], None] = lambda _: None
+        """Has something told to whoever wants to hear of it. Nothing happens where nobody sends notices."""
+        self.revision = 0
+        """Grows when something was entered here, or has changed."""
+        self.on_change: list[Callable[[], None]] = []
+        """Who is told that something was entered, or has changed."""
+        self.settings: Callable[[], Awaitable[NotifySettings]] | None = None
+        """Who is told of what, as it is now; None where nobody sends notices."""
+        self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
+        """Tells everybody, or one recipient, that this works; None where nobody sends notices."""
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+
+    async def add(self, news: News, recipients: Mapping[str, datetime]) -> str | None:
+        """Enter what is told, to whom, and not before when; its id, or None where nobody is told, or was before.
+
+        It is no longer due then. What was dropped since it did not matter, and does again, is sent after all.
+        """
+        notice_id, now = f"N-{secrets.token_hex(6)}", microseconds(self.clock())
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            connection.execute("DELETE FROM notices_due WHERE about = ?", (news.about,))
+            known = connection.execute("SELECT id FROM notices WHERE about = ?", (news.about,)).fetchone()
+            if known is not None:
+                connection.execute(
+                    "UPDATE notice_deliveries SET status = 'pending', next_at = ?, changed_at = ?, note = NULL "
+                    "WHERE notice = ? AND status = 'dropped' AND attempts = 0 AND note = ?",
+                    (now, now, known["id"], NOT_NEEDED),
+                )
+            if known is not None or not recipients:
+                return None
+            values = (notice_id, news.about, json.dumps(news.kept()), now)
+            connection.execute("INSERT INTO notices VALUES (?, ?, ?, ?)", values)
+            for recipient, at in recipients.items():
+                connection.execute(
+                    "INSERT INTO notice_deliveries (notice, recipient, status, next_at, changed_at) "
+                    "VALUES (?, ?, 'pending', ?, ?)",
+                    (notice_id, recipient, microseconds(at), now),
+                )
+                connection.execute(
+                    "UPDATE notice_deliveries SET status = 'dropped', changed_at = ?, note = ? "
+                    "WHERE recipient = ? AND status = 'pending' AND notice NOT IN (SELECT notice FROM notice_deliveries "
+                    "WHERE recipient = ? AND status = 'pending' ORDER BY rowid DESC LIMIT ?)",
+                    (now, _TOO_MANY, recipient, recipient, _MOST_WAITING),
+                )
+            _forget_old(connection)
+            return notice_id
+
+        return await self._write(work)
+
+    async def due(self) -> tuple[Due, ...]:
+        """What has ended or was left out, oldest first."""
+        sql = "SELECT about, owner_pid, engine FROM notices_due ORDER BY at LIMIT 1000"
+        return await self._read(lambda connection: tuple(Due(*row) for row in connection.execute(sql)))
+
+    async def forget_due(self, about: str) -> None:
+        """It is no news."""
+        await self._write(lambda connection: connection.execute("DELETE FROM notices_due WHERE about = ?", (about,)))
+
+    async def drop(self, about: str, why: str) -> None:
+        """Do not send what waits about something, and forget the codes for it."""
+        notice = "notice = (SELECT id FROM notices WHERE about = ?)"
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(f"DELETE FROM notice_codes WHERE {notice}", (about,))
+            self._drop(connection, why, notice, about)
+
+        await self._write(work)
+
+    async def drop_others(self, recipients: Sequence[str], why: str) -> None:
+        """Do not send what waits for others than these recipients."""
+        condition = f"recipient NOT IN ({', '.join('?' * len(recipients))})"
+        await self._write(lambda connection: self._drop(connection, why, condition, *recipients))
+
+    async def drop_older(self, recipients: Sequence[str], before: datetime, why: str) -> None:
+        """Do not send these recipients what has waited since before a time."""
+        condition = f"next_at < ? AND recipient IN ({', '.join('?' * len(recipients))})"
+        await self._write(lambda connection: self._drop(connection, why, condition, microseconds(before), *recipients))
+
+    def _drop(self, connection: sqlite3.Connection, why: str, condition: str, *values: Any) -> None:
+        connection.execute(
+            "UPDATE notice_deliveries SET status = 'dropped', changed_at = ?, note = ? "
+            f"WHERE status IN ('pending', 'sending') AND {condition}",
+            (microseconds(self.clock()), why, *values),
+        )
+
+    # --- deliveries --------------------------------------------------------------------------------------------------
+
+    async def take_up(self, recipient: str) -> None:
+        """What an earlier hub was just sending may have arrived: it is sent once more, and then never again."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            now = microseconds(self.clock())
+            connection.execute(
+                "UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? "
+                "WHERE recipient = ? AND status = 'sending' AND is_doubtful = 1",
+                (now, "It was sent twice, and nobody knows whether it arrived.", recipient),
+            )
+            connection.execute(
+                "UPDATE notice_deliveries SET status = 'pending', is_doubtful = 1, changed_at = ?, next_at = ? "
+                "WHERE recipient = ? AND status = 'sending'",
+                (now, now, recipient),
+            )
+
+        await self._write(work)
+
+    async def next_for(self, recipient: str) -> Delivery | None:
+        """What waits for a recipient, due or not, that which is due first."""
+        sql = f"{_SELECT} WHERE recipient = ? AND status = 'pending' ORDER BY next_at, notices.rowid LIMIT 1"
+        found = await self._read(lambda connection: _deliveries(connection.execute(sql, (recipient,))))
+        return found[0] if found else None
+
+    async def waiting_for(self, recipients: Iterable[str]) -> tuple[Delivery, ...]:
+        """What waits for these recipients and is due, oldest first."""
+        names = tuple(recipients)
+        marks = ", ".join("?" * len(names))
+        sql = f"{_SELECT} WHERE recipient IN ({marks}) AND status = 'pending' AND next_at <= ? ORDER BY notices.rowid"
+        values = (*names, microseconds(self.clock()))
+        return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
+
+    async def begin(self, delivery: Delivery) -> bool:
+        """It is about to be sent; False where it is not to be any more."""
+        return await self._change(delivery, "pending", status="sending", attempts=delivery.attempts + 1)
+
+    async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
+        """What became of it."""
+        await self._change(delivery, None, status=status, note=_bounded(note))
+
+    async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
+        """It is to be sent again. `is_doubtful`: it may have arrived."""
+        doubtful = int(delivery.is_doubtful or is_doubtful)
+        values = {"next_at": microseconds(at), "note": _bounded(note), "is_doubtful": doubtful}
+        await self._change(delivery, "sending", status="pending", **values)
+
+    async def _change(self, delivery: Delivery, expected: str | None, **values: Any) -> bool:
+        values["changed_at"] = microseconds(self.clock())
+        sql = f"UPDATE notice_deliveries SET {', '.join(f'{name} = ?' for name in values)} "
+        sql += "WHERE notice = ? AND recipient = ?" + ("" if expected is None else f" AND status = '{expected}'")
+
+        def work(connection: sqlite3.Connection) -> bool:
+            return connection.execute(sql, (*values.values(), delivery.id, delivery.recipient)).rowcount == 1
+
+        return await self._write(work)
+
+    async def deliveries(self, notice_id: str) -> tuple[Delivery, ...]:
+        """All deliveries of a notice."""
+        sql = f"{_SELECT} WHERE notice = ? ORDER BY recipient"
+        return await self._read(lambda connection: _deliveries(connection.execute(sql, (notice_id,))))
+
+    async def log(self, limit: int) -> tuple[Delivery, ...]:
+        """The newest deliveries first."""
+        sql = f"{_SELECT} ORDER BY notices.rowid DESC, recipient LIMIT ?"
+        return await self._read(lambda connection: _deliveries(connection.execute(sql, (limit,))))
+
+    def newest(self) -> dict[str, Delivery]:
+        """The delivery of each recipient in which something has happened last, tried at least once. Blocks."""
+        sql = f"{_SELECT} WHERE attempts > 0 ORDER BY changed_at, notices.rowid"
+        found = self._database.read(lambda connection: _deliveries(connection.execute(sql)))
+        return {delivery.recipient: delivery for delivery in found}
+
+    async def pending(self) -> int:
+        """How many deliveries wait or are under way."""
+        sql = "SELECT COUNT(*) FROM notice_deliveries WHERE status IN ('pending', 'sending')"
+        return int(await self._read(lambda connection: connection.execute(sql).fetchone()[0]))
+
+    # --- codes -------------------------------------------------------------------------------------------------------
+
+    async def add_code(self, delivery: Delivery, digest: str, choice: str) -> None:
+        """Keep what a code is good for, by the digest of it."""
+        values = (digest, delivery.id, delivery.recipient, choice, microseconds(self.clock()))
+        await self._write(
+            lambda connection: connection.execute("INSERT INTO notice_codes VALUES (?, ?, ?, ?, ?)", values)
+        )
+
+    async def code(self, digest: str) -> ReplyCode | None:
+        """What a code is good for."""
+        sql = (
+            "SELECT content, recipient, choice FROM notice_codes JOIN notices ON notices.id = notice_codes.notice "
+            "WHERE digest = ?"
+        )
+        row = await self._read(lambda connection: connection.execute(sql, (digest,)).fetchone())
+        news = None if row is None else _news(row["content"])
+        return None if news is None else ReplyCode(news, row["recipient"], row["choice"])
+
+    async def with_codes(self) -> tuple[str, ...]:
+        """What there are codes for."""
+        sql = "SELECT DISTINCT about FROM notice_codes JOIN notices ON notices.id = notice"
+        return await self._read(lambda connection: tuple(row["about"] for row in connection.execute(sql)))
+
+    async def codes_since(self, recipient: str) -> datetime | None:
+        """When the oldest code that is still good was given out; None where none is."""
+        sql = "SELECT MIN(made_at) FROM notice_codes WHERE recipient = ?"
+        at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
+        return None if at is None else _time(at)
+
+    # --- the file ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
+            before = connection.total_changes
+            return work(connection), connection.total_changes > before
+
+        result, has_changed = await anyio.to_thread.run_sync(self._database.write, counted, limiter=self._one_at_a_time)
+        if has_changed:
+            self.revision += 1
+            for notify in tuple(self.on_change):
+                notify()
+        return result
+
+
+_SELECT: Final = (
+    "SELECT notice, content, recipient, status, attempts, is_doubtful, created_at, next_at, changed_at, note "
+    "FROM notice_deliveries JOIN notices ON notices.id = notice"
+)
+
+
+def _deliveries(rows: Iterable[sqlite3.Row]) -> tuple[Delivery, ...]:
+    """One that this version makes no sense of is left out."""
+    return tuple(
+        Delivery(
+            id=row["notice"],
+            news=news,
+            recipient=row["recipient"],
+            status=row["status"],
+            attempts=row["attempts"],
+            is_doubtful=bool(row["is_doubtful"]),
+            created_at=_time(row["created_at"]),
+            next_at=_time(row["next_at"]),
+            changed_at=_time(row["changed_at"]),
+            note=row["note"],
+        )
+        for row in rows
+        if (news := _news(row["content"])) is not None
+    )
+
+
+def _news(content: str) -> News | None:
+    try:
+        return News.read(json.loads(content))
+    except (TypeError, ValueError):
+        return None
+
+
+def _forget_old(connection: sqlite3.Connection) -> None:
+    old = f"(SELECT id FROM notices ORDER BY rowid DESC LIMIT -1 OFFSET {_KEPT})"
+    for table, column in (("notice_codes", "notice"), ("notice_deliveries", "notice"), ("notices", "id")):
+        connection.execute(f"DELETE FROM {table} WHERE {column} IN {old}")
+
+
+def _bounded(note: str | None) -> str | None:
+    return None if note is None else redact(note)[:_NOTE_CHARS]
+
+
+def _time(stored: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stored)

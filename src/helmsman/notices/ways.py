@@ -1,0 +1,269 @@
+"""How news gets to somebody: the desktop, a command of the user's, a webhook. `ntfy.py` has the rest.
+
+A way raises `NotSent` when something did not arrive for certain, `MaybeSent` when nobody knows, and `NeverSent` when trying
+again would not help. Whatever these say is shown and logged, so no address and no secret is in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.redaction import redact
+from helmsman.base.shown_text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    import httpx2
+
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import Delivery
+
+log = logging.getLogger(__name__)
+
+HTTP_SECONDS: Final = 20.0
+_DESKTOP_SECONDS: Final = 10.0
+_OUTPUT_BYTES: Final = 4096
+"""So much of what a command says is logged."""
+_LAST_WORDS_SECONDS: Final = 0.5
+_REFUSED_FOR_NOW: Final = frozenset({408, 425, 429, 503})
+"""Answers by which a server says that it has taken nothing, and may do so later."""
+_DESKTOP_CHARS: Final = 600
+_KEY: Final = "whsec_"
+_OSASCRIPT: Final = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+
+
+class WayError(Exception):
+    """It was not sent, or may not have been."""
+
+
+class NotSent(WayError):
+    """It has not arrived, and may another time."""
+
+
+class MaybeSent(WayError):
+    """Nobody knows whether it has arrived."""
+
+
+class NeverSent(WayError):
+    """It has not arrived, and would not another time."""
+
+
+class Sender(Protocol):
+    """One way to one recipient."""
+
+    async def send(self, delivery: Delivery) -> str | None:
+        """Send it; what is to be said of that beyond that it was sent, if anything.
+
+        Raises:
+            WayError: See above.
+        """
+        ...
+
+
+def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
+    """What programs are given."""
+    return {
+        "id": delivery.id,
+        **delivery.news.for_programs(is_full=recipient.is_full),
+        "createdAt": delivery.created_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "mayBeRepeated": delivery.is_doubtful,
+    }
+
+
+class Desktop:
+    """The notifications of the system that the hub runs on."""
+
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+
+    async def send(self, delivery: Delivery) -> str | None:
+        news = delivery.news
+        text = news.text if self._recipient.is_full else ""
+        code, said = await run_command(
+            _desktop_words(news.headline, text[:_DESKTOP_CHARS]), b"", _DESKTOP_SECONDS, os.environ
+        )
+        if code != 0:
+            raise NeverSent(f"The desktop took no notification: {_last_line(said) or f'exit code {code}'}.")
+        return None
+
+
+def _desktop_words(title: str, text: str) -> Sequence[str]:
+    """The command that shows it. What is shown is never an option of it, nor markup."""
+    if sys.platform == "darwin":
+        script = [word for line in _OSASCRIPT for word in ("-e", line)]
+        return ("osascript", *script, "--", title, text)
+    if which("notify-send") is None:
+        raise NeverSent("There is no notify-send here. Install it (libnotify), or use another way.")
+    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return ("notify-send", "--app-name=Helmsman", "--icon=dialog-information", "--", title, shown)
+
+
+class Command:
+    """A command of the user's, which is given JSON on stdin."""
+
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+
+    async def send(self, delivery: Delivery) -> str | None:
+        words, seconds = self._recipient.command, self._recipient.timeout
+        told = json.dumps(message_of(delivery, self._recipient)).encode() + b"\n"
+        code, said = await run_command(words, told, seconds, os.environ)
+        if said.strip():
+            log.info("the command of %s says: %s", self._recipient.name, redact(one_line(said)))
+        if code != 0:
+            raise NeverSent(f"{words[0]} ended with exit code {code}: {_last_line(said) or 'it said nothing'}")
+        return None
+
+
+async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command in a process group of its own, to its end; its exit code, and the first of what it said.
+
+    Nothing that it started outlives it.
+
+    Raises:
+        NeverSent: It cannot be started.
+        MaybeSent: It did not end in time. All that is left of it was killed.
+    """
+    try:
+        process = await anyio.open_process(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NeverSent(f"{words[0]} cannot be started: {error.strerror or error}") from None
+    said = bytearray()
+    try:
+        with anyio.fail_after(seconds):
+            async with background_tasks() as tasks:
+                tasks.start_soon(_tell, process, told)
+                reading = anyio.Event()
+                tasks.start_soon(_listen, process, said, reading)
+                code = await process.wait()
+                with anyio.move_on_after(_LAST_WORDS_SECONDS):  # something that it has started may hold its output
+                    await reading.wait()
+    except TimeoutError:
+        raise MaybeSent(f"{words[0]} did not end within {seconds:g} s, and was killed.") from None
+    finally:
+        with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.aclose()
+    return code, said.decode("utf-8", "replace")
+
+
+async def _tell(process: anyio.abc.Process, told: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        await process.stdin.send(told)  # one that reads nothing of it is as good as any
+    with suppress(anyio.BrokenResourceError, ConnectionError):
+        await process.stdin.aclose()
+
+
+async def _listen(process: anyio.abc.Process, said: bytearray, is_over: anyio.Event) -> None:
+    assert process.stdout is not None
+    async for part in process.stdout:
+        said += part[: _OUTPUT_BYTES - len(said)]
+    is_over.set()
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return redact(one_line(lines[-1]))[:200] if lines else ""
+
+
+class Webhook:
+    """A POST, signed as Standard Webhooks has it: over the id, the time and the body."""
+
+    def __init__(self, recipient: Recipient) -> None:
+        self._recipient = recipient
+
+    async def send(self, delivery: Delivery) -> str | None:
+        body = json.dumps(message_of(delivery, self._recipient)).encode()
+        at = str(int(delivery.changed_at.timestamp()))
+        headers = {"Content-Type": "application/json", "Webhook-Id": delivery.id, "Webhook-Timestamp": at}
+        if self._recipient.secret is not None:
+            headers["Webhook-Signature"] = signature(self._recipient.secret, delivery.id, at, body)
+        async with http_client() as client:
+            await posted(client, self._recipient.url, body, headers)
+        return None
+
+
+def signature(secret: str, notice_id: str, at: str, body: bytes) -> str:
+    """`v1,` and the base64 of an HMAC-SHA256 over `id.time.body`. A secret that begins with `whsec_` is base64, too."""
+    key = secret.encode()
+    if secret.startswith(_KEY):
+        with suppress(binascii.Error):
+            key = base64.b64decode(secret.removeprefix(_KEY), validate=True)
+    signed = hmac.new(key, f"{notice_id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(signed).decode()}"
+
+
+@asynccontextmanager
+async def http_client(seconds: float | None = HTTP_SECONDS) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client that follows nobody elsewhere, and takes nothing from the environment. `seconds` is for a whole answer."""
+    import httpx2  # only here: it takes a tenth of a second, and most hubs never send anything
+
+    for name in ("httpx2", "httpcore2"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # they log addresses, which may be as good as a password
+    timeout = httpx2.Timeout(HTTP_SECONDS, read=seconds)
+    headers = {"User-Agent": f"helmsman/{__version__}"}
+    async with httpx2.AsyncClient(timeout=timeout, headers=headers, follow_redirects=False, trust_env=False) as client:
+        yield client
+
+
+async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Post something, and make sure that it was taken.
+
+    Raises:
+        WayError: It was not, or may not have been.
+    """
+    import httpx2
+
+    try:
+        with anyio.fail_after(HTTP_SECONDS):
+            async with client.stream("POST", url, content=body, headers=dict(headers)) as answer:
+                status = answer.status_code
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise NotSent(f"The server cannot be reached ({_kind(error)}).") from None
+    except (httpx2.HTTPError, OSError, TimeoutError) as error:
+        raise MaybeSent(f"The server did not answer ({_kind(error)}).") from None
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise NeverSent(f"It cannot be sent there ({_kind(error)}).") from None
+    if 200 <= status < 300:
+        return
+    if status in _REFUSED_FOR_NOW:
+        raise NotSent(f"The server takes nothing now (HTTP {status}).")
+    if status >= 500:
+        raise MaybeSent(f"The server failed (HTTP {status}).")
+    raise NeverSent(f"The server refused it (HTTP {status}).")
+
+
+def _kind(error: Exception) -> str:
+    """What went wrong, without the address, which may hold a secret."""
+    return type(error).__name__

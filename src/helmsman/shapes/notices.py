@@ -1,0 +1,55 @@
+"""Notices as every door shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from helmsman.capabilities.notices import WayStatus
+    from helmsman.notices.store import Delivery
+
+
+def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
+    """What was told to whom, and what became of it."""
+    news = delivery.news
+    shown = {
+        "noticeId": delivery.id,
+        "to": delivery.recipient,
+        "kind": news.kind,
+        "title": news.headline,
+        "status": delivery.status,
+        "doubtful": delivery.is_doubtful or None,
+        "attempts": delivery.attempts,
+        "createdAt": _time(delivery.created_at),
+        "changedAt": _time(delivery.changed_at),
+        "nextAt": _time(delivery.next_at) if delivery.status == "pending" else None,
+        "note": delivery.note,
+        "sessionId": news.session_id,
+        "taskId": news.task_id,
+        "questionId": news.question_id,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def way_as_dict(way: WayStatus) -> dict[str, Any]:
+    """Who is told of what, and how it went the last time."""
+    shown = {
+        "name": way.name,
+        "way": way.way,
+        "status": way.status,
+        "events": list(way.events),
+        "projects": list(way.projects) or None,
+        "agents": list(way.agents) or None,
+        "quiet": way.quiet,
+        "detail": way.detail,
+        "answers": way.answers or None,
+        "lastAt": None if way.last_at is None else _time(way.last_at),
+        "note": way.note,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _time(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,119 @@
+"""Each notice is sent at least once for each recipient, at most twice after a crash, and a dead way delays nobody."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.notices.news import News
+from helmsman.notices.store import NoticeStore
+from tests.notices.conftest import House, opened, webhook
+from tests.notices.receivers import SECONDS, Receiver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.notices.store import Delivery
+    from tests.notices.receivers import Received
+
+pytestmark = pytest.mark.anyio
+
+
+def tell(house: House, about: str = "x") -> None:
+    house.shared.notices.tell(News(kind="hub", about=about, title="Something is wrong"))
+
+
+def is_tried(times: int, known: tuple[Delivery, ...]) -> bool:
+    return bool(known) and (known[0].attempts, known[0].status) == (times, "pending")
+
+
+def as_if_killed_while_sending(state_dir: Path) -> None:
+    with sqlite3.connect(state_dir / "registry.sqlite3") as connection:
+        connection.execute("UPDATE notice_deliveries SET status = 'sending'")
+
+
+async def test_what_has_not_arrived_is_sent_again_later_and_later_and_then_given_up(
+    state_dir: Path, receiver: Receiver
+) -> None:
+    receiver.answers = [503] * 8
+    async with opened(state_dir, webhook(receiver)) as house:
+        tell(house)
+        for number, pause in enumerate((5, 15, 60, 300, 900, 1800, 3600), 1):
+            await house.log(partial(is_tried, number))
+            await house.settled()
+            house.pass_time(pause - 1)
+            await house.settled()
+            assert len(receiver.received) == number
+            house.pass_time(1)
+        (failed,) = await house.delivered("failed")
+        assert (failed.attempts, failed.is_doubtful) == (8, False)
+        assert failed.note == "The server takes nothing now (HTTP 503)."
+        assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
+
+
+async def test_what_may_have_arrived_is_sent_once_more_and_never_again(state_dir: Path, receiver: Receiver) -> None:
+    receiver.answers = [500, 500]
+    async with opened(state_dir, webhook(receiver)) as house:
+        tell(house)
+        await house.log(lambda known: bool(known) and known[0].is_doubtful)
+        house.pass_time(5)
+        await house.delivered("doubtful")
+        house.pass_time(10_000)
+        await house.settled()
+        assert [one.json["mayBeRepeated"] for one in receiver.received] == [False, True]
+
+
+async def test_a_hub_that_is_killed_while_it_sends_leaves_it_to_the_next_which_sends_it_once(
+    state_dir: Path, receiver: Receiver
+) -> None:
+    async with opened(state_dir, webhook(receiver)) as house:
+        tell(house)
+        await house.delivered("sent")
+    as_if_killed_while_sending(state_dir)
+    async with opened(state_dir, webhook(receiver)) as house:
+        (sent,) = await house.delivered("sent")
+        assert (sent.is_doubtful, sent.attempts) == (True, 2)
+        assert [one.json["mayBeRepeated"] for one in await receiver.until(2)] == [False, True]
+    as_if_killed_while_sending(state_dir)
+    async with opened(state_dir, webhook(receiver)) as house:
+        (doubtful,) = await house.delivered("doubtful")
+        assert doubtful.note == "It was sent twice, and nobody knows whether it arrived."
+        assert len(receiver.received) == 2
+
+
+async def test_a_dead_way_delays_no_other(state_dir: Path, receiver: Receiver) -> None:
+    with Receiver() as stuck:
+        go_on = threading.Event()
+
+        def hold(_: Received) -> None:
+            go_on.wait(SECONDS)
+
+        stuck.before_answer = hold
+        async with opened(state_dir, webhook(stuck, name="stuck"), webhook(receiver)) as house:
+            for number in range(5):
+                tell(house, str(number))
+            await receiver.until(5)
+            assert len(stuck.received) <= 1
+            go_on.set()
+            await stuck.until(5)
+
+
+async def test_what_waits_and_what_is_remembered_is_bounded_and_the_oldest_gives_way(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helmsman.notices.store._MOST_WAITING", 3)
+    monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
+    store = NoticeStore(state_dir)
+    for number in range(6):
+        news = News(kind="hub", about=str(number), title="Something is wrong")
+        assert await store.add(news, {"hook": store.clock()})
+        assert await store.add(news, {"hook": store.clock()}) is None, "the same is told once"
+    known = await store.log(10)
+    assert [(one.news.about, one.status) for one in known] == [
+        *(("5", "pending"), ("4", "pending"), ("3", "pending"), ("2", "dropped")),
+    ]
+    assert await store.pending() == 3
