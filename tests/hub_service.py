@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from helmsman import Helmsman
 from helmsman.agents.keeper.owner import Owner
 from helmsman.hub.recovery import Recovery
+from helmsman.hub.scheduler import Scheduler
 from helmsman.steering.shared import Shared
 from helmsman.tasks.database import Fence, newest_epoch
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -24,6 +25,8 @@ async def hub_service(settings: Settings, env: Mapping[str, str]) -> AsyncIterat
     epoch = newest_epoch(settings.state_dir / REGISTRY_NAME) + 1
     fence = Fence(epoch, lambda _: None)
     async with Shared(settings.state_dir, owner=Owner(epoch), fence=fence) as shared:
-        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        recovery = Recovery(shared, Helmsman)
+        shared.tasks.start_soon(recovery.run)
+        shared.tasks.start_soon(Scheduler(shared, recovery).run)
         async with Helmsman(settings, env=env, shared=shared) as helm:
             yield helm

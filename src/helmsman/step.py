@@ -30,7 +30,7 @@ from helmsman.errors import (
 from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
-from helmsman.model.questions import DECLINE, DENY, STOP
+from helmsman.model.questions import refusal
 from helmsman.service import Helmsman
 from helmsman.sessions.watchdog import shows_life
 from helmsman.settings import load_settings
@@ -289,11 +289,7 @@ def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
 
 async def _refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
     """Nobody is there to answer: say so, instead of waiting for the deadline."""
-    options = question.prompts[0].options if question.prompts else ()
-    refusals = (
-        (DENY, DECLINE, STOP) if len(question.prompts) == 1 else (DENY, STOP)
-    )  # a form has an answer for each field
-    return next(([refusal] for refusal in refusals if refusal in options), None)
+    return refusal(question)
 
 
 @asynccontextmanager

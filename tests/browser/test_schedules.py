@@ -6,32 +6,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
-from helmsman.base.concurrency import background_tasks
-from helmsman.hub.recovery import Recovery
-from helmsman.hub.scheduler import Scheduler
 from helmsman.testing import say
+from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman.testing import ScriptedModel
+    from helmsman import Helmsman
+    from helmsman.settings import Settings
+    from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 
 @pytest.fixture
-async def scheduling(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """What a hub does beside its doors, but for engines that outlive it."""
+async def helm(settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Helmsman]:
+    """A hub's, but for engines that outlive it."""
     monkeypatch.setenv("HELMSMAN_DETACH", "0")
-    shared = helm._shared
-    recovery = Recovery(shared, Helmsman)
-    async with background_tasks() as tasks:
-        tasks.start_soon(recovery.run)
-        tasks.start_soon(Scheduler(shared, recovery).run)
-        yield
+    async with hub_service(settings, codex_home.env) as helm:
+        yield helm
 
 
 async def fill(page: Page, name: str, text: str) -> None:
@@ -42,7 +37,7 @@ async def fill(page: Page, name: str, text: str) -> None:
 
 
 async def test_a_schedule_is_added_run_paused_and_removed(
-    page: Page, scheduling: None, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("look at it", say("all is well"))
     await page.click(".places a[href='#/schedules']")

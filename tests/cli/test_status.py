@@ -69,7 +69,7 @@ async def test_a_session_bound_to_another_process_says_so(cli: Cli, bound_elsewh
     session_id, _ = bound_elsewhere
     done = await cli.run("status", session_id)
     assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "status     active: nothing finished yet")
-    assert "only it can follow and stop it" in done.stdout
+    assert "only it can steer, stop and answer it" in done.stdout
 
 
 async def test_what_does_not_name_one_session_is_a_usage_error(cli: Cli, helm: Helmsman, model: ScriptedModel) -> None:

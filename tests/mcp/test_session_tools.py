@@ -112,6 +112,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         "baseInstructions", "developerInstructions", "images", "skipGitRepoCheck", "dangerouslyBypassApprovalsAndSandbox",
         "trustRepository", "writableRoots", "outputSchema", "effort", "worktree", "idempotencyKey",
         "minRemainingPercent",
+        "onLimit",
     }  # fmt: skip
     assert codex.client.instructions
     assert "codex_wait" in codex.client.instructions

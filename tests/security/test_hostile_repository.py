@@ -143,7 +143,7 @@ async def by_compat(place: Place) -> None:
 async def by_the_router(place: Place) -> None:
     async with place.helm(tools=("router",)) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
-        begun = await codex("codex", request="work on it", context={"working_dir": str(place.path)})
+        begun = await codex("codex", request="run: work on it", context={"working_dir": str(place.path)})
         assert begun["task"]["mode"] == "local"
         await until_completed(codex, begun["task"]["id"])
 

@@ -64,7 +64,9 @@ class UsageLimits:
         if not isinstance(event, TurnEnded) or (known and event.turn_id not in (None, known)):
             return False
         failure = event.failure
-        if failure is None or failure.code != USAGE_LIMIT or self._helm.ledger.running_task(session.id) is None:
+        if failure is None or failure.code != USAGE_LIMIT or not session.is_message:
+            return False
+        if self._helm.ledger.running_task(session.id) is None:
             return False
         resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or datetime.now(UTC) + _UNKNOWN
         match session.limits.on_limit or self._helm.settings.on_limit:

@@ -25,7 +25,7 @@ from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import StepInterrupted
 from helmsman.model.events import QuestionAsked, TurnEnded
-from helmsman.model.questions import ACCEPT, APPROVE, DECLINE, DENY
+from helmsman.model.questions import ACCEPT, APPROVE, refusal
 from helmsman.shapes.rendering import event_as_dict, fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
@@ -93,9 +93,7 @@ class Display(ABC):
 
 async def refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
     """The answer when there is nobody to ask."""
-    options = question.prompts[0].options if question.prompts else ()
-    refusals = (DENY, DECLINE) if len(question.prompts) == 1 else (DENY,)  # a form has an answer for each field
-    return next(([refusal] for refusal in refusals if refusal in options), None)
+    return refusal(question)
 
 
 async def approve(_session: Session, question: Question, /) -> Sequence[str] | None:

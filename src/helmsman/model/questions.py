@@ -109,3 +109,12 @@ def _read(prompt: Prompt, answer: str) -> Choice:
         f"{answer!r} was not offered. Answer with one of: {', '.join(prompt.options)} "
         "(a reason may follow after a colon).",
     )
+
+
+def refusal(question: Question) -> list[str] | None:
+    """The answer by which nobody grants anything; None where there is none but to leave it."""
+    options = question.prompts[0].options if question.prompts else ()
+    refusals = (
+        (DENY, DECLINE, STOP) if len(question.prompts) == 1 else (DENY, STOP)
+    )  # a form has an answer for each field
+    return next(([answer] for answer in refusals if answer in options), None)

@@ -140,6 +140,8 @@ class Session:
         self.own_questions: dict[str, OwnAnswer] = {}
         """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
         self.planning = False
+        self.is_message = True
+        """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
         """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
         self.rules: tuple[Rule, ...] = ()
         self.worktree: Worktree | None = None

@@ -252,6 +252,7 @@ class Turns(Verbs, ABC):
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id)
+        session.is_message = begin is None and turn.review is None
         self._watch(session)
         session.begun = anyio.Event()
         running: str | None = None

@@ -81,6 +81,9 @@ _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
 
+_NOBODY: Final = Process(0, "")
+"""Owns what a service inside a process has left in an engine elsewhere."""
+
 ResultT = TypeVar("ResultT")
 
 
@@ -496,7 +499,8 @@ class Ledger:
         """Write what is left, and let go of the file."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             for task_id in (*(running.id for running in self._running.values()), *self._placed):
-                self.update(task_id, {"owner": None})  # in an engine that goes on without us
+                # In an engine that goes on without us: the next hub's, or whoever's comes first.
+                self.update(task_id, {"owner": None if self._is_hubs else _NOBODY})
             for task_id in self._not_begun:
                 note = "Helmsman was closed before it began. Start it again if it is still wanted."
                 self.update(task_id, {"status": "canceled", "note": note, "idempotency_key": None})
