@@ -18,6 +18,7 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, EngineGone, QuestionAsked, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
+from helmsman.notices.news import limit_news
 from helmsman.schedules.when import parse_when
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
@@ -127,11 +128,22 @@ class UsageLimits:
         turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
+        note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
+        self._helm.notices.tell(
+            limit_news(
+                note,
+                about=f"{task_id} {resumes_at.isoformat()}",
+                directory=session.directory,
+                agent=session.options.agent,
+                session_id=session.id,
+                task_id=task_id,
+            )
+        )
         self._helm.ledger.go_on_later(
             session.id,
             {
                 "spec": spec,
-                "note": f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}.",
+                "note": note,
                 "metadata": {WAITING_FOR: QUOTA, RESUMES_AT: resumes_at.isoformat()},
             },
         )
