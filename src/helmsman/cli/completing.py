@@ -65,7 +65,10 @@ def complete_schedule(_context: click.Context, _parameter: click.Parameter, type
 
     try:
         state_dir = load_settings().state_dir
-        found = ScheduleStore(state_dir).read() if (state_dir / REGISTRY_NAME).exists() else ()
+        if not (state_dir / REGISTRY_NAME).exists():
+            return []
+        with closing(ScheduleStore(state_dir)) as store:
+            found = store.read()
     except (HelmsmanError, OSError):
         return []
     return [_item(one.id, one.prompt) for one in found if one.id.startswith(typed)]

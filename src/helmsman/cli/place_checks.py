@@ -141,7 +141,8 @@ def check_schedules(state_dir: Path) -> list[Check]:
     if not (state_dir / REGISTRY_NAME).exists():
         return []
     try:
-        due = [one.next_at for one in ScheduleStore(state_dir).read() if one.next_at is not None]
+        with closing(ScheduleStore(state_dir)) as store:
+            due = [one.next_at for one in store.read() if one.next_at is not None]
     except RegistryUnavailable:
         return []  # the line on tasks says it
     if not due:
@@ -159,7 +160,8 @@ def check_notices(settings: Settings) -> list[Check]:
     """Whether who is to be told of what happens can be, as far as the last attempts say."""
     try:
         notify = NotifySettings.load(settings.files)
-        ways = way_statuses(notify, NoticeStore(settings.state_dir).newest() if notify.to else {})
+        with closing(NoticeStore(settings.state_dir)) as store:
+            ways = way_statuses(notify, store.newest() if notify.to else {})
     except InvalidSetting as error:
         return [Check("Notices", "failed", error.message)]
     except RegistryUnavailable:

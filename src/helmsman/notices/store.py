@@ -98,6 +98,10 @@ class NoticeStore:
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
         """Tells everybody, or one recipient, that this works; None where nobody sends notices."""
 
+    def close(self) -> None:
+        """Let go of the file. A later call opens it again. Blocks."""
+        self._database.close()
+
     # --- what is told ------------------------------------------------------------------------------------------------
 
     async def add(self, news: News, recipients: Mapping[str, datetime]) -> str | None:

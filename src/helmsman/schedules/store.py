@@ -97,6 +97,10 @@ class ScheduleStore:
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
         """Begins a run at once; None where nobody runs schedules."""
 
+    def close(self) -> None:
+        """Let go of the file. A later call opens it again. Blocks."""
+        self._database.close()
+
     async def add(self, schedule: Schedule) -> None:
         """Write a new one down.
 

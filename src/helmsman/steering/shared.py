@@ -88,6 +88,8 @@ class Shared:
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
+        self._exit.callback(self.schedules.close)
+        self._exit.callback(self.notices.close)
         self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
         self._tasks = cast("TaskGroup", _Telling(await self._exit.enter_async_context(background_tasks())))
         self._tasks.start_soon(self.ledger.run)
