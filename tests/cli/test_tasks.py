@@ -14,7 +14,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import Gate, HomeTemplates, ScriptedCloud, codex_versions, git, run, say
+from helmsman.testing import Gate, HomeTemplates, ScriptedCloud, add, codex_versions, git, patch, run, say
 from helmsman.testing.binaries import parse_version
 from tests.cli.conftest import Cli
 
@@ -394,3 +394,16 @@ async def test_a_cloud_that_cannot_be_asked_is_an_error(
     assert (done.exit_code, answer["error"]["code"]) == (1, "cloud_not_logged_in")
     assert in_cloud.id not in cloud.requests[0].path
     assert (await cloud_cli.run("tasks")).exit_code == 0
+
+
+async def test_results_say_what_was_done_beside_what_was_said(cli: Cli, model: ScriptedModel) -> None:
+    model.otherwise(patch(add("a.txt", "one\n")), run("exit 3"), say("Made it."))
+    await cli.run("run", "--json", "-s", "workspace-write", "-a", "never", "make it")
+    (listed,) = (await cli.run("tasks", "--json")).json
+    task_id = listed["tasks"][0]["taskId"]
+    done = await cli.run("tasks", "results", task_id)
+    assert done.stdout == "Made it.\n"
+    assert done.stderr == "  added a.txt +1 -0\n  ran exit 3 (exit 3)\n"
+    (shown,) = (await cli.run("tasks", "results", task_id, "--json")).json
+    assert shown["filesChanged"] == [{"path": "a.txt", "kind": "added", "added": 1, "removed": 0}]
+    assert shown["commands"] == [{"command": "exit 3", "exitCode": 3, "declined": False}]

@@ -271,14 +271,38 @@ def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> i
     task, cloud = results.task, results.cloud
     if as_json:
         attempts = {} if cloud is None else {"attempt": cloud.attempt, "attempts": cloud.attempts, "note": cloud.note}
-        _print_task(task, as_json=True, diff=results.diff, costUsd=results.cost_usd, **attempts)
+        _print_task(task, as_json=True, diff=results.diff, costUsd=results.cost_usd, **attempts, **_done(results))
     else:
         text = results.diff if wants_diff else task.result
         if text:
             _print_text(text, is_diff=wants_diff)
         else:
             click.echo(_nothing_there(results, wants_diff=wants_diff), err=True)
+        if not wants_diff:
+            _print_done(results)
     return ExitCode.FAILED if wants_diff and results.diff is None else _exit_code(task)
+
+
+def _done(results: TaskResults) -> dict[str, Any]:
+    """What a task did, for programs."""
+    from helmsman.shapes.rendering import fields_as_dict
+
+    return {
+        "filesChanged": [fields_as_dict(file) for file in results.files] or None,
+        "commands": [fields_as_dict(command) for command in results.commands] or None,
+        "tests": None if results.tests is None else fields_as_dict(results.tests),
+    }
+
+
+def _print_done(results: TaskResults) -> None:
+    """What a task did, for a person, beside what it says."""
+    for file in results.files:
+        click.echo(f"  {file.kind} {one_line(file.path)} +{file.added or 0} -{file.removed or 0}", err=True)
+    for ran in results.commands:
+        code = "declined" if ran.declined else "did not end" if ran.exit_code is None else f"exit {ran.exit_code}"
+        click.echo(f"  ran {one_line(ran.command)[:500]} ({code})", err=True)
+    if (tests := results.tests) is not None:
+        click.echo(f"  tests: {tests.passed} passed, {tests.failed} failed, {tests.skipped} skipped", err=True)
 
 
 def _print_text(text: str, *, is_diff: bool) -> None:
