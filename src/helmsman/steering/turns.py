@@ -24,6 +24,7 @@ from helmsman.base.surroundings import current
 from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import (
     EngineGone,
+    ItemDelta,
     Notice,
     QuestionAsked,
     SettingsApplied,
@@ -510,6 +511,9 @@ class Turns(Verbs, ABC):
     def on_event(self, session: Session, event: Event) -> None:
         """What an engine tells of a session whose turn was begun here."""
         with self._surroundings.entered():  # not those of whoever opened the engine
+            if type(event) is ItemDelta:  # by far the most, and nothing but told
+                session.apply(event)
+                return
             if isinstance(event, QuestionAsked):
                 self._shared.tasks.start_soon(self.desk.receive(session, event))
                 return
