@@ -256,6 +256,7 @@ async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_
         session = await helm.start("work", cwd=folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
+        await helm.ledger.write()
         seen = await other.session(session.id)
         assert (seen.status, seen.task_ids) == ("active", session.task_ids)
         assert seen.state.note is not None
