@@ -77,9 +77,9 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
     await page.until("document.querySelectorAll('.chart svg').length === 3")
     label = await page.get("document.querySelector('.chart svg').getAttribute('aria-label')")
     assert label.startswith("Tokens per day. The most: 20")
-    assert await page.get("document.querySelectorAll('.chart rect.output').length") == 3
+    await page.until("document.querySelectorAll('.chart rect.output').length === 3")
     await page.click("figure details summary")
-    assert "12,000" in await page.text("figure table")
+    await page.until_text("figure table", "12,000")
 
 
 async def test_engines_are_shown_and_another_device_gets_a_link(
