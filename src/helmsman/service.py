@@ -134,14 +134,14 @@ class Helmsman(Steering):
             self.tasks.local.hold_to(task_id, max_cost_usd, session)
 
     def keeps_back(self, session: Session, event: Event) -> bool:
-        if session.planning and self.extras.plans.keeps_back(session, event):
-            return True
-        ends = isinstance(event, TurnEnded | EngineGone)
-        return ends and self.extras.limits.keeps_back(session, event)
-
-    def stop_asking(self, session: Session) -> None:
-        self.extras.plans.stop(session)
-        self.extras.limits.stop(session)
+        if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):
+            return False
+        if session.own_question is not None:
+            return isinstance(event, EngineGone)  # another engine can go on
+        known = session.state.turn_id
+        if isinstance(event, EngineGone) or (known and event.turn_id not in (None, known)):
+            return False
+        return self.extras.plans.asks(session, event) or self.extras.limits.asks(session, event)
 
 
 class _Part:

@@ -11,6 +11,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
+from helmsman.steering.shared import Shared
 from tests.played import PlayedAgent
 
 if TYPE_CHECKING:
@@ -156,3 +157,19 @@ async def test_an_interrupt_while_somebody_is_asked_is_a_no(
         await helm.interrupt(session.id)
         assert not session.questions
         assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
+
+
+async def test_an_interrupt_by_another_door_is_a_no_too(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+    async with (
+        Shared(settings.state_dir, [agent]) as shared,
+        Helmsman(settings, shared=shared) as one,
+        Helmsman(settings, shared=shared) as other,
+    ):
+        session = await one.start("work", cwd=tmp_path)
+        agent.engines[-1].end("failed", REACHED)
+        with anyio.fail_after(SECONDS):
+            while not session.questions:
+                await session.feed.changed()
+        await other.interrupt(session.id)
+        assert not session.questions
+        assert (await until(other, session, lambda one: one.has_ended)).status == "failed"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput
-from helmsman.model.events import USAGE_LIMIT, EngineGone, QuestionAsked, TurnEnded
+from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
 from helmsman.notices.news import limit_news
@@ -25,7 +25,6 @@ from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
 from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
-    from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -39,32 +38,15 @@ ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The question whether to wait, and the end of the turn, of which nobody has heard yet."""
-
-    question_id: str
-    ended: TurnEnded
-    resumes_at: datetime
-
-
 class UsageLimits:
     """`helm.extras.limits`."""
 
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
-        self._asked: dict[str, _Asked] = {}
 
-    def keeps_back(self, session: Session, event: Event) -> bool:
-        """Whether a session is not to hear of this yet: the end of a turn by a limit, while somebody is asked."""
-        if event.agent_id is not None:
-            return False
-        if session.id in self._asked:
-            return isinstance(event, EngineGone)  # another engine can go on
-        known = session.state.turn_id
-        if not isinstance(event, TurnEnded) or (known and event.turn_id not in (None, known)):
-            return False
-        failure = event.failure
+    def asks(self, session: Session, ended: TurnEnded) -> bool:
+        """Whether, before a session hears that a limit has ended its turn, somebody is asked if it is to wait."""
+        failure = ended.failure
         if failure is None or failure.code != USAGE_LIMIT or not session.is_message:
             return False
         if self._helm.ledger.running_task(session.id) is None:
@@ -74,17 +56,11 @@ class UsageLimits:
             case "wait":
                 self._wait(session, resumes_at)
             case "ask":
-                self._ask(session, event, resumes_at)
+                answered = partial(self._answered, session, ended, resumes_at)
+                timeout = ANSWERED_WITHIN.total_seconds()
+                self._helm.ask_first(session, _question(session, resumes_at), answered, timeout)
                 return True
         return False
-
-    def stop(self, session: Session) -> None:
-        """Do not wait, where somebody is still asked."""
-        asked = self._asked.pop(session.id, None)
-        if asked is not None:
-            session.own_questions.pop(asked.question_id, None)
-            session.apply(asked.ended)
-            self._helm.make_room()
 
     async def go_on(self, task: Task, at: str | None = None) -> Task:
         """Move the moment at which a task that waits for its limit goes on: to now, or to another time in words.
@@ -104,21 +80,12 @@ class UsageLimits:
         self._helm.run_later(session, task.id)
         return await self._helm.ledger.now(task)
 
-    def _ask(self, session: Session, ended: TurnEnded, resumes_at: datetime) -> None:
-        question = _question(session, resumes_at)
-        self._asked[session.id] = _Asked(question.id, ended, resumes_at)
-        session.own_questions[question.id] = partial(self._answered, session)
-        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
-        self._helm.in_background(self._helm.desk.receive(session, asked, timeout=ANSWERED_WITHIN.total_seconds()))
-
-    def _answered(self, session: Session, choices: tuple[Choice, ...] | None) -> None:
-        asked = self._asked.get(session.id)
-        if asked is None or not choices or choices[0].value != WAIT:
-            self.stop(session)
-            return
-        del self._asked[session.id]
-        self._wait(session, asked.resumes_at)
-        session.apply(asked.ended)
+    def _answered(
+        self, session: Session, ended: TurnEnded, resumes_at: datetime, choices: tuple[Choice, ...] | None
+    ) -> None:
+        if choices and choices[0].value == WAIT:
+            self._wait(session, resumes_at)
+        session.apply(ended)
         self._helm.make_room()
 
     def _wait(self, session: Session, resumes_at: datetime) -> None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import AnswerInvalid, HelmsmanError
-from helmsman.model.events import AgentMessage, EngineGone, ProposedPlan, QuestionAsked, TurnEnded
+from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question
 
 if TYPE_CHECKING:
-    from helmsman.model.events import Event
     from helmsman.model.options import TurnInput
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -31,66 +30,34 @@ _CARRY_OUT: Final = "The plan is approved. Carry it out now."
 _NOT_APPROVED: Final = "Its plan was not approved, so nothing was changed."
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A plan that waits for its answer, and the end of its turn, of which nobody has heard yet."""
-
-    question_id: str
-    ended: TurnEnded
-
-
 class Plans:
     """`helm.extras.plans`."""
 
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
-        self._waiting: dict[str, _Waiting] = {}
         self.start = partial(helm.start, kind="plan")
         """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
 
         Returns when the turn is under way. When the plan is there, it is a question of the session.
         """
 
-    def keeps_back(self, session: Session, event: Event) -> bool:
-        """Whether a session that plans is not to hear of this: the end of its turn, before its plan has been answered."""
-        if event.agent_id is not None:
+    def asks(self, session: Session, ended: TurnEnded) -> bool:
+        """Whether, before a session hears that its turn has ended, somebody is asked to approve its plan."""
+        if not session.planning or ended.outcome != "completed":
             return False
-        if session.id in self._waiting:
-            return isinstance(event, EngineGone)  # another engine can carry the plan out
-        known = session.state.turn_id
-        if (
-            not isinstance(event, TurnEnded)
-            or event.outcome != "completed"
-            or (known and event.turn_id not in (None, known))
-        ):
-            return False
-        question = _question(session)
-        self._waiting[session.id] = _Waiting(question.id, event)
-        session.own_questions[question.id] = partial(self._answered, session)
-        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
-        self._helm.in_background(self._helm.desk.receive(session, asked))
+        self._helm.ask_first(session, _question(session), partial(self._answered, session, ended))
         return True
 
-    def stop(self, session: Session) -> None:
-        """Do not carry out the plan that waits, if one does."""
-        waiting = self._waiting.pop(session.id, None)
-        if waiting is None:
-            return
-        session.own_questions.pop(waiting.question_id, None)
-        self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
-        session.apply(replace(waiting.ended, outcome="interrupted"))
-        self._helm.make_room()
-
-    def _answered(self, session: Session, choices: tuple[Choice, ...] | None) -> None:
-        waiting = self._waiting.get(session.id)
+    def _answered(self, session: Session, ended: TurnEnded, choices: tuple[Choice, ...] | None) -> None:
         choice = choices[0] if choices else Choice(STOP)
-        if waiting is None or choice.value == STOP:
-            self.stop(session)
+        if choice.value == STOP:
+            self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
+            session.apply(replace(ended, outcome="interrupted"))
+            self._helm.make_room()
             return
         turn = _next_turn(session, choice)
-        del self._waiting[session.id]
         # Not awaited here: whoever answered is cancelled as soon as the question is closed.
-        self._helm.in_background(partial(self._go_on, session, waiting.ended, turn))
+        self._helm.in_background(partial(self._go_on, session, ended, turn))
 
     async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:
         session.apply(ended)  # and at once the next turn is requested: nobody sees the session idle between them

@@ -139,15 +139,20 @@ def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Tas
     return recent or tasks
 
 
+def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequence[Task], place: Place) -> Route:
+    """The task with an id or an alias; what only looks like one is work after all."""
+    if named := _named(reference.value, tasks):
+        return _chosen(planned, named, f"{reference.value} is that task.")
+    if not reference.sure and not _near(reference, tasks):
+        return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
+    return _unknown(planned, reference, tasks)
+
+
 def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place, offered: Offer) -> Route:
     """An answer: to the one task that asks something, or to the one that is named."""
     reference, asking = intent.reference, [task for task in tasks if task.input_required]
     if reference is not None and reference.kind in ("id", "alias"):
-        if named := _named(reference.value, tasks):
-            return _chosen(planned, named, f"{reference.value} is that task.")
-        if not reference.sure and not _near(reference, tasks):
-            return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
-        return _unknown(planned, reference, tasks)
+        return _by_name(planned, intent, reference, tasks, place)
     if reference is not None and reference.kind == "number" and asking:
         return _numbered(planned, reference, asking, tasks, offered)
     if reference is not None and reference.kind == "last" and tasks:
@@ -217,11 +222,7 @@ def _choose(
         )
         return _place_work(chosen, replace(intent, mode=None), place)
     if reference is not None and reference.kind in ("id", "alias"):
-        if named := _named(reference.value, tasks):
-            return _chosen(planned, named, f"{reference.value} is that task.")
-        if not reference.sure and not _near(reference, tasks):
-            return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
-        return _unknown(planned, reference, tasks)
+        return _by_name(planned, intent, reference, tasks, place)
     if reference is not None and reference.kind == "several" and reference.value:
         return _among_ids(planned, reference, tasks)
     if reference is not None and reference.kind == "description":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.errors import EngineLost, SessionIdle, TaskNotOurs
+from helmsman.errors import AnswerInvalid, EngineLost, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import SettingsApplied, TurnEnded, TurnRequested
 from helmsman.model.options import TurnLimits
@@ -137,8 +137,10 @@ class Session:
         """How long the open questions may still be answered, by their ids. The desk keeps them."""
         self.asked_at: dict[str, datetime] = {}
         """When the open questions were first asked, of this hub or one before it."""
-        self.own_questions: dict[str, OwnAnswer] = {}
-        """Who takes the answers to questions that Helmsman itself asks, by the questions' ids."""
+        self.own_question: tuple[str, OwnAnswer] | None = None
+        """The id of the question that Helmsman itself asks before the session hears of the end of its turn, and who takes
+        the answer.
+        """
         self.planning = False
         self.is_message = True
         """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
@@ -316,12 +318,24 @@ class Session:
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""
-        own = self.own_questions.get(question.id)
-        if own is None:
-            await self.loaded_in().answer(question, choices)
+        if self.own_question is not None and self.own_question[0] == question.id:
+            self._answer_own(choices)
         else:
-            own(choices)
-            self.own_questions.pop(question.id, None)  # the first answer counts
+            await self.loaded_in().answer(question, choices)
+
+    def stop_asking(self) -> None:
+        """Refuse what Helmsman itself asks, if it does."""
+        if self.own_question is not None:
+            self._answer_own(None)
+
+    def _answer_own(self, choices: tuple[Choice, ...] | None) -> None:
+        asked, self.own_question = self.own_question, None  # the first answer counts
+        assert asked is not None
+        try:
+            asked[1](choices)
+        except AnswerInvalid:
+            self.own_question = asked
+            raise
 
     @asynccontextmanager
     async def on_screen(self, question: Question, is_visible: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:

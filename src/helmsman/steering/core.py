@@ -397,7 +397,7 @@ class Steering(Turns):
         session.queue.clear()
         if session.state.is_running:
             await session.begun.wait()  # a turn that Codex has not begun yet cannot be stopped yet
-        self.stop_asking(session)
+        session.stop_asking()
         session.require_here()
         if session.engine is not None and usable(session.engine):
             await session.engine.interrupt(session.id)
@@ -524,9 +524,5 @@ class Steering(Turns):
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
         """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
-
-    @abstractmethod
-    def stop_asking(self, session: Session) -> None:
-        """Take back what Helmsman itself asks: whether to carry out a plan, whether to wait for a usage limit."""
 
     # --- inside ------------------------------------------------------------------------------------------------------

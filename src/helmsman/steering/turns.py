@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.sessions.session import QuestionHandler, QueuedTurn
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import OwnAnswer, QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
@@ -474,6 +475,14 @@ class Turns(Verbs, ABC):
     @abstractmethod
     def hold_to_budget(self, task_id: str, max_cost_usd: float | None, session: Session | None = None) -> None:
         """Stop a task when it has cost more than it may; at once, where `session` is running it and it has."""
+
+    def ask_first(
+        self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
+    ) -> None:
+        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`keeps_back`)."""
+        session.own_question = question.id, answered
+        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
+        self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
 
     @abstractmethod
     def keeps_back(self, session: Session, event: Event) -> bool:
