@@ -4,14 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Most tests wait for Codex, so there may be more of them at once than processors.
-WORKERS ?= 4
+WORKERS ?= 6
 CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 
 # Every worker, and every process that a test starts, would compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo test cover matrix bench bench-check fuzz soak lint types audit format goldens images reference architecture constraints clean
+.PHONY: help setup clients fetch demo test test-all cover matrix bench bench-check fuzz soak lint types audit format goldens images reference architecture constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,15 @@ clients: $(CLIENTS)/installed.json ## Fetch the MCP clients that the tests use f
 fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from the npm registry: MCP clients, the Codex versions of the matrix
 	$(BIN)/python scripts/fetch_codex.py
 
-test: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests on the Codex of the PyPI wheel
+test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the PyPI wheel: about six minutes on two processors
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
-	$(BIN)/pytest -m "not matrix" -n $(WORKERS) --dist worksteal $(TEST)
+	$(BIN)/pytest -m "not matrix and not long" -n $(WORKERS) --dist worksteal $(TEST)
 
-cover: $(VENV)/.dev ## Run the tests and measure branch coverage (at least 90 %)
-	$(MAKE) test TEST="--cov --cov-report=term $(TEST)"
+test-all: fetch ## Run all tests: the long ones too, and the stories of the matrix on every Codex version
+	$(MAKE) test TEST='-m "" $(TEST)'
+
+cover: $(VENV)/.dev $(CLIENTS)/installed.json ## Run the tests, the long ones too, and measure branch coverage (at least 90 %)
+	$(MAKE) test TEST='-m "not matrix" --cov --cov-report=term $(TEST)'
 
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions, and write docs/compatibility.md
 	$(BIN)/python scripts/fetch_codex.py

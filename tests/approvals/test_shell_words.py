@@ -475,6 +475,7 @@ def test_bash_agrees_on_the_words_of_the_table(laboratory: Laboratory, text: str
         assert call in expected
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     arguments=st.lists(

@@ -430,6 +430,7 @@ HARD = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", HARD)
 @pytest.mark.timeout(20)  # a pattern that goes back over its text would take minutes for these
 def test_200000_characters_of_anything_end(piece: str) -> None:

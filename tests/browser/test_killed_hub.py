@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["place"]
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.anyio,
     pytest.mark.browser,
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),

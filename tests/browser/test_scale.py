@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 
 EVENTS = 10_000
 MOST_IN_THE_PAGE = 500

@@ -87,6 +87,7 @@ async def test_a_process_in_the_background_shows_nothing(bare_cli: Cli) -> None:
         terminal.close()
 
 
+@pytest.mark.long
 async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
     detached_cli: Cli, settings: Settings, codex_home: CodexHome, left_behind: LeaveBehind, git_repo: Path
 ) -> None:

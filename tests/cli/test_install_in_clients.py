@@ -20,7 +20,7 @@ from tests.clients.node import CACHE
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SECONDS = 60
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.clients.node import NodeClients
     from tests.clients.server_process import Serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 EXCLUDED = Path(__file__).with_name("conformance-excluded.yaml")
 

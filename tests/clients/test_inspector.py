@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.clients.node import NodeClients
     from tests.clients.server_process import HttpServer, Serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
 class Inspector:

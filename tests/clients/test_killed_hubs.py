@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["outer_home"]
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="there is no hub"),
 ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.clients.node import NodeClients
     from tests.clients.server_process import Serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ERAS = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from helmsman import Helmsman
 
-pytestmark = [pytest.mark.anyio, bound]
+pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
 
 AT_ONCE = 10
 SLOWEST = 0.3

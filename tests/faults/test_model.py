@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from helmsman.testing.script import Step
 
-pytestmark = [pytest.mark.anyio, bound]
+pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
 
 
 @pytest.mark.parametrize(

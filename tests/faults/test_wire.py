@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 BEGUN = (answer(), notify("turn/started", TURN))
 OPENED_IDLE = {"thread": {"id": "$thread", "cwd": "$cwd", "status": {"type": "idle"}, "turns": []}}

@@ -176,6 +176,7 @@ ALLOWING_DEFENCES: dict[str, tuple[object, str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("defence", ALLOWING_DEFENCES)
 def test_without_this_defence_something_is_allowed_that_nobody_meant(
     laboratory: EffectsLaboratory, own_effects: set[str], monkeypatch: pytest.MonkeyPatch, defence: str

@@ -206,6 +206,7 @@ async def test_a_task_that_waits_counts_for_the_clients_limit_when_it_begins(
         await until(held_place, "completed")
 
 
+@pytest.mark.long
 async def test_what_looks_like_a_secret_is_not_written_down(
     held_place: Place, held_codex: HeldCodex, model: ScriptedModel
 ) -> None:

@@ -27,7 +27,11 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.long,
+]
 
 _NEWER = "99.0.0"
 

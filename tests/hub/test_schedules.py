@@ -59,6 +59,7 @@ async def test_work_begins_by_itself_with_nobody_there_and_its_history_tells_of_
     assert [(run["taskId"], run["status"]) for run in shown["runs"]] == [(task.id, "completed")]
 
 
+@pytest.mark.long
 async def test_a_hub_that_is_killed_around_the_time_runs_it_once_all_the_same(
     place: Place, model: ScriptedModel
 ) -> None:

@@ -212,6 +212,7 @@ async def test_without_detaching_the_service_is_inside(bare_place: Place, word: 
         assert hub_pid(bare_place.state_dir) is None
 
 
+@pytest.mark.long
 async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_goes_on(bare_place: Place) -> None:
     """Who can lose the lock without ending is one whose files were removed while it could not look."""
     async with Client(bare_place.on_stdio()):

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ModelRequest, ScriptedModel
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There is no kill -9 here.")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(os.name != "posix", reason="There is no kill -9 here."),
+    pytest.mark.long,
+]
 
 KILLABLE = Path(__file__).with_name("killable_helmsman.py")
 AT_ONCE = 6

@@ -63,6 +63,7 @@ def open_to_others(state_dir: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 async def test_nothing_in_the_state_directory_is_open_to_others(

@@ -45,6 +45,7 @@ PYTHON = "/usr/bin/python3"
 LOOK_AGAIN = 0.05
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user"),
     pytest.mark.skipif(not Path(PYTHON).exists(), reason="there is no Python that another user may run"),
 ]

@@ -12,6 +12,8 @@ import pytest
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
+pytestmark = pytest.mark.long
+
 PROCESSES = 50
 ROUNDS = 8
 ROOT = Path(__file__).parent.parent.parent

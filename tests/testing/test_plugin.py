@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from helmsman.testing import FakeAppServer
 from helmsman.testing.binaries import BINARY_VARIABLE, CACHE_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+
+pytestmark = pytest.mark.long
 
 OPTIONS = ("-p", "helmsman.testing.plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
 
