@@ -122,6 +122,8 @@ async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_
         with anyio.fail_after(SECONDS):
             await gate.reached()
     async with hub_service(detached, codex_home.env) as helm:
+        session = await helm.session(opened.session_id)  # before anybody has looked at the task
+        assert session.status == "active"
         found = await helm.tasks.get(lost.id)
         assert (found.status, found.session_id) == ("working", opened.session_id)
         assert (await helm.tasks.get(never_ran.id)).status == "unknown"

@@ -27,7 +27,7 @@ from helmsman.tasks.database import (
     task_of,
     transaction,
 )
-from helmsman.tasks.model import RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
+from helmsman.tasks.model import OPENED, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
 from helmsman.tasks.outcome import kept, to_keep
 
 if TYPE_CHECKING:
@@ -262,8 +262,11 @@ class Registry:
         return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
 
     def tasks_of_session(self, session_id: str) -> Tasks:
-        """The turns of a session, newest first."""
-        return self._many("WHERE session_id = ?", encodable(session_id))
+        """The turns of a session, newest first, with one that was to begin when its process died."""
+        running = ", ".join("?" * len(RUNNING))
+        opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
+        wanted = encodable(session_id)
+        return self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING, wanted)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
