@@ -41,6 +41,8 @@ _OF_DEAD_HUBS: Final = frozenset({"unknown_outcome", "task_not_ours"})
 _GAVE_UP: Final = "Three hubs of Helmsman ended"
 
 _ENDED: Final = {"done", "error", "interrupted"}
+_STOP: Final = "stop"
+"""What is said to a usage limit: there is nobody who would wait for it."""
 _PATIENCE: Final = 600.0
 """How long one session may take, faults and all."""
 
@@ -149,6 +151,9 @@ class PipeWorker:
         number = asked_in(params.message)
         work = None if number is None else self._books.work_of(number)
         decision = "approve" if random.random() < 0.7 else "deny"
+        offered = params.requested_schema["properties"].get("decision", {}).get("enum", ())
+        if _STOP in offered:
+            decision = _STOP
         if work is not None and decision == "approve":
             work.approved |= work.numbers
         self._books.counts[f"form filled in: {decision}"] += 1
@@ -231,7 +236,8 @@ class _Visit:
         elif chance < 0.1:
             await self._interrupt()
         else:
-            says = "approve" if chance < 0.6 else "deny: the soak says so"
+            offered = question["questions"][0]["options"]
+            says = _STOP if _STOP in offered else "approve" if chance < 0.6 else "deny: the soak says so"
             if says == "approve":
                 self._work.approved |= self._work.numbers
             self._books.counts[f"question answered: {says.partition(':')[0]}"] += 1
