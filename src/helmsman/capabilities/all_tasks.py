@@ -17,6 +17,7 @@ from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
+from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -120,6 +121,8 @@ class Tasks:
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
         await self._helm.ledger.write()
+        if not (self._helm.settings.state_dir / REGISTRY_NAME).exists():
+            return dict.fromkeys(session_ids, ())  # looking at a list makes no files
         try:
             found = await self._helm.ledger.registry(
                 lambda registry: {session_id: registry.tasks_of_session(session_id) for session_id in session_ids}

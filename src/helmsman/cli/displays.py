@@ -15,6 +15,7 @@ import anyio
 import click
 from rich.text import Text
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
@@ -268,7 +269,7 @@ class JsonDisplay(Display):
             shown["status"] = "active"
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             shown["status"] = "interrupted"
-        print_json({key: value for key, value in shown.items() if value is not None})
+        print_json(present(shown))
 
 
 def tokens(usage: Usage) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
@@ -38,7 +39,7 @@ def command(as_json: bool) -> None:
 def _as_dict(model: Model) -> dict[str, object]:
     shown: dict[str, object] = {"id": model.id, "name": model.name, "isDefault": model.is_default}
     shown |= {"efforts": list(model.efforts), "defaultEffort": model.default_effort, "description": model.description}
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def _cells(model: Model) -> list[str]:

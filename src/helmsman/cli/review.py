@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
@@ -157,7 +158,7 @@ def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
         "verdict": report.verdict,
         "confidence": report.confidence,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def _print(report: ReviewReport, session: Session) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from helmsman.base.json_values import iso_time, present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
@@ -91,13 +92,13 @@ def _row(group: UsageGroup) -> tuple[str, ...]:
 def _as_dict(told: UsageReport, groups: list[UsageGroup], others: UsageGroup | None) -> dict[str, Any]:
     shown = {
         "groupBy": told.group_by,
-        "since": None if told.since is None else told.since.isoformat(timespec="seconds"),
+        "since": iso_time(told.since),
         "groups": [{"key": group.key or _UNKNOWN, **_spent(group)} for group in groups],
         "others": None if others is None else _spent(others),
         "total": _spent(told.total),
         "unpricedModels": list(told.unpriced_models) or None,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def _spent(group: UsageGroup) -> dict[str, Any]:

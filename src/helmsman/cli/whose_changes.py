@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import InvalidInput
@@ -59,4 +60,4 @@ def file_as_dict(file: FileStat) -> dict[str, object]:
     """A changed file for programs."""
     shown: dict[str, object] = {"path": file.path, "kind": file.kind, "oldPath": file.old_path}
     shown |= {"added": file.added, "removed": file.removed}
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)

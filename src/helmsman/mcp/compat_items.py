@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
+from helmsman.base.json_values import integer, mapping, optional_text, present, sequence, snake_case, text, texts
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -189,7 +189,7 @@ def _action(raw: Raw) -> Message:
 
 def known(fields: Raw) -> Message:
     """What is set: the app-server names what is not, the original left it out."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return present(fields)
 
 
 def _mcp_took(raw: Raw) -> Message:

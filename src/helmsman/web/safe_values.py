@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.json_values import present
 from helmsman.base.shortening import shortened, shortened_text
 from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
 from helmsman.model.events import CommandExecution, FileChange
@@ -82,5 +83,5 @@ def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, A
             "lines": lines,
             "missing": len(left_out) + not_whole or None,
         }
-        shown.append({key: value for key, value in told.items() if value is not None})
+        shown.append(present(told))
     return shown, missing

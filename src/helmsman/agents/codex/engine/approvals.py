@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.base.json_values import present
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.questions import (
     ABORT,
@@ -93,7 +94,7 @@ def read_question(request: IncomingRequest, session_id: str, around: RequestCont
         item_id=item_id,
         agent_id=thread_id if thread_id != session_id else None,
         prompts=prompts,
-        details={key: value for key, value in details.items() if value is not None},
+        details=present(details),
         environment=_text(params, "environmentId"),
     )
 
@@ -172,7 +173,7 @@ def _change(change: PathChange) -> dict[str, Any]:
         "added": change.added,
         "removed": change.removed,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return present(told)
 
 
 def _write_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
@@ -198,7 +199,7 @@ def _write_permissions(params: Mapping[str, Any], choices: tuple[Choice, ...] | 
     choice = choices[0].value if choices else DENY
     if choice == DENY:
         return {"permissions": {}, "scope": "turn"}
-    granted = {key: value for key, value in _dict(params.get("permissions")).items() if value is not None}
+    granted = present(_dict(params.get("permissions")))
     return {"permissions": granted, "scope": "session" if choice == APPROVE_SESSION else "turn"}
 
 

@@ -21,6 +21,7 @@ from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
 from helmsman.agents.protocol import Account, Goal, Login, Model
+from helmsman.base.json_values import present
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT
 from helmsman.errors import (
     EngineLost,
@@ -174,7 +175,7 @@ class AppServer:
         """Codex runs, but answered nothing any more, and was given up."""
 
     async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
-        sent = {key: value for key, value in params.items() if value is not None}
+        sent = present(params)
         try:
             answer = await self._peer.request(method, sent, timeout=timeout)
         except EngineRefused as refused:
