@@ -82,7 +82,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
         asker (who asks: Codex), title, lines: [{label, text}], files?: [File],
-        questions: [{question, options: [str], labels: {option: text}, freeText, secret, descriptions: {option: text}}], details: {command?, directory?, reason?, diff?, changes?,
+        questions: [{question, options: [str], labels: {option: text}, freeText, secret, descriptions: {option: text}}],
+        details: {command?, directory?, reason?, diff?, changes?,
         prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
         deadline? {secondsLeft, paused}, directory?, summary?, agentId?}
         `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.

@@ -22,7 +22,7 @@ from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
-from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
+from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.left_threads import LeftThreads
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.routing import EventRouter
@@ -204,7 +204,7 @@ class AppServerEngine(AppServerUpkeep):
 
     def keep_goal_paused(self, session_id: str) -> None:
         """Something was asked for after which the goal is not to be gone on with by itself."""
-        self._state(session_id).holds_goal = False
+        self._state(session_id).is_goal_paused = False
 
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
@@ -224,16 +224,16 @@ class AppServerEngine(AppServerUpkeep):
         if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
             is_loaded = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
-        holds_goal = not is_loaded and await hold_goal(self._api, self._binary, session_id)
+        is_goal_paused = not is_loaded and await pause_goal(self._api, self._binary, session_id)
         try:
             thread = await self._api.resume_thread(session_id, thread_settings(options, access))
             opened = self._opened(thread, options, access, was_loaded=is_loaded)
         except BaseException:
-            if holds_goal:
+            if is_goal_paused:
                 with anyio.CancelScope(shield=True):
-                    await let_goal_go(self._api, session_id)
+                    await resume_goal(self._api, session_id)
             raise
-        self._state(session_id).holds_goal |= holds_goal
+        self._state(session_id).is_goal_paused |= is_goal_paused
         if self._left.is_running(session_id):
             await self._let_speak(session_id)
         self._left.forget(session_id)
@@ -370,10 +370,10 @@ class AppServerEngine(AppServerUpkeep):
         try:
             turn_id = await self._begin_turn(session_id, state, state.access, turn)
         finally:
-            if state.holds_goal:  # Codex may go on towards it after this turn
-                state.holds_goal = False
+            if state.is_goal_paused:  # Codex may go on towards it after this turn
+                state.is_goal_paused = False
                 with anyio.CancelScope(shield=True):
-                    await let_goal_go(self._api, session_id)
+                    await resume_goal(self._api, session_id)
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:

@@ -170,7 +170,7 @@ class ThreadState:
     access: Access | None = None
     model: str | None = None
     """To be sent with the next turn: Codex does not have it yet."""
-    holds_goal: bool = False
+    is_goal_paused: bool = False
     """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
     policy: Policy | None = None
     """What holds: as Codex reported it, or as the newest turn said it."""

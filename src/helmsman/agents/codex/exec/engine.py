@@ -279,7 +279,7 @@ class ExecEngine(Engine):
                 async for chunk in child.stdout:
                     for message in _messages(framer.feed(chunk)):
                         if turn.named:
-                            self._tell(turn, message)
+                            self._emit(turn, message)
                         elif session_id := _named_session(message):
                             self._name(turn, session_id)
                             started(session_id)
@@ -302,7 +302,7 @@ class ExecEngine(Engine):
         turn.session_id, turn.named = session_id, True
         self._running[session_id] = turn
 
-    def _tell(self, turn: _Turn, message: Mapping[str, Any]) -> None:
+    def _emit(self, turn: _Turn, message: Mapping[str, Any]) -> None:
         for event in from_exec(message, turn.session_id or "", turn.id):
             if isinstance(event, TurnEnded):
                 turn.end = turn.end or event  # told when the process is gone
@@ -325,7 +325,7 @@ class ExecEngine(Engine):
         for turn in self._starting:
             turn.scope.cancel()
 
-    def tell_everyone(self) -> None:
+    def report_loss(self) -> None:
         """Tell every session that the engine is no more."""
         lost = self._lost or _closed()
         self._router.engine_gone(Failure(code=lost.code, message=lost.message, retryable=lost.retryable))
@@ -350,7 +350,7 @@ async def open_exec_engine(
                 engine.refuse_more()
     finally:
         if engine is not None:
-            engine.tell_everyone()
+            engine.report_loss()
 
 
 def _opened(session_id: str, options: SessionOptions, directory: Path) -> Opened:
