@@ -33,6 +33,10 @@ def sequence(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
+def rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in sequence(value) if isinstance(row, dict)]
+
+
 def texts(value: object) -> list[str]:
     return [entry for entry in sequence(value) if isinstance(entry, str)]
 

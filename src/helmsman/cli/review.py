@@ -149,16 +149,8 @@ def _is_serious(report: ReviewReport, priority: int) -> bool:
 def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
     from helmsman.shapes.rendering import fields_as_dict
 
-    shown = {
-        "sessionId": session.id,
-        "taskId": session.task_id,
-        "status": session.status,
-        "findings": [fields_as_dict(finding) for finding in report.findings],
-        "text": report.text,
-        "verdict": report.verdict,
-        "confidence": report.confidence,
-    }
-    return present(shown)
+    about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
+    return present(about | fields_as_dict(report))
 
 
 def _print(report: ReviewReport, session: Session) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
-    from helmsman.capabilities.account import AccountReport
+    from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
 
@@ -48,6 +49,19 @@ def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
     cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
     unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
     return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
+
+
+def diff_as_dict(changed: SessionDiff) -> dict[str, Any]:
+    """What a session changed, whole."""
+    diff = changed.diff
+    about = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
+    shown = {"files": [fields_as_dict(file) for file in diff.files], "stat": diff.stat, "diff": diff.text}
+    return present({**about, **shown, "digest": diff.digest, "nested": list(diff.nested) or None})
+
+
+def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
+    """What was brought from a session's worktree into its repository."""
+    return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
 
 
 def task_as_dict(task: Task) -> dict[str, Any]:
@@ -82,15 +96,6 @@ def task_as_dict(task: Task) -> dict[str, Any]:
     return present(shown)
 
 
-def account_as_dict(report: AccountReport) -> dict[str, Any]:
-    """The account, and what is left of its limits until when."""
-    limits = [
-        fields_as_dict(limit) | ({} if limit.resets_at is None else {"resetsAt": limit.resets_at.isoformat()})
-        for limit in report.limits
-    ]
-    return fields_as_dict(report) | {"limits": limits}
-
-
 def json_line(value: Mapping[str, Any]) -> str:
     """The dictionary as one line of JSON, whatever it holds."""
     return json.dumps(value, default=str)
@@ -112,6 +117,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case PurePath():
             return str(value)
+        case datetime():
+            return value.isoformat()
         case list() | tuple():
             return [_plain(entry) for entry in value]
         case Mapping():

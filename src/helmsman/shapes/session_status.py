@@ -120,9 +120,7 @@ def pending_question(session: Session, question: Question) -> PendingQuestion:
             QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
         ],
         details=within(shown["details"], _DETAILS_CHARS),
-        deadline=None
-        if deadline is None
-        else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
+        deadline=None if deadline is None else DeadlineOutput.model_validate(deadline.as_dict()),
     )
 
 

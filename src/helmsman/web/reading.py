@@ -15,7 +15,7 @@ from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.listed_sessions import listed_session, listed_sessions
-from helmsman.shapes.rendering import account_as_dict, json_line, spent_as_dict, task_as_dict
+from helmsman.shapes.rendering import fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
@@ -280,7 +280,7 @@ class Reading:
         )
 
     async def account(self, _request: Request) -> dict[str, Any]:
-        return dict(safe(account_as_dict(await self._helm.extras.account.read())))
+        return dict(safe(fields_as_dict(await self._helm.extras.account.read())))
 
     async def notices(self, _request: Request) -> dict[str, Any]:
         told = await self._helm.extras.notices.for_pages()

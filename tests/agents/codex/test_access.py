@@ -15,7 +15,7 @@ from helmsman.model.options import SessionOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.wire.app_server import AppServer
+    from helmsman.agents.codex.access.plan import ConfigurationSource
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def plan(
     resuming: bool = False,
     **options: Any,
 ) -> Access:
-    api = cast("AppServer", config or Configured())
+    api = cast("ConfigurationSource", config or Configured())
     chosen = SessionOptions(cwd=tmp_path, config=overrides or {}, **options)
     return await plan_access(api, codex(version, tmp_path), tmp_path, chosen, resuming=resuming)
 
