@@ -24,9 +24,9 @@ from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
-from helmsman.errors import StepInterrupted
-from helmsman.model.events import QuestionAsked, TurnEnded
-from helmsman.model.questions import ACCEPT, APPROVE, refusal
+from helmsman.errors import HelmsmanError, StepInterrupted
+from helmsman.model.events import Event, QuestionAsked, TurnEnded, Usage
+from helmsman.model.questions import ACCEPT, APPROVE, Question, refusal
 from helmsman.shapes.rendering import event_as_dict, fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
@@ -34,9 +34,6 @@ from helmsman.terminal.layout import fold
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from helmsman.errors import HelmsmanError
-    from helmsman.model.events import Event, Usage
-    from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
     from helmsman.step import StepResult

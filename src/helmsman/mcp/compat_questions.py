@@ -14,15 +14,13 @@ from helmsman.base.json_values import present
 from helmsman.base.shown_text import exact
 from helmsman.mcp.compat_items import Message, Raw, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import SHOWN_DIFF_CHARS
-from helmsman.model.events import FileChange
+from helmsman.model.events import FileChange, Item
 from helmsman.model.question_text import describe
-from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
+from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.events import Item
-    from helmsman.model.questions import Question
 
 _DECISIONS: Final = {
     "approved": APPROVE,

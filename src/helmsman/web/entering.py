@@ -11,14 +11,13 @@ from helmsman.base.json_values import iso_time
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, respond
-from helmsman.web.proof import place
+from helmsman.web.proof import Challenges, place
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from helmsman.web.login import Logins
-    from helmsman.web.proof import Challenges
 
 
 class LoginInput(Input):

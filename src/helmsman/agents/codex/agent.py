@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.codex.binary import CODEX, app_server_capabilities, exec_capabilities, find_codex
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.binary import CODEX, CodexBinary, app_server_capabilities, exec_capabilities, find_codex
+from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.codex.engine import left_running
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.protocol import Agent
+from helmsman.agents.protocol import Agent, Capabilities, Engine, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn, SessionInfo
     from helmsman.model.events import Failure
-    from helmsman.settings import Settings
 
 
 class CodexSessions(RolloutIndex):

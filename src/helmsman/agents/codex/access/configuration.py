@@ -13,7 +13,7 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,6 @@ from helmsman.agents.codex.features import Feature
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary

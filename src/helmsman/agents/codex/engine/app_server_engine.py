@@ -9,7 +9,7 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
-from helmsman.agents.codex.binary import app_server_capabilities
+from helmsman.agents.codex.binary import CodexBinary, app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
 from helmsman.agents.codex.engine.left_threads import LeftThreads
@@ -40,7 +40,7 @@ from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
 from helmsman.agents.codex.normalise.turns import turn_as_events
-from helmsman.agents.codex.wire.app_server import AppServer, Thread
+from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
 from helmsman.agents.codex.wire.process import (
     KILL,
     START_ATTEMPTS,
@@ -50,7 +50,7 @@ from helmsman.agents.codex.wire.process import (
     start_failed,
 )
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
-from helmsman.agents.protocol import Begun, PastTurn
+from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import tells_sandboxed
@@ -80,14 +80,10 @@ from helmsman.model.events import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.app_server import ServerInfo
-    from helmsman.agents.protocol import Capabilities, Opened
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import ToolCalled
     from helmsman.model.options import SessionOptions, TurnInput

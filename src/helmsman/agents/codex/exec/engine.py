@@ -27,14 +27,14 @@ import anyio.to_thread
 
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
-from helmsman.agents.codex.binary import exec_capabilities
+from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.codex.wire.process import KILL, codex_environment, open_child
+from helmsman.agents.codex.wire.process import KILL, Child, codex_environment, open_child
 from helmsman.agents.codex.wire.transports import LineFramer
-from helmsman.agents.protocol import Begun, Engine, Opened
+from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import text
 from helmsman.base.processes import descendants, kill
@@ -49,17 +49,13 @@ from helmsman.errors import (
     SessionLocked,
     SessionNotFound,
 )
-from helmsman.model.events import Failure, TurnEnded
+from helmsman.model.events import Event, Failure, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.process import Child
-    from helmsman.agents.protocol import Capabilities
-    from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
 
 log = logging.getLogger(__name__)

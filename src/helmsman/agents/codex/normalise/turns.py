@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 from helmsman.agents.codex.normalise.app_server import from_app_server
 from helmsman.agents.codex.normalise.items import app_server_item
 from helmsman.base.json_values import mapping, sequence, text
-from helmsman.model.events import ItemEnded, ItemStarted, TurnStarted
+from helmsman.model.events import Event, ItemEnded, ItemStarted, TurnStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from helmsman.model.events import Event
 
 
 def turn_as_events(thread_id: str, raw: Any) -> Iterator[Event]:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman._version import __version__
-from helmsman.agents.codex.access.confinement import read_policy
+from helmsman.agents.codex.access.confinement import Policy, read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
+from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Account, Goal, Login, Model
+from helmsman.agents.protocol import Account, AgentConfig, ConfigEdit, Goal, Login, Model, SkillList
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
-from helmsman.base.jsonrpc import REQUEST_TIMEOUT
+from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -39,11 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.codex.access.confinement import Policy
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.mcp_servers import McpServer
-    from helmsman.agents.protocol import AgentConfig, ConfigEdit, SkillList
-    from helmsman.base.jsonrpc import Peer
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
