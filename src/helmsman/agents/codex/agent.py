@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from helmsman.agents.codex.binary import CODEX, CodexBinary, app_server_capabilities, exec_capabilities, find_codex
 from helmsman.agents.codex.detached.records import EngineRecord, read_records
-from helmsman.agents.codex.engine import left_running
+from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.protocol import Agent, Capabilities, Engine, RecordedTurn, SessionInfo
@@ -140,10 +140,10 @@ class CodexAgent(Agent):
         return CodexSessions(settings.codex_home)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
-        return left_running.commands_left(session_ids, directory)
+        return leftover_commands.commands_left(session_ids, directory)
 
     def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
-        left_running.end_commands(session_ids, directory)
+        leftover_commands.end_commands(session_ids, directory)
 
 
 async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:

@@ -23,7 +23,7 @@ from helmsman.agents.codex.access.policies import refuse_wider
 from helmsman.agents.codex.binary import CodexBinary, app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
 from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
-from helmsman.agents.codex.engine.left_threads import LeftThreads
+from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.engine.spare_thread import SpareThread
@@ -38,8 +38,7 @@ from helmsman.agents.codex.engine.thread_state import (
 )
 from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
-from helmsman.agents.codex.normalise.turns import turn_as_events
+from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
 from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
 from helmsman.agents.codex.wire.process import (
     KILL,
@@ -132,7 +131,7 @@ class AppServerEngine(AppServerUpkeep):
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
         self._leaving = False
-        self._left = LeftThreads(replaying=transport.resumed is not None)
+        self._inherited = InheritedThreads(replaying=transport.resumed is not None)
         self._held: dict[str, list[Callable[[], object]]] = {}
         """What Codex said of a session that is being adopted: it comes after what happened before."""
 
@@ -178,7 +177,7 @@ class AppServerEngine(AppServerUpkeep):
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
-        self._left.replaying = False  # all that was said before us came before that answer
+        self._inherited.replaying = False  # all that was said before us came before that answer
         self._tasks.start_soon(self._api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
@@ -205,7 +204,7 @@ class AppServerEngine(AppServerUpkeep):
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
         self._threads.pop(session_id, None)
-        self._left.forget(session_id)
+        self._inherited.forget(session_id)
         self._router.detach(session_id)
 
     async def open(self, options: SessionOptions) -> Opened:
@@ -230,9 +229,9 @@ class AppServerEngine(AppServerUpkeep):
                     await resume_goal(self._api, session_id)
             raise
         self._state(session_id).is_goal_paused |= is_goal_paused
-        if self._left.is_running(session_id):
+        if self._inherited.is_running(session_id):
             await self._let_speak(session_id)
-        self._left.forget(session_id)
+        self._inherited.forget(session_id)
         return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
@@ -240,7 +239,7 @@ class AppServerEngine(AppServerUpkeep):
         return tuple(
             thread.id
             for thread in await self._loaded()
-            if (thread.is_active or self._left.is_running(thread.id)) and thread.parent_id is None
+            if (thread.is_active or self._inherited.is_running(thread.id)) and thread.parent_id is None
         )
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
@@ -250,7 +249,7 @@ class AppServerEngine(AppServerUpkeep):
         next. The policy in force stays until the next turn, which sends that of `options`.
         """
         access = await self._plan(options, resuming=True)
-        if session_id in self._left:
+        if session_id in self._inherited:
             return await self._take_over(session_id, options, access)
         family = [session_id]
         loaded = await self._loaded()
@@ -275,8 +274,8 @@ class AppServerEngine(AppServerUpkeep):
         await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
         waiting = [session_id]
         for thread_id in waiting:
-            self._left.release(thread_id)
-            waiting += [child for child in self._router.children(session_id) if child in self._left]
+            self._inherited.release(thread_id)
+            waiting += [child for child in self._router.children(session_id) if child in self._inherited]
 
     async def _loaded(self) -> list[Thread]:
         threads: list[Thread] = []
@@ -471,7 +470,7 @@ class AppServerEngine(AppServerUpkeep):
         self._questions.answer_tool(call, result)
 
     def _on_request(self, request: IncomingRequest) -> bool:
-        if self._left.hold_request(request, partial(self._questions.take_or_refuse, request)):
+        if self._inherited.hold_request(request, partial(self._questions.take_or_refuse, request)):
             return True
         held = self._held.get(thread_of(request) or "")
         if held is not None:
@@ -482,7 +481,7 @@ class AppServerEngine(AppServerUpkeep):
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if self._left.hold(method, params, partial(self._on_notification, method, params)):
+        if self._inherited.hold(method, params, partial(self._on_notification, method, params)):
             return
         held = self._held.get(str(params.get("threadId")))
         if held is not None:
