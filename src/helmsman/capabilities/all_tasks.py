@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
-    from helmsman.tasks.outcome import RanCommand, TestCount
-    from helmsman.worktrees import FileStat
 
 log = logging.getLogger(__name__)
 
@@ -38,23 +36,15 @@ _CANDIDATES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResults:
-    """What a task gave.
+class TaskResults(TaskOutcome):
+    """What a task gave, beside what it did.
 
     Attributes:
-        output: All that its agent said; `task.result` is the last of it.
-        diff: What its turn changed; `files` are the files in it.
-        commands: What it ran.
-        tests: What the last test run of its turn came to, where there was one.
+        task: The task; `task.result` is the last of its output.
         cost_usd: None: no price is known for its model.
     """
 
     task: Task
-    output: str | None = None
-    diff: str | None = None
-    files: tuple[FileStat, ...] = ()
-    commands: tuple[RanCommand, ...] = ()
-    tests: TestCount | None = None
     cost_usd: float | None = None
     cloud: CloudResults | None = None
 

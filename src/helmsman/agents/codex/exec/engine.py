@@ -33,10 +33,10 @@ from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
 from helmsman.agents.codex.wire.process import KILL, Child, codex_environment, open_child
-from helmsman.agents.codex.wire.transports import LineFramer
 from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import text
+from helmsman.base.line_framer import LineFramer
 from helmsman.base.processes import descendants, kill
 from helmsman.base.redaction import redact
 from helmsman.errors import (
