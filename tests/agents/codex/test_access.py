@@ -33,17 +33,7 @@ class Configured:
 
 
 def codex(version: str, path: Path) -> CodexBinary:
-    return CodexBinary(
-        path=path,
-        version=Version.parse(version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        has_mcp_server=False,
-        path_dir=None,
-    )
+    return CodexBinary.connected(path, Version.parse(version))
 
 
 async def plan(
