@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from helmsman.agents.codex.wire.process import open_child
-from helmsman.agents.codex.wire.transports import LineFramer
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.line_framer import LineFramer
 from helmsman.model.events import Event, Item
 from helmsman.testing import (
     CodexHome,

@@ -96,6 +96,44 @@ def test_no_public_class_name_exists_twice() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_a_session_changes_by_events_alone() -> None:
+    """Nobody writes to the state of a session, or into what it holds: `apply` does, and `restore` for a whole copy."""
+
+    def is_of_state(node: ast.expr) -> bool:
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "state"
+
+    changing = {
+        "add",
+        "append",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "setdefault",
+        "update",
+    }
+    writing = set()
+    for module, file in modules().items():
+        for node in ast.walk(tree(file)):
+            match node:
+                case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                    written = targets
+                case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                    written = [target]
+                case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in changing:
+                    written = [value]
+                case _:
+                    continue
+            if any(map(is_of_state, written)):
+                writing.add(f"{module}:{node.lineno}")
+    assert writing == set()
+
+
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
     starting = {

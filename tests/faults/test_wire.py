@@ -13,7 +13,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.engine import app_server_engine
-from helmsman.agents.codex.wire.transports import MAX_LINE_BYTES
+from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.model.options import TurnLimits
 from helmsman.testing.fake_app_server import (
     TURN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.wire.transports import LineFramer
+from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineProtocolError
 from tests.fuzz.effort import fuzzed
 

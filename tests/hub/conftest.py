@@ -12,6 +12,7 @@ import pytest
 
 from helmsman.testing.hubs import end_hub, hub_pid, hub_processes
 from tests.clients.server_process import Serving
+from tests.hub.commands import done, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,3 +115,10 @@ class HeldCodex:
 @pytest.fixture
 def held_codex(codex_binary: Path, tmp_path: Path) -> HeldCodex:
     return HeldCodex(codex_binary, tmp_path / "held")
+
+
+@pytest.fixture
+async def served(bare_place: Place) -> Place:
+    """A place with a hub that has run a command."""
+    assert (await done(whole("list"), bare_place)).code == 0
+    return bare_place

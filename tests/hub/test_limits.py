@@ -12,8 +12,8 @@ import pytest
 
 from helmsman.testing import fail, say
 from mcp import Client
+from tests.hub.commands import done, whole
 from tests.hub.test_acknowledged import until
-from tests.hub.test_commands import done, whole
 from tests.hub.test_schedules import ended
 from tests.mcp.caller import Caller
 

@@ -17,7 +17,7 @@ import pytest
 
 from helmsman.testing import run, say
 from helmsman.testing.hubs import hub_pid
-from tests.hub.test_commands import done, whole
+from tests.hub.commands import done, whole
 from tests.hub.test_schedules import ended
 from tests.notices.receivers import NtfyServer, Receiver, press
 

@@ -14,8 +14,8 @@ import pytest
 from helmsman.testing import say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
+from tests.hub.commands import done, whole
 from tests.hub.test_acknowledged import stored
-from tests.hub.test_commands import done, whole
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.cli.hub_service import service_of
-from tests.hub.test_commands import done, whole
+from tests.hub.commands import done, whole
 
 if TYPE_CHECKING:
     from tests.hub.conftest import Place

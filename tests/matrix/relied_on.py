@@ -55,7 +55,7 @@ REQUESTS = {
     "thread/read": Uses(("threadId", "includeTurns"), "ThreadReadResponse", ("thread",)),
     "thread/loaded/list": Uses((), "ThreadLoadedListResponse", ("data",)),
     "thread/archive": Uses(("threadId",)),
-    "thread/unarchive": Uses(("threadId",), feature=Feature.UNARCHIVE),
+    "thread/unarchive": Uses(("threadId",)),
     "thread/name/set": Uses(("threadId", "name")),
     "thread/compact/start": Uses(("threadId",), feature=Feature.COMPACT),
     "thread/rollback": Uses(("threadId", "numTurns"), feature=Feature.ROLLBACK),

@@ -130,7 +130,7 @@ async def test_models_account_and_configuration_are_told(engine: AppServerEngine
     assert all(model.efforts for model in models)
     account = await engine.api.account()
     assert (account.kind, account.requires_login) == (None, False)
-    assert (await engine.api.configuration(folder))["model_provider"] == "scripted"
+    assert (await engine.api.config(folder)).values["model_provider"] == "scripted"
     with pytest.raises(EngineRefused, match="authentication"):
         await engine.api.rate_limits()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,6 +128,15 @@ def test_a_command_that_is_not_certain_to_be_its_script_is_shown_raw(command: st
 )
 def test_a_shell_with_a_script_is_its_script(command: str, script: str) -> None:
     assert _lines(_question("command_approval", command=command))[0] == ("Command", script)
+
+
+def test_the_agent_that_asks_is_named() -> None:
+    for kind in ("command_approval", "patch_approval", "permission_approval", "mcp_elicitation", "user_input"):
+        words = describe(replace(_question(kind), asker="Gemini")).text()
+        assert "Gemini" in words.split("\n")[0]
+        assert "Codex" not in words
+    through = describe(replace(_question("mcp_elicitation", agent_id="sub"), asker="Gemini")).title
+    assert through == "An MCP server asks you, through a sub-agent of Gemini"
 
 
 def test_typing_into_a_running_command_is_not_running_one() -> None:

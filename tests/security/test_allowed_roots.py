@@ -17,64 +17,19 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.detached.engines import is_shared
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.approvals.policy import beyond_roots
-from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput
+from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
-from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.model.options import ReviewTarget
-from helmsman.model.questions import Question
-from helmsman.testing import add, patch, request_permissions, run, say, spawn_agent, wait_agents
+from helmsman.testing import run, say, spawn_agent, wait_agents
 from mcp import Client
 from tests.hub_service import hub_service
+from tests.security.roots import SECONDS, finished, is_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
-
-
-SECONDS = 60
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    """A place outside the roots. It is below /tmp, where Codex's own sandbox would let everything write."""
-    place = (tmp_path / "outside").resolve()
-    place.mkdir()
-    return place
-
-
-@pytest.fixture
-def made(outside: Path, git_repo: Path, model: ScriptedModel) -> Path:
-    """The file that Codex tries to write, outside, whenever it is told to `touch`."""
-    model.on("touch", run(f"touch {git_repo}/inside.txt; touch {outside}/made.txt"), say("tried"))
-    model.otherwise(say("ok"))
-    return outside / "made.txt"
-
-
-@pytest.fixture
-def narrow(settings: Settings, git_repo: Path) -> Settings:
-    return replace(settings, allowed_roots=(git_repo.resolve(),))
-
-
-async def finished(session: Session) -> Session:
-    assert await session.wait(until="end", timeout=SECONDS)
-    return session
-
-
-async def is_refused(starting: Awaitable[Session]) -> bool:
-    try:
-        await finished(await starting)
-    except (InvalidInput, EngineRefused) as error:
-        # An older Codex refuses a permission profile that it does not know; and one that would follow any repository's
-        # rules is not started there at all.
-        return any(reason in error.message for reason in ("the allowed roots", "permission", "outside the sandbox"))
-    return False
 
 
 @dataclass(frozen=True)
@@ -111,8 +66,13 @@ class Way:
 
 
 TRUSTED = {"projects": {"{repository}": {"trust_level": "trusted"}}}
+
+
 WRITES_THERE = {"sandbox_mode": "workspace-write", "sandbox_workspace_write": {"writable_roots": ["{outside}"]}}
+
+
 PERMISSIONS = {"mine": {"filesystem": {":root": "read", "{outside}": "write"}}}
+
 
 WAYS = {
     "full access, asked for": Way(options={"sandbox": "danger-full-access"}),
@@ -462,187 +422,3 @@ async def test_no_tool_leads_outside(
                 answer = await client.call_tool(tool, arguments)
                 assert "the allowed roots" in str(answer), tool
     assert (made.exists(), model.requests) == (False, [])
-
-
-# --- a yes that would lead outside -----------------------------------------------------------------------------------
-
-
-async def say_yes(_session: Session, _question: Question) -> str:
-    return "approve"
-
-
-def decisions(settings: Settings) -> list[tuple[str, str]]:
-    lines = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
-    return [(entry["decision"], entry["by"]) for entry in map(json.loads, lines)]
-
-
-@pytest.mark.matrix
-@pytest.mark.anyio
-async def test_nobody_can_approve_a_patch_outside(
-    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
-) -> None:
-    (git_repo / "link").symlink_to(outside)
-    targets = [str(outside / "a.txt"), "link/b.txt", "../outside/c.txt"]
-    for number, target in enumerate(targets):
-        model.on(f"patch {number}", patch(add(target, "x\n")), say("tried"))
-    model.on("patch inside", patch(add("in.txt", "x\n")), say("done"))
-    async with Helmsman(narrow, env=codex_home.env, on_question=say_yes) as helm:
-        for number, _ in enumerate(targets):
-            await finished(await helm.start(f"patch {number}", cwd=git_repo, approval_policy="on-request"))
-        await finished(await helm.start("patch inside", cwd=git_repo, approval_policy="on-request"))
-    assert list(outside.iterdir()) == []
-    assert (git_repo / "in.txt").exists()
-    assert decisions(narrow) == [*[("deny", "rule: allowed roots")] * 3, ("approve", "handler")]
-    told = [text for request in model.requests for text in request.user_texts if "outside the allowed roots" in text]
-    assert told or not Feature.STEER.is_in(await version_of(narrow, codex_home))
-
-
-async def version_of(settings: Settings, codex_home: CodexHome) -> Version:
-    async with Helmsman(settings, env=codex_home.env) as helm:
-        return (await helm.codex()).version
-
-
-@pytest.mark.anyio
-async def test_nobody_can_approve_permissions_outside(
-    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
-) -> None:
-    codex_home.configure(features={"request_permissions_tool": True})
-    for name, place in {"outside": outside, "inside": git_repo / "sub"}.items():
-        touch = run(f"touch {place}/made.txt")
-        model.on(f"ask {name}", request_permissions("please", write=[str(place)]), touch, say("tried"))
-    (git_repo / "sub").mkdir()
-    async with Helmsman(narrow, env=codex_home.env, on_question=say_yes) as helm:
-        for name in ("outside", "inside"):
-            options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "on-request"}
-            await finished(await helm.start(f"ask {name}", cwd=git_repo, **options))
-    assert list(outside.iterdir()) == []
-    assert (git_repo / "sub" / "made.txt").exists()
-    assert decisions(narrow) == [("deny", "rule: allowed roots"), ("approve", "handler")]
-
-
-@pytest.mark.anyio
-async def test_a_command_that_leaves_the_sandbox_is_for_a_person_and_not_for_an_agent(
-    narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
-) -> None:
-    model.on("leave", run(f"touch {outside}/made.txt", escalate="please"), say("done"))
-    async with Helmsman(narrow, env=codex_home.env) as helm:
-        session = await helm.start("leave", cwd=git_repo, approval_policy="on-request", sandbox="workspace-write")
-        assert await session.wait(timeout=SECONDS)
-        (question,) = session.questions
-        with pytest.raises(AnswerInvalid, match="only a person"):
-            await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", "some client"))
-        assert not (outside / "made.txt").exists()
-        await helm.respond(session.id, question.id, ["approve"], by=PERSON_IN_DASHBOARD)
-        await finished(session)
-    assert (outside / "made.txt").exists()
-
-
-WRITES = [
-    {"fileSystem": {"write": ["{outside}"]}},
-    {"fileSystem": {"write": ["{inside}", "/"]}},
-    {"fileSystem": {"write": ["{inside}/../../outside"]}},
-    {"fileSystem": {"entries": [{"path": {"type": "path", "path": "{outside}"}, "access": "write"}]}},
-    {"fileSystem": {"entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "write"}]}},
-    {"fileSystem": {"entries": [{"path": {"type": "glob_pattern", "pattern": "/**"}, "access": "write"}]}},
-    {"fileSystem": {"entries": [{"access": "something new"}]}},
-    {"fileSystem": {"entries": "all"}},
-    {"fileSystem": {"something new": True}},
-    {"fileSystem": True},
-    {"something new": {"write": True}},
-    "all",
-]
-NO_WRITES = [
-    {},
-    {"network": {"enabled": True}},
-    {"fileSystem": None, "network": None},
-    {"fileSystem": {"read": ["/"], "write": None}},
-    {"fileSystem": {"write": ["{inside}"]}},
-    {"fileSystem": {"entries": [{"path": {"type": "path", "path": "{inside}"}, "access": "write"}]}},
-    {"fileSystem": {"entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]}},
-]
-
-
-@pytest.mark.parametrize("kind", ["permission_approval", "command_approval"])
-def test_permissions_that_write_outside_or_cannot_be_read_are_beyond_the_roots(kind: Any, tmp_path: Path) -> None:
-    roots = [(tmp_path / "inside").resolve()]
-
-    def beyond(permissions: Any) -> bool:
-        text = (
-            json.dumps(permissions).replace("{inside}", str(roots[0])).replace("{outside}", str(tmp_path / "outside"))
-        )
-        key = "permissions" if kind == "permission_approval" else "additionalPermissions"
-        asked = Question(id="q", type=kind, session_id="s", turn_id=None, prompts=(), details={key: json.loads(text)})
-        assert beyond_roots(asked, (), str(tmp_path)) is None  # nobody set any roots
-        return beyond_roots(asked, roots, str(tmp_path)) is not None
-
-    assert [one for one in WRITES if not beyond(one)] == []
-    assert [one for one in NO_WRITES if beyond(one)] == []
-
-
-def test_a_patch_that_names_no_file_or_asks_for_a_root_outside_is_beyond_the_roots(tmp_path: Path) -> None:
-    def beyond(**details: Any) -> bool:
-        asked = Question(id="q", type="patch_approval", session_id="s", turn_id=None, prompts=(), details=details)
-        return beyond_roots(asked, [tmp_path.resolve()], str(tmp_path)) is not None
-
-    assert beyond()
-    assert beyond(paths=[str(tmp_path / "a")], grantRoot="/")
-    assert beyond(files={"/a": {}})
-    assert beyond(files={str(tmp_path / "a"): {"update": {"unified_diff": "", "move_path": "/a"}}})
-    assert not beyond(paths=["a", str(tmp_path / "b")])
-    assert not beyond(files={str(tmp_path / "a"): {}}, grantRoot=str(tmp_path))
-
-
-# --- the comparison itself -------------------------------------------------------------------------------------------
-
-
-def test_what_is_not_fully_known_counts_as_outside(tmp_path: Path) -> None:
-    held = Confinement((tmp_path.resolve(),))
-    inside: dict[str, Any] = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
-    known = Policy(directory=str(tmp_path), sandbox={**inside, "writableRoots": [str(tmp_path / "a")]})
-    held.refuse(known)
-    held.refuse(Policy(directory=str(tmp_path), sandbox={"type": "readOnly"}, workspace_roots=("/",)))
-    for unknown in (
-        replace(known, directory=None),
-        replace(known, directory="/"),
-        replace(known, sandbox=None),
-        replace(known, sandbox="workspace-write"),
-        replace(known, sandbox={"type": "externalSandbox"}),
-        replace(known, sandbox={"type": "somethingNew"}),
-        replace(known, sandbox=inside),
-        replace(known, sandbox={**inside, "writableRoots": ["relative"]}),
-        replace(known, sandbox={**inside, "writableRoots": [], "excludeSlashTmp": False}),
-        replace(known, sandbox={"type": "workspaceWrite", "writableRoots": []}),
-        replace(known, workspace_roots=("/",)),
-        replace(known, profile="mine"),
-        replace(known, reviewer="auto_review"),
-    ):
-        with pytest.raises(InvalidInput, match="the allowed roots"):
-            held.refuse(unknown)
-        NO_ROOTS.refuse(unknown)  # nobody set any roots
-
-
-@pytest.mark.parametrize(
-    ("text", "allows"),
-    [
-        ("", False),
-        ("# prefix_rule(pattern=['touch'])\n", False),
-        ('prefix_rule(pattern=["rm"], decision="forbidden")\nprefix_rule(pattern=["git"], decision="prompt")\n', False),
-        ('prefix_rule(pattern=["rm"])\n', True),
-        ('prefix_rule(pattern=["rm"], decision="allow")\n', True),
-        ('d = "allow"\nprefix_rule(pattern=["rm"], decision=d)\n', True),
-        ('[prefix_rule(pattern=[x]) for x in ["rm"]]\n', True),
-        ('something_new(pattern=["rm"], decision="prompt")\n', True),
-        ("prefix_rule(\n", True),
-        ("\0", True),
-    ],
-)
-def test_codexs_own_rules_may_only_narrow(tmp_path: Path, text: str, allows: bool) -> None:
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "default.rules").write_text(text, encoding="utf-8")
-    held = Confinement((tmp_path,))
-    if allows:
-        with pytest.raises(InvalidInput, match="the allowed roots"):
-            held.refuse_rules([tmp_path / "none", tmp_path])
-    else:
-        held.refuse_rules([tmp_path / "none", tmp_path])
-    NO_ROOTS.refuse_rules([tmp_path])

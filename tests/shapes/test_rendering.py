@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 
-from helmsman.agents.protocol import SessionInfo
 from helmsman.model import events
 from helmsman.model.events import (
     CommandExecution,
@@ -22,7 +19,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
-from helmsman.shapes.rendering import event_as_dict, event_name, fields_as_dict, json_line, session_info_as_dict
+from helmsman.shapes.rendering import event_as_dict, event_name, fields_as_dict, json_line
 
 
 def test_an_event_has_its_type_and_its_fields_in_camel_case() -> None:
@@ -80,15 +77,3 @@ def test_a_line_is_one_line_of_ascii_whatever_is_in_it() -> None:
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["payload"]["text"] == odd["text"]
-
-
-def test_a_session_is_listed_with_what_is_known_of_it() -> None:
-    info = SessionInfo(session_id="s", updated_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC), first_prompt="Do it")
-    assert session_info_as_dict(info) == {
-        "sessionId": "s",
-        "agent": "codex",
-        "summary": "Do it",
-        "timestamp": "2026-01-02T03:04:05+00:00",
-        "archived": False,
-    }
-    assert len(fields(SessionInfo)) >= len(session_info_as_dict(info))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from helmsman.errors import EngineLost, QuestionNotOpen, Unsupported
-from helmsman.model.options import DEFAULT_AGENT
+from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
+from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.errors import HelmsmanError
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, RateLimitsReported, ToolCalled, TurnOutcome, Usage
-    from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
 

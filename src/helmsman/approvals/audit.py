@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import file_lock
+from helmsman.base.json_values import present
 from helmsman.base.redaction import redact_value
 from helmsman.base.shortening import shortened
 from helmsman.errors import HelmsmanError
@@ -89,7 +90,7 @@ class AuditLog:
                 "door": by.through,
                 "reason": reason,
             }
-            said = {key: value for key, value in entry.items() if value is not None}
+            said = present(entry)
             shown, _ = shortened(redact_value(said), _MAX_TEXT)
             # Plain ASCII: what a hostile command holds cannot rearrange a terminal that shows the log.
             self._append((json.dumps(shown, default=str) + "\n").encode("ascii"))

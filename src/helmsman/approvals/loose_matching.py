@@ -14,13 +14,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.approvals.option_effects import COMPUTED, canonical_name, canonical_program, compare
+from helmsman.approvals.option_effects import COMPUTED, Answer, canonical_name, canonical_program, compare
 from helmsman.approvals.shell_words import NEVER_UNDERSTOOD, innermost_script, may_run_text, program_name, runs_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from helmsman.approvals.option_effects import Answer
     from helmsman.approvals.shell_words import SimpleCommand
 
 _CHARACTERS_SEARCHED: Final = 64 * 1024

@@ -18,20 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, lines_to_restore, without_rule
-from helmsman.approvals.policy import RuleSet, Workspace, decide
+from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
-from helmsman.settings import CONFIG_NAME, ensure_state_dir, read_toml
+from helmsman.settings import CONFIG_NAME, ConfigFile, ensure_state_dir, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.approvals.policy import Rule, Ruling
-    from helmsman.settings import ConfigFile
 
 log = logging.getLogger(__name__)
 

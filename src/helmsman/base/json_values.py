@@ -1,4 +1,5 @@
-"""Reads untrusted JSON values without ever raising: what is not of the expected type counts as absent."""
+"""JSON values: what others sent is read without ever raising (what is not of the expected type counts as absent), and what
+we write leaves out what is not known."""
 
 from __future__ import annotations
 
@@ -32,6 +33,10 @@ def sequence(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
+def rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in sequence(value) if isinstance(row, dict)]
+
+
 def texts(value: object) -> list[str]:
     return [entry for entry in sequence(value) if isinstance(entry, str)]
 
@@ -47,6 +52,16 @@ def camel_case(name: str) -> str:
     """`exit_code` → `exitCode`; names already in camel case stay."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are known: what is None is left out of all that we write."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def iso_time(time: datetime | None) -> str | None:
+    """A time, to the second, as we write it."""
+    return None if time is None else time.isoformat(timespec="seconds")
 
 
 def timestamp(value: object) -> datetime | None:

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import file_lock
-from helmsman.base.git import find_git
+from helmsman.base.git import Git, find_git
 from helmsman.base.snapshot import index_files, nul_separated, scratch
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.settings import ensure_state_dir
@@ -33,7 +33,6 @@ from helmsman.settings import ensure_state_dir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from helmsman.base.git import Git
 
 log = logging.getLogger(__name__)
 

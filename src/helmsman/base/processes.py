@@ -77,7 +77,7 @@ def with_variable(name: str, value: str) -> frozenset[Process]:
     mark, found = f"{name}={value}".encode(), set[Process]()
     for pid in _pids():
         with suppress(OSError):  # it has ended meanwhile, or is somebody else's
-            if mark in _read(f"/proc/{pid}/environ").split(b"\0"):
+            if mark in read_proc(f"/proc/{pid}/environ").split(b"\0"):
                 found |= {process for process, _ in _read_stat(pid)}
     return frozenset(found)
 
@@ -133,12 +133,13 @@ def _pids() -> Iterator[int]:
 
 def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
     # pid (name) state ppid …, and the name may contain anything
-    fields = _read(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
+    fields = read_proc(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
     if fields[0] not in _ENDED_STATES:
         yield Process(pid, f"{_boot_id()}:{fields[19]}"), int(fields[1])
 
 
-def _read(path: str) -> bytes:
+def read_proc(path: str) -> bytes:
+    """All of a file of /proc, whose size nobody knows before."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts: list[bytes] = []

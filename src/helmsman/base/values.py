@@ -10,16 +10,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from helmsman.errors import HelmsmanError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _KIND: Final = "$"
 """The key that makes an object one of ours: which kind, and what it is made of."""

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.protocol import Account, Capability
+from helmsman.agents.protocol import Account, Capability, Login, Model, SkillList
 from helmsman.base.files import refuse_outside
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
+from helmsman.model.inputs import PathLike
 from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.agents.protocol import Login, Model, SkillList
     from helmsman.model.events import RateLimit, RateLimitsReported
-    from helmsman.model.inputs import PathLike
     from helmsman.steering.core import Steering
 
 Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]

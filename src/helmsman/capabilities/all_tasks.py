@@ -17,6 +17,7 @@ from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
+from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.cloud.values import CloudListed, CloudResults
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
-    from helmsman.tasks.outcome import RanCommand, TestCount
-    from helmsman.worktrees import FileStat
 
 log = logging.getLogger(__name__)
 
@@ -37,23 +36,15 @@ _CANDIDATES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResults:
-    """What a task gave.
+class TaskResults(TaskOutcome):
+    """What a task gave, beside what it did.
 
     Attributes:
-        output: All that its agent said; `task.result` is the last of it.
-        diff: What its turn changed; `files` are the files in it.
-        commands: What it ran.
-        tests: What the last test run of its turn came to, where there was one.
+        task: The task; `task.result` is the last of its output.
         cost_usd: None: no price is known for its model.
     """
 
     task: Task
-    output: str | None = None
-    diff: str | None = None
-    files: tuple[FileStat, ...] = ()
-    commands: tuple[RanCommand, ...] = ()
-    tests: TestCount | None = None
     cost_usd: float | None = None
     cloud: CloudResults | None = None
 
@@ -120,6 +111,8 @@ class Tasks:
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
         await self._helm.ledger.write()
+        if not (self._helm.settings.state_dir / REGISTRY_NAME).exists():
+            return dict.fromkeys(session_ids, ())  # looking at a list makes no files
         try:
             found = await self._helm.ledger.registry(
                 lambda registry: {session_id: registry.tasks_of_session(session_id) for session_id in session_ids}

@@ -5,7 +5,6 @@ The cloud is the only one who knows how such a task stands, so each look asks it
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from helmsman.capabilities.shown_diffs import ShownDiffs
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskChanges
-
-log = logging.getLogger(__name__)
 
 _BROKEN_OFF: Final = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."
 

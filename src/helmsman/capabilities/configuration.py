@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.protocol import Capability, ConfigLayer
+from helmsman.base.json_values import present
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class AgentConfiguration:
             file=users.file or "config.toml",
             version=users.version,
             edits=tuple(edits),
-            before={key: value for key, value in held.items() if value is not None},
+            before=present(held),
         )
 
     async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:

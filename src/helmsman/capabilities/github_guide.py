@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.base.git import find_git
+from helmsman.base.git import Git, find_git
 from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError, WorktreeError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from helmsman.base.git import Git
 
 StepState = Literal["done", "todo", "unseen"]
 """`unseen` is what only the person can know: it is not on this machine."""

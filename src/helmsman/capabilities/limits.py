@@ -135,6 +135,7 @@ def _question(session: Session, resumes_at: datetime) -> Question:
         type="user_input",
         session_id=session.id,
         turn_id=session.state.turn_id,
+        asker="Helmsman",
         prompts=(prompt,),
         details={"directory": session.directory},
     )

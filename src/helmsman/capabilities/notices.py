@@ -9,14 +9,13 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside
 from helmsman.errors import Unsupported
-from helmsman.notices.config import NotifySettings
+from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.news import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from helmsman.notices.config import Recipient
     from helmsman.notices.store import Delivery
     from helmsman.steering.core import Steering
 

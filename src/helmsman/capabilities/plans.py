@@ -79,9 +79,7 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
 def _question(session: Session) -> Question:
     plan = _last_text(session, ProposedPlan)
     said = _last_text(session, AgentMessage)
-    text = (
-        "Carry out this plan?" if plan else "Codex has proposed no plan yet. Answer it with revise, or let it go ahead?"
-    )
+    text = "Carry out this plan?" if plan else "There is no plan yet. Answer with revise, or let it go ahead?"
     prompt = Prompt(
         text=text,
         options=(APPROVE, REVISE, STOP),
@@ -98,6 +96,7 @@ def _question(session: Session) -> Question:
         type="user_input",
         session_id=session.id,
         turn_id=session.state.turn_id,
+        asker="Helmsman",
         prompts=(prompt,),
         details={"plan": plan or said, "directory": session.directory},
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git import find_git
+from helmsman.base.git import Git, find_git
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.base.git import Git
 
 _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Capability, ReviewReport
 from helmsman.base.surroundings import current
 from helmsman.capabilities.review_scope import in_words, nothing_in_words, resolve, with_instructions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Review
-from helmsman.model.inputs import session_options, turn_input
+from helmsman.model.inputs import PathLike, session_options, turn_input
 from helmsman.model.options import ReviewTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.agents.protocol import ReviewReport
-    from helmsman.model.inputs import PathLike
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
-from helmsman.model.inputs import session_options, takes_start_options, turn_input
+from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
-from helmsman.schedules.store import Missed, Schedule, new_schedule_id
+from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
 from helmsman.steering.shared import surroundings_of_hub
 from helmsman.steering.terms import Terms
@@ -20,8 +20,6 @@ from helmsman.tasks.spec import TurnSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.schedules.store import ScheduleRun
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.protocol import Begun, Capability
+from helmsman.agents.protocol import Begun, Capability, Engine, Goal, PastTurn
 from helmsman.errors import EngineTimeout, InvalidInput, SessionNotFound
-from helmsman.model.events import AgentMessage, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
+from helmsman.model.events import AgentMessage, Event, SessionRenamed, TurnEnded, TurnsForgotten, TurnStarted
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
 from helmsman.tasks.ledger import draft_task
@@ -21,8 +21,6 @@ from helmsman.tasks.ledger import draft_task
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman.agents.protocol import Engine, Goal, PastTurn
-    from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 

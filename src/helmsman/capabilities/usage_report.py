@@ -48,8 +48,10 @@ class UsageReport:
     unpriced_models: tuple[str, ...]
     """The models whose price nobody knows."""
 
-    def first(self, count: int) -> tuple[Sequence[UsageGroup], Sequence[UsageGroup]]:
-        """So many groups, and the rest. Of days the newest matter most, of others those that spent most."""
+    def first(self, count: int | None) -> tuple[Sequence[UsageGroup], Sequence[UsageGroup]]:
+        """So many groups, or all, and the rest. Of days the newest matter most, of others those that spent most."""
+        if count is None or count >= len(self.groups):
+            return self.groups, ()
         if self.group_by == "day":
             return self.groups[-count:], self.groups[:-count]
         return self.groups[:count], self.groups[count:]

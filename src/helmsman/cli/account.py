@@ -15,9 +15,9 @@ def command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:
-        from helmsman.shapes.rendering import account_as_dict
+        from helmsman.shapes.rendering import fields_as_dict
 
-        print_json(account_as_dict(report))
+        print_json(fields_as_dict(report))
         return
     who = ", ".join(part for part in (report.email, f"plan {report.plan}" if report.plan else None) if part)
     click.echo(one_line(report.login + (f" ({who})" if who else "")))

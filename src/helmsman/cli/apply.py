@@ -13,7 +13,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
-from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, local_session
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[by
 async def _apply(
     helm: Helmsman, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None, digest: str
 ) -> dict[str, Any]:
+    from helmsman.shapes.rendering import applied_as_dict
+
     task = await cloud_task(helm, reference)
     if task is not None:
         done = await helm.tasks.cloud.apply(
@@ -90,15 +92,7 @@ async def _apply(
         raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
     session_id = await local_session(helm, reference)
     applied = await helm.extras.changes.apply(session_id, allow_dirty=allow_dirty, digest=digest)
-    shown = {
-        "sessionId": applied.session_id,
-        "repository": str(applied.repository),
-        "how": applied.how,
-        "files": [file_as_dict(file) for file in applied.files],
-        "digest": applied.digest,
-        "stat": applied.stat,
-    }
-    return shown | ({"ended": list(applied.ended)} if applied.ended else {})
+    return applied_as_dict(applied)
 
 
 def _print(applied: dict[str, Any]) -> None:

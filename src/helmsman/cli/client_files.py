@@ -11,7 +11,7 @@ import click
 
 from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.clients.locations import CLIENTS, Scope, Surroundings
+from helmsman.clients.locations import CLIENTS, Client, Location, Scope, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from helmsman.clients.changes import Change
     from helmsman.clients.configuration import ConfigurationFile
-    from helmsman.clients.locations import Client, Location
     from helmsman.clients.record import Record
     from helmsman.settings import Settings
 

@@ -13,6 +13,7 @@ from helmsman.agents.codex.access.sandbox_check import check_sandbox
 from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.base.json_values import mapping
 from helmsman.base.peers import tells_sandboxed
 from helmsman.cli.check_report import Check
 from helmsman.cli.output import counted
@@ -119,11 +120,11 @@ async def _account(engine: AppServerEngine) -> Check:
 
 async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
     try:
-        configured = (await engine.api.configuration()).get("mcp_servers")
+        configured = mapping((await engine.api.config()).values.get("mcp_servers"))
         servers = await engine.api.mcp_servers(timeout=_SERVERS_SECONDS)
     except HelmsmanError as error:
         return [Check("MCP servers", "warning", error.message)]
-    return check_mcp_servers(servers, configured if isinstance(configured, dict) else {}, to_type(engine.binary))
+    return check_mcp_servers(servers, configured, to_type(engine.binary))
 
 
 def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any], codex: str) -> list[Check]:

@@ -13,10 +13,9 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import print_diff, print_json
-from helmsman.cli.whose_changes import cloud_patch, cloud_task, file_as_dict, local_session
+from helmsman.cli.whose_changes import cloud_patch, cloud_task, local_session
 
 if TYPE_CHECKING:
-    from helmsman.capabilities.changes import SessionDiff
     from helmsman.service import Helmsman
 
 
@@ -49,7 +48,9 @@ def command(session: str, only_stat: bool, as_json: bool) -> None:
             return
         changed = await helm.extras.changes.diff(await local_session(helm, session))
         if as_json:
-            print_json(_as_dict(changed))
+            from helmsman.shapes.rendering import diff_as_dict
+
+            print_json(diff_as_dict(changed))
         elif only_stat:
             click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
             click.echo(visible(changed.diff.stat), nl=False)
@@ -67,10 +68,3 @@ def _write(patch: bytes, about: str) -> None:
         print_diff(patch, console)
     else:
         sys.stdout.buffer.write(patch)
-
-
-def _as_dict(changed: SessionDiff) -> dict[str, object]:
-    shown: dict[str, object] = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
-    shown |= {"files": [file_as_dict(file) for file in changed.diff.files]}
-    shown |= {"stat": changed.diff.stat, "diff": changed.diff.text, "digest": changed.diff.digest}
-    return shown | ({"nested": list(changed.diff.nested)} if changed.diff.nested else {})

@@ -12,7 +12,7 @@ from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.host import host
 from helmsman.cli.on_session import changes_argument, with_helmsman
 from helmsman.cli.output import counted, print_json
-from helmsman.cli.whose_changes import file_as_dict, file_line, local_session
+from helmsman.cli.whose_changes import file_line, local_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +79,8 @@ def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """What went with worktrees that were dropped."""
     if as_json:
+        from helmsman.shapes.rendering import fields_as_dict
+
         shown = [
             {
                 "worktree": str(one.worktree.path),
@@ -87,7 +89,7 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
                 "sessionId": one.worktree.session_id,
                 "repository": str(one.worktree.repository),
                 "commits": list(one.commits),
-                "files": [file_as_dict(file) for file in one.files],
+                "files": [fields_as_dict(file) for file in one.files],
             }
             for one in gone
         ]

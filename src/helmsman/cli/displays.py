@@ -15,6 +15,7 @@ import anyio
 import click
 from rich.text import Text
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
@@ -23,9 +24,9 @@ from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
-from helmsman.errors import StepInterrupted
-from helmsman.model.events import QuestionAsked, TurnEnded
-from helmsman.model.questions import ACCEPT, APPROVE, refusal
+from helmsman.errors import HelmsmanError, StepInterrupted
+from helmsman.model.events import Event, QuestionAsked, TurnEnded, Usage
+from helmsman.model.questions import ACCEPT, APPROVE, Question, refusal
 from helmsman.shapes.rendering import event_as_dict, fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
 from helmsman.terminal.layout import fold
@@ -33,9 +34,6 @@ from helmsman.terminal.layout import fold
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from helmsman.errors import HelmsmanError
-    from helmsman.model.events import Event, Usage
-    from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
     from helmsman.step import StepResult
@@ -268,7 +266,7 @@ class JsonDisplay(Display):
             shown["status"] = "active"
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             shown["status"] = "interrupted"
-        print_json({key: value for key, value in shown.items() if value is not None})
+        print_json(present(shown))
 
 
 def tokens(usage: Usage) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.cli.displays import Outcome
+from helmsman.cli.displays import Display, Outcome
 from helmsman.cli.exit_codes import ExitCode, exit_code_of
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, StepInterrupted
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.cli.displays import Display
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult

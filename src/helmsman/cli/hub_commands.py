@@ -32,13 +32,13 @@ from helmsman.cli.app import outcome
 from helmsman.cli.completing import complete
 from helmsman.cli.consoles import COMMAND_LOG, in_form, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import Host, NeedsOwnProcess, host, hosted
+from helmsman.cli.host import Change, Host, NeedsOwnProcess, host, hosted
 from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import environment_in, in_hex, text_in
 from helmsman.service import Helmsman
-from helmsman.settings import load_settings
-from helmsman.tasks.calls import AnsweredBefore, CallId, call_key
+from helmsman.settings import Settings, load_settings
+from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog, call_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -46,13 +46,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from helmsman.agents.protocol import SessionIndex
-    from helmsman.cli.host import Change
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
     from helmsman.sessions.session import QuestionHandler
-    from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json
-from helmsman.clients.locations import CLIENTS
+from helmsman.clients.locations import CLIENTS, Client, Scope, Surroundings
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from helmsman.clients.changes import Change
     from helmsman.clients.configuration import Entry
     from helmsman.clients.handshake import Answer
-    from helmsman.clients.locations import Client, Scope, Surroundings
 
 
 @cli_command(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
@@ -15,14 +17,11 @@ from helmsman.cli.output import limit_option, pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT
-from helmsman.tasks.model import session_status_of
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from helmsman.agents.protocol import SessionInfo
     from helmsman.service import Helmsman
-    from helmsman.tasks.model import Task
 
 _WIDE: Final = 120
 """From this width on there is room for whole ids."""
@@ -57,30 +56,28 @@ def command(
 ) -> None:
     """List the sessions Codex has on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
-    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status. The status is
-    known of sessions that Helmsman has run.
+    Not on a terminal, the columns are separated by tabs: id, time, directory, source, summary, status.
     """
-    from helmsman.shapes.rendering import session_info_as_dict
+    from helmsman.shapes.listed_sessions import listed_sessions
 
     settings = settings_of_command()
     place = None if directory is None else from_here(directory).resolve()
 
-    async def find(helm: Helmsman) -> tuple[list[SessionInfo], str | None, dict[str, Task]]:
+    async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
         found, cursor = await helm.list(directory=place, query=query, limit=limit, include_archived=include_archived)
-        return found, cursor, await _last_turns(helm, found)
+        return await listed_sessions(helm, found), cursor
 
-    sessions, cursor, turns = with_helmsman(find, settings=settings)
-    shown = [session_info_as_dict(info) | _as_dict(turns.get(info.session_id)) for info in sessions]
+    sessions, cursor = with_helmsman(find, settings=settings)
     nothing = (
         f'There are no sessions in {settings.codex_home} yet. Start one: helmsman run "…", or try `helmsman demo`.'
     )
     if directory is not None or query is not None:
         nothing = "No session matches. Leave out --directory or --query to see all."
     print_list(
-        {"sessions": shown} | ({} if cursor is None else {"nextCursor": cursor}),
-        [_row(info, turns.get(info.session_id)) for info in sessions],
+        present({"sessions": sessions, "nextCursor": cursor}),
+        list(map(_row, sessions)),
         _COLUMNS,
-        lambda width: [_cells(info, turns.get(info.session_id), width) for info in sessions],
+        lambda width: [_cells(session, width) for session in sessions],
         nothing=nothing,
         as_json=as_json,
         no_pager=no_pager,
@@ -88,57 +85,38 @@ def command(
     )
 
 
-async def _last_turns(helm: Helmsman, sessions: list[SessionInfo]) -> dict[str, Task]:
-    """The last turn of each session that Helmsman has run, as it truly stands."""
-    from helmsman.tasks.registry import REGISTRY_NAME
-
-    if not (helm.settings.state_dir / REGISTRY_NAME).exists():
-        return {}  # looking at a list makes no files
-    tasks = await helm.tasks.of_sessions([info.session_id for info in sessions])
-    last = {
-        session_id: next((task for task in of_it if not task.is_waiting), None) for session_id, of_it in tasks.items()
-    }
-    return {session_id: task for session_id, task in last.items() if task is not None}
-
-
-def _as_dict(turn: Task | None) -> dict[str, Any]:
-    if turn is None:
-        return {}
-    timed_out = {"timedOut": list(turn.timed_out)} if turn.timed_out else {}
-    return {"status": session_status_of(turn)} | timed_out
-
-
-def _row(info: SessionInfo, turn: Task | None) -> tuple[str | None, ...]:
-    time = info.updated_at.isoformat(timespec="seconds")
-    status = None if turn is None else session_status_of(turn)
-    return info.session_id, time, info.directory, _made_by(info), info.name or info.first_prompt, status
-
-
-def _cells(info: SessionInfo, turn: Task | None, width: int) -> tuple[str | Text, ...]:
-    from rich.text import Text
-
-    session_id = one_line(info.session_id)
-    what = Text(one_line(info.name or info.first_prompt or "")[:500])
-    if info.archived:
-        what = Text("(archived) ", "dim").append_text(what)
-    if turn is not None and turn.timed_out:
-        what = Text("(a question timed out) ", "yellow").append_text(what)
-    status = (None if turn is None else session_status_of(turn)) or ""
-    word, style = _STATUS.get(status, (status, ""))
+def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
     return (
-        session_id if width >= _WIDE else short_id(session_id),
-        ago(info.updated_at),
-        Text(word, style),
-        one_line(info.agent),
-        _short_path(one_line(info.directory or ""), width // 4),
-        what,
-        one_line(_made_by(info)),
+        *(session["sessionId"], session["timestamp"], session.get("directory")),
+        *(_made_by(session), session.get("summary"), session.get("status")),
     )
 
 
-def _made_by(info: SessionInfo) -> str:
+def _cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
+    from rich.text import Text
+
+    session_id = one_line(session["sessionId"])
+    what = Text(one_line(session.get("summary", ""))[:500])
+    if session.get("archived"):
+        what = Text("(archived) ", "dim").append_text(what)
+    if session.get("timedOut"):
+        what = Text("(a question timed out) ", "yellow").append_text(what)
+    status = session.get("status", "")
+    word, style = _STATUS.get(status, (status, ""))
+    return (
+        session_id if width >= _WIDE else short_id(session_id),
+        ago(datetime.fromisoformat(session["timestamp"])),
+        Text(word, style),
+        one_line(session["agent"]),
+        _short_path(one_line(session.get("directory", "")), width // 4),
+        what,
+        one_line(_made_by(session)),
+    )
+
+
+def _made_by(session: dict[str, Any]) -> str:
     """Codex calls the source of every app-server session `vscode`; who it really was, the originator says."""
-    return info.originator or info.source or ""
+    return session.get("originator") or session.get("source") or ""
 
 
 def _short_path(path: str, most: int) -> str:

@@ -29,16 +29,12 @@ def command(as_json: bool) -> None:
     Not on a terminal, the columns are separated by tabs: id, whether it is the default (`*`), efforts, default effort,
     description.
     """
+    from helmsman.shapes.rendering import fields_as_dict
+
     models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
     rows = [_cells(model) for model in models]
-    shown = {"models": [_as_dict(model) for model in models]}
+    shown = {"models": [fields_as_dict(model) for model in models]}
     print_list(shown, rows, _COLUMNS, lambda _: rows, nothing="Codex names no models.", as_json=as_json)
-
-
-def _as_dict(model: Model) -> dict[str, object]:
-    shown: dict[str, object] = {"id": model.id, "name": model.name, "isDefault": model.is_default}
-    shown |= {"efforts": list(model.efforts), "defaultEffort": model.default_effort, "description": model.description}
-    return {key: value for key, value in shown.items() if value is not None}
 
 
 def _cells(model: Model) -> list[str]:

@@ -24,7 +24,7 @@ from helmsman.hub.control import ask_hub
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import Settings, ensure_state_dir
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.settings import Settings
 
 _GIT_SECONDS: Final = 10
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
@@ -148,16 +149,8 @@ def _is_serious(report: ReviewReport, priority: int) -> bool:
 def _as_dict(session: Session, report: ReviewReport) -> dict[str, Any]:
     from helmsman.shapes.rendering import fields_as_dict
 
-    shown = {
-        "sessionId": session.id,
-        "taskId": session.task_id,
-        "status": session.status,
-        "findings": [fields_as_dict(finding) for finding in report.findings],
-        "text": report.text,
-        "verdict": report.verdict,
-        "confidence": report.confidence,
-    }
-    return {key: value for key, value in shown.items() if value is not None}
+    about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
+    return present(about | fields_as_dict(report))
 
 
 def _print(report: ReviewReport, session: Session) -> None:

@@ -63,7 +63,7 @@ def command(
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(f"The hub that was to send this has died, and {before.id} is {before.status}.")
-            return tell(known, before.id)
+            return print_sent(known, before.id)
         if when_busy is not None:
             known.require_here()
         sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error")
@@ -72,9 +72,9 @@ def command(
         await sent.begun.wait()
         if wait or not (host().outlives_commands or sent.goes_on_alone):
             return await follow_session(sent, display)
-        return tell(sent, sent.task_id)
+        return print_sent(sent, sent.task_id)
 
-    def tell(sent: Session, task_id: str | None) -> int:
+    def print_sent(sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
         print_result(f"Sent. Follow it: helmsman watch {short_id(sent.id)}", shown, as_json=as_json)
         return ExitCode.OK

@@ -12,6 +12,7 @@ import anyio
 import click
 
 from helmsman.base.files import refuse_outside
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.agreed_diff import agreed_digest, agreed_options
@@ -421,7 +422,7 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
     from helmsman.shapes.rendering import task_as_dict
 
     if as_json:
-        print_json(task_as_dict(task) | {name: value for name, value in more.items() if value is not None})
+        print_json(task_as_dict(task) | present(more))
     else:
         print_details(_details(task))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
 from helmsman.model import events
 from helmsman.model.answered_by import DEADLINE, HANDLER, PERSON_AT_TERMINAL, in_words
-from helmsman.model.questions import REFUSALS
+from helmsman.model.questions import REFUSALS, Question
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import crop, fold, fold_all
 from helmsman.terminal.question_view import question_lines
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.model.questions import Question
 
 OUTPUT_LINES: Final = 8
 DIFF_LINES: Final = 40

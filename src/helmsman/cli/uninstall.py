@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from helmsman.cli import client_files
@@ -11,10 +9,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
-from helmsman.clients.locations import CLIENTS
-
-if TYPE_CHECKING:
-    from helmsman.clients.locations import Scope
+from helmsman.clients.locations import CLIENTS, Scope
 
 
 @cli_command(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from helmsman.base.json_values import iso_time, present
 from helmsman.base.shown_text import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
@@ -14,6 +15,8 @@ from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
@@ -51,7 +54,7 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
 
     by = cast("GroupBy", group_by)
     told = with_helmsman(lambda helm: helm.extras.usage.report(since=since, group_by=by))
-    groups, rest = _cut(told, limit)
+    groups, rest = told.first(limit)
     others = merged(rest) if rest else None
     unpriced = ", ".join(map(one_line, told.unpriced_models))
     nothing = 'Nothing was spent yet. Start something: helmsman run "…".'
@@ -73,14 +76,6 @@ def command(since: str | None, group_by: str, limit: int | None, no_pager: bool,
     )
 
 
-def _cut(told: UsageReport, limit: int | None) -> tuple[list[UsageGroup], list[UsageGroup]]:
-    """The groups to show, and the rest. Of days the newest matter most, of others those that spent most."""
-    groups = list(told.groups)
-    if limit is None or len(groups) <= limit:
-        return groups, []
-    return (groups[-limit:], groups[:-limit]) if told.group_by == "day" else (groups[:limit], groups[limit:])
-
-
 def _row(group: UsageGroup) -> tuple[str, ...]:
     usage = group.usage
     tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens)
@@ -88,24 +83,18 @@ def _row(group: UsageGroup) -> tuple[str, ...]:
     return group.key or _UNKNOWN, *map(str, (group.sessions, group.turns, *tokens)), cost
 
 
-def _as_dict(told: UsageReport, groups: list[UsageGroup], others: UsageGroup | None) -> dict[str, Any]:
+def _as_dict(told: UsageReport, groups: Sequence[UsageGroup], others: UsageGroup | None) -> dict[str, Any]:
+    from helmsman.shapes.rendering import spent_as_dict
+
     shown = {
         "groupBy": told.group_by,
-        "since": None if told.since is None else told.since.isoformat(timespec="seconds"),
-        "groups": [{"key": group.key or _UNKNOWN, **_spent(group)} for group in groups],
-        "others": None if others is None else _spent(others),
-        "total": _spent(told.total),
+        "since": iso_time(told.since),
+        "groups": [{"key": group.key or _UNKNOWN, **spent_as_dict(group)} for group in groups],
+        "others": None if others is None else spent_as_dict(others),
+        "total": spent_as_dict(told.total),
         "unpricedModels": list(told.unpriced_models) or None,
     }
-    return {key: value for key, value in shown.items() if value is not None}
-
-
-def _spent(group: UsageGroup) -> dict[str, Any]:
-    from helmsman.shapes.rendering import fields_as_dict
-
-    cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
-    unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
-    return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
+    return present(shown)
 
 
 def _name(group: UsageGroup, group_by: GroupBy) -> str:

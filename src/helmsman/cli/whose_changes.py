@@ -53,10 +53,3 @@ def file_line(file: FileStat) -> str:
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
     lines = "binary" if file.binary else f"+{file.added} -{file.removed}"
     return f"{file.kind:<8}  {path}  {lines}"
-
-
-def file_as_dict(file: FileStat) -> dict[str, object]:
-    """A changed file for programs."""
-    shown: dict[str, object] = {"path": file.path, "kind": file.kind, "oldPath": file.old_path}
-    shown |= {"added": file.added, "removed": file.removed}
-    return {key: value for key, value in shown.items() if value is not None}

@@ -15,7 +15,6 @@ from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import counted, pager_option, print_list
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
-from helmsman.cli.whose_changes import file_as_dict
 
 if TYPE_CHECKING:
     from helmsman.worktrees import Leftover, Worktree
@@ -71,9 +70,11 @@ def _list_worktrees(*, no_pager: bool, as_json: bool) -> None:
 @pager_option
 def _leftovers(no_pager: bool, as_json: bool) -> None:
     """List the worktrees whose process is gone, with what was changed in each."""
+    from helmsman.shapes.rendering import fields_as_dict
+
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
     shown = [
-        _as_dict(one.worktree) | {"files": None if one.files is None else [file_as_dict(file) for file in one.files]}
+        _as_dict(one.worktree) | {"files": None if one.files is None else [fields_as_dict(file) for file in one.files]}
         for one in found
     ]
     rows = [(one.worktree, _content(one)) for one in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from helmsman.base.redaction import redact, redact_value
 from helmsman.clients.configuration import ConfigurationFile, Entry, value_at, write_configuration
 from helmsman.clients.entries import OldServer, OwnEntry, with_tools, words_of
-from helmsman.clients.json_file import NotReadable
-from helmsman.clients.locations import BLOCKING_CALL_SECONDS
-from helmsman.clients.record import KeptEntry, Piece
+from helmsman.clients.json_file import JsonFile, NotReadable
+from helmsman.clients.locations import BLOCKING_CALL_SECONDS, Location
+from helmsman.clients.record import KeptEntry, Piece, Record
 from helmsman.errors import ConfigurationUnusable, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from helmsman.clients.json_file import JsonFile
-    from helmsman.clients.locations import Location
-    from helmsman.clients.record import Record
     from helmsman.clients.toml_file import TomlFile
 
 DEFAULT_NAME: Final = "helmsman"

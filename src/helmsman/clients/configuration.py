@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,6 @@ from helmsman.clients.toml_file import TomlFile
 from helmsman.errors import ConfigurationChanged, ConfigurationUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from helmsman.clients.locations import Format, Location
 
 

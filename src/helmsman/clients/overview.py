@@ -6,16 +6,13 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helmsman.clients.configuration import read_configuration
+from helmsman.clients.configuration import Entry, read_configuration
 from helmsman.clients.entries import OldServer, OwnEntry
-from helmsman.clients.locations import CLIENTS
+from helmsman.clients.locations import CLIENTS, Client, Surroundings
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-
-    from helmsman.clients.configuration import Entry
-    from helmsman.clients.locations import Client, Surroundings
 
 
 @dataclass(frozen=True, slots=True)

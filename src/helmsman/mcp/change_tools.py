@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -11,11 +11,8 @@ from helmsman.capabilities.changes import DiffScope
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from helmsman.worktrees import FileStat
+from helmsman.shapes.rendering import applied_as_dict, diff_as_dict
+from helmsman.shapes.session_status import files_output
 
 _FILES_NAMED: Final = 20
 _FILES_LISTED: Final = 1000
@@ -67,10 +64,6 @@ class DiscardOutput(Output):
     branch_kept: str | None = Field(None, description="If it is checked out elsewhere.")
 
 
-def _files(files: Iterable[FileStat]) -> list[ChangedFile]:
-    return [ChangedFile.model_validate(file, from_attributes=True) for file in files]
-
-
 def _named(files: list[ChangedFile]) -> str:
     names = [file.path for file in files[:_FILES_NAMED]]
     more = len(files) - len(names)
@@ -89,17 +82,12 @@ async def codex_diff(call: CallContext, args: SessionInput) -> DiffOutput:
     for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
     the main tree use codex_apply with the digest."""
     changed = await call.helm.extras.changes.diff(args.session_id, viewer=client_of(call.context))
-    return DiffOutput(
-        session_id=changed.session_id,
-        scope=changed.scope,
-        about=changed.about,
-        diff=cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}"),
-        stat=cut(changed.diff.stat, OUTPUT_CHARS),
-        files=_files(changed.diff.files[:_FILES_LISTED]),
-        more_files=max(0, len(changed.diff.files) - _FILES_LISTED) or None,
-        digest=changed.diff.digest,
-        nested=list(changed.diff.nested) or None,
-    )
+    output = DiffOutput.model_validate(diff_as_dict(changed))
+    output.diff = cut(output.diff, TEXT_CHARS, f"all of it: helmsman diff {changed.session_id}")
+    output.stat = cut(output.stat, OUTPUT_CHARS)
+    output.more_files = max(0, len(output.files) - _FILES_LISTED) or None
+    output.files = output.files[:_FILES_LISTED]
+    return output
 
 
 def _apply_in_words(output: ApplyOutput) -> str:
@@ -117,15 +105,7 @@ async def codex_apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
     applied = await call.helm.extras.changes.apply(
         args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
     )
-    return ApplyOutput(
-        session_id=args.session_id,
-        repository=str(applied.repository),
-        how=applied.how,
-        files=_files(applied.files),
-        digest=applied.digest,
-        stat=applied.stat,
-        ended=list(applied.ended) or None,
-    )
+    return ApplyOutput.model_validate(applied_as_dict(applied))
 
 
 def _discard_in_words(output: DiscardOutput) -> str:
@@ -143,6 +123,6 @@ async def codex_discard(call: CallContext, args: SessionInput) -> DiscardOutput:
         session_id=args.session_id,
         worktree=str(tree.path),
         commits=list(discarded.commits),
-        files=_files(discarded.files),
+        files=files_output(discarded.files) or [],
         branch_kept=tree.branch if discarded.branch_kept else None,
     )

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ConfigDict, Field
 
-from helmsman.mcp.compat_events import Translation, rate_limits
+from helmsman.mcp.compat_events import CodexEvent, Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.current_call import current_form
 from helmsman.mcp.doors import by_form, form_name
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.agents.protocol import Engine
-    from helmsman.mcp.compat_events import CodexEvent
     from helmsman.mcp.toolset import CallContext
     from helmsman.model.events import Event
     from helmsman.model.questions import Question

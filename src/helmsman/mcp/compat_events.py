@@ -13,9 +13,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
+from helmsman.base.json_values import integer, mapping, optional_text, present, snake_case, text
 from helmsman.base.redaction import redact
-from helmsman.mcp.compat_items import Message, Raw, began, ended, known, shown
+from helmsman.mcp.compat_items import Message, Raw, began, ended, shown
 from helmsman.mcp.compat_questions import asked
 from helmsman.model.events import (
     AgentMessage,
@@ -163,7 +163,7 @@ class Translation:
     # --- the session -------------------------------------------------------------------------------------------------
 
     def _session_configured(self, event: SettingsApplied, raw: Raw) -> Message:
-        facts = known({told: raw.get(name) for name, told in _FACTS.items()})
+        facts = present({told: raw.get(name) for name, told in _FACTS.items()})
         return {
             "type": "session_configured",
             "session_id": self._thread_id,
@@ -171,7 +171,7 @@ class Translation:
             "model": event.model,
             "approval_policy": event.approval_policy,
             "cwd": self._directory,
-            **{told: known(fact) if isinstance(fact, dict) else fact for told, fact in facts.items()},
+            **{told: present(fact) if isinstance(fact, dict) else fact for told, fact in facts.items()},
         }
 
     # --- Codex's own MCP servers -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from helmsman.base.json_values import integer, mapping, optional_text, sequence, snake_case, text, texts
+from helmsman.base.json_values import integer, mapping, optional_text, present, sequence, snake_case, text, texts
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -47,7 +47,7 @@ def shown(item: Item, raw: Raw, *, ended: bool) -> Message | None:
             return {"type": "UserMessage", "id": item.id, "content": [content]}
         case AgentMessage():
             content = {"type": "Text", "text": item.text if ended else ""}
-            more = known({"phase": item.phase, "memory_citation": _citation(raw)})
+            more = present({"phase": item.phase, "memory_citation": _citation(raw)})
             return {"type": "AgentMessage", "id": item.id, "content": [content], **more}
         case Reasoning():
             parts = {"summary_text": _parts(item, raw), "raw_content": texts(raw.get("content"))}
@@ -183,13 +183,8 @@ def _citation(raw: Raw) -> Message | None:
 
 def _action(raw: Raw) -> Message:
     """How something was looked for."""
-    action = known(mapping(raw.get("action")))
+    action = present(mapping(raw.get("action")))
     return {"action": {**action, "type": snake_case(text(action.get("type")))}} if action else {}
-
-
-def known(fields: Raw) -> Message:
-    """What is set: the app-server names what is not, the original left it out."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _mcp_took(raw: Raw) -> Message:
@@ -207,7 +202,7 @@ def _command(item: CommandExecution, raw: Raw) -> Message:
         "command": words,
         "cwd": Path(item.directory).as_uri() if item.directory and Path(item.directory).is_absolute() else None,
         "parsed_cmd": parsed_command(words, raw, item.directory),
-        **known({"process_id": raw.get("processId"), "source": snake_case(text(raw.get("source"))) or None}),
+        **present({"process_id": raw.get("processId"), "source": snake_case(text(raw.get("source"))) or None}),
     }
 
 
@@ -236,4 +231,4 @@ def _mcp_result(item: McpToolCall, raw: Raw) -> Message:
         return {"error": {"message": item.error}}
     result = mapping(raw.get("result"))
     structured = result.get("structuredContent", result.get("structured_content"))
-    return {"result": {"content": result.get("content", []), **known({"structuredContent": structured})}}
+    return {"result": {"content": result.get("content", []), **present({"structuredContent": structured})}}

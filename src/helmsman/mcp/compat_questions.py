@@ -10,18 +10,17 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import exact
 from helmsman.mcp.compat_items import Message, Raw, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import SHOWN_DIFF_CHARS
-from helmsman.model.events import FileChange
+from helmsman.model.events import FileChange, Item
 from helmsman.model.question_text import describe
-from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY
+from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.events import Item
-    from helmsman.model.questions import Question
 
 _DECISIONS: Final = {
     "approved": APPROVE,
@@ -51,7 +50,7 @@ def asked(question: Question, item: Item | None, raw: Raw) -> Message | None:
                 "command": words,
                 "cwd": directory,
                 "reason": question.details.get("reason"),
-                **{name: value for name, value in told.items() if value is not None},
+                **present(told),
                 "available_decisions": _offered(question),
                 "parsed_cmd": parsed_command(words, raw, directory),
             }

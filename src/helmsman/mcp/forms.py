@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.shown_text import exact
 from helmsman.model.question_text import describe
-from helmsman.model.questions import DECLINE, DENY, REFUSALS
+from helmsman.model.questions import DECLINE, DENY, REFUSALS, Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.questions import Prompt, Question
 
 SHOWN_DIFF_CHARS: Final = 8000
 """Of a longer diff the form has the beginning, and the names and counts of all its files."""

@@ -38,17 +38,15 @@ from helmsman.mcp.pipe import named
 from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
 from helmsman.service import Helmsman
-from helmsman.settings import load_settings
-from helmsman.tasks.calls import CallId
+from helmsman.settings import Settings, load_settings
+from helmsman.tasks.calls import CallId, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
-    from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.patches import diff_digest
-from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK
+from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.errors import InvalidInput
 from helmsman.mcp.resources import client_of
@@ -30,7 +30,6 @@ from helmsman.shapes.task_contract import CancelAnswer, ResultsAnswer, TaskAnswe
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.capabilities.cloud_tasks import CloudListed
     from helmsman.tasks.model import Task, TaskOrigin
 
 

@@ -19,7 +19,8 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from helmsman.base.shortening import LINE_CHARS, TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
-from helmsman.shapes.rendering import session_info_as_dict, task_as_dict
+from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.transcript import transcript
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Resources:
     async def _content(self, context: Context, uri: str) -> tuple[str, str]:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
-            return _JSON, json.dumps(within({"sessions": [session_info_as_dict(info) for info in found]}), indent=1)
+            return _JSON, json.dumps(within({"sessions": await listed_sessions(self._helm, found)}), indent=1)
         if uri.startswith(f"{TASKS}/"):
             task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
             return _JSON, json.dumps(within(task_as_dict(task)), indent=1)

@@ -14,12 +14,11 @@ from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
-from helmsman.mcp.toolset import Toolbox
+from helmsman.mcp.toolset import Offered, Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman.mcp.toolset import Offered
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
 

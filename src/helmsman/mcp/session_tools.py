@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from helmsman.base.shown_text import exact
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
 from helmsman.mcp.waiting import wait_for_session
 from helmsman.shapes import contract
-from helmsman.shapes.session_status import in_words, known_status, session_status, started
+from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.shapes.session_status import in_words, session_status, started
 from helmsman.tasks.calls import done_before
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from helmsman.agents.protocol import SessionInfo
-    from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
-    from helmsman.tasks.model import Task
-
-_SUMMARY_CHARS: Final = 200
 
 
 def state_in_words(output: Any) -> str:
@@ -101,33 +92,8 @@ async def codex_list(call: CallContext, args: contract.ListInput) -> contract.Li
     found, cursor = await call.helm.list(
         agent=CODEX, directory=args.working_directory, **args.model_dump(exclude={"working_directory"})
     )
-    tasks = await call.helm.tasks.of_sessions([info.session_id for info in found])
-    ended = await call.helm.last_statuses([(info, tasks[info.session_id]) for info in found])
-    known = call.helm.sessions
-    sessions = [
-        _listed(known.get(info.session_id), info, tasks[info.session_id], ended.get(info.session_id)) for info in found
-    ]
-    return contract.ListOutput(sessions=sessions, next_cursor=cursor)
-
-
-def _listed(
-    session: Session | None, info: SessionInfo, tasks: Sequence[Task], ended: SessionStatus | None
-) -> contract.ListedSession:
-    status = known_status(session, tasks) or ended
-    running = status in ("active", "awaiting_approval")
-    summary = info.name or info.first_prompt
-    return contract.ListedSession(
-        session_id=info.session_id,
-        agent=info.agent,
-        directory=info.directory,
-        summary=" ".join(summary.split())[:_SUMMARY_CHARS] if summary else None,
-        timestamp=info.updated_at.isoformat(),
-        is_active=running,
-        active_status=status,
-        source=info.source,
-        model=info.model,
-        task_ids=[task.id for task in reversed(tasks)] or None,
-    )
+    rows = await listed_sessions(call.helm, found)
+    return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), next_cursor=cursor)
 
 
 SESSION_TOOLS: Final = tools_in(globals())

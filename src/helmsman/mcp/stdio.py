@@ -13,7 +13,7 @@ import logging
 import os
 import select
 import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -26,7 +26,6 @@ from helmsman.mcp.server import build_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
 
     from helmsman.service import Helmsman
 

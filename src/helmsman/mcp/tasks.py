@@ -18,19 +18,17 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.base.shortening import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.doors import has_forms
+from helmsman.mcp.doors import Context, Doors, has_forms
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import in_words, session_status
-from helmsman.tasks.model import mcp_status_of
+from helmsman.tasks.model import Task, mcp_status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.mcp.doors import Context, Doors
     from helmsman.mcp.toolset import CallContext
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
-    from helmsman.tasks.model import Task
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _DONE: Final = {"resultType": "complete"}

@@ -18,14 +18,13 @@ from mcp.shared.exceptions import MCPError
 
 from helmsman.base.shortening import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.current_call import current_call
+from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.listed_schema import listed_schema
 from helmsman.shapes.contract import Input, Output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from helmsman.mcp.current_call import NumberedCall
     from helmsman.mcp.doors import Context, Doors
     from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler

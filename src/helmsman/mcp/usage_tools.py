@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
+from helmsman.base.json_values import iso_time
 from helmsman.capabilities.usage_report import GroupBy, merged
 from helmsman.mcp.toolset import READS, CallContext, tool
 from helmsman.shapes.contract import Input, Output
@@ -70,7 +71,7 @@ async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
     listed, rest = report.first(_MOST_GROUPS)
     return UsageReportOutput(
         group_by=report.group_by,
-        since=None if report.since is None else report.since.isoformat(timespec="seconds"),
+        since=iso_time(report.since),
         groups=[SpentBy.model_validate({"key": group.key or UNKNOWN, **spent_as_dict(group)}) for group in listed],
         others=Spent.model_validate(spent_as_dict(merged(rest))) if rest else None,
         total=Spent.model_validate(spent_as_dict(report.total)),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from helmsman.base.shown_text import exact, named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _VERBS: Final = {"read": "read", "write": "write to", "none": "no access to", "deny": "no access to"}
 _EVERYWHERE: Final = {"read": "read everything", "write": "write anywhere"}

@@ -9,7 +9,6 @@ nobody here knows is shown as it came.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -79,9 +78,6 @@ def describe(question: Question) -> QuestionText:
     diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
     rule = details.pop("alwaysRule", None)
     title, lines = _DESCRIBED[question.type](question, details, diff)
-    if question.agent_id is not None:
-        title = title.replace("through Codex", "through a sub-agent of Codex")
-        title = re.sub("^Codex", "A sub-agent of Codex", title)
     added = tuple(_value("Always would add the rule", str(rule).strip("\n"))) if rule else ()
     return QuestionText(title, (*lines, *_unknown(details)), diff or None, added)
 
@@ -130,6 +126,10 @@ def value_lines(text: str) -> list[str]:
     return shown
 
 
+def _who(question: Question) -> str:
+    return question.asker if question.agent_id is None else f"A sub-agent of {question.asker}"
+
+
 # --- the kinds of questions ------------------------------------------------------------------------------------------
 
 
@@ -138,17 +138,17 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     command, kind, network = (details.pop(name, None) for name in ("command", "kind", "networkContext"))
     lines: list[Line] = []
     if kind == "writeStdin":
-        title = f"Codex asks to type into a command that runs {where}"
+        title = f"{_who(question)} asks to type into a command that runs {where}"
         command = exact(str(command))  # its last line break is the Enter key
     elif command is None and network is not None:
-        title = "Codex asks to reach the network"
+        title = f"{_who(question)} asks to reach the network"
     else:
-        title = f"Codex asks to run a command {where}"
+        title = f"{_who(question)} asks to run a command {where}"
         lines += _value("Kind", kind) if kind is not None else []
     if isinstance(command, list | tuple):  # its words, as some engine may give them
         lines += _value("Command", json.dumps(command, ensure_ascii=False, default=str))
     elif command is not None or network is None:
-        lines += _value("Command", shell_script(str(command)) if command else "Codex does not say which")
+        lines += _value("Command", shell_script(str(command)) if command else f"{question.asker} does not say which")
     lines += _where(details)
     if question.environment not in (None, "local"):
         lines += _value("Environment", question.environment)
@@ -158,25 +158,30 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     return title, [*lines, *_why(details)]
 
 
-def _patch(_question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
+def _patch(question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
-    lines = list(_files(details, diff)) or [Line("Files", "Codex does not say which")]
+    lines = list(_files(details, diff)) or [Line("Files", f"{question.asker} does not say which")]
     root = details.pop("grantRoot", None)
     if root is not None:
         lines.append(Line("Permission", f"write to everything under {named(root)}, for the rest of the session"))
-    return f"Codex asks to change files, {where}", [*lines, *_where(details), *_why(details)]
+    return f"{_who(question)} asks to change files, {where}", [*lines, *_where(details), *_why(details)]
 
 
-def _permission(_question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
-    granted = _permissions(details.pop("permissions", None)) or [Line("Permission", "Codex does not say which")]
-    return "Codex asks for more permissions", [*granted, *_where(details), *_why(details)]
+def _permission(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    granted = _permissions(details.pop("permissions", None)) or [
+        Line("Permission", f"{question.asker} does not say which")
+    ]
+    return f"{_who(question)} asks for more permissions", [*granted, *_where(details), *_why(details)]
 
 
 def _elicitation(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
     kind = details.get("approvalKind")
     is_call = kind is not None
-    title = "Codex asks to use an MCP tool, outside the sandbox" if is_call else "An MCP server asks you, through Codex"
-    lines = [*_value("Server", details.pop("server", None) or "Codex does not say which")]
+    who = _who(question)
+    title = f"An MCP server asks you, through {who[0].lower() + who[1:] if question.agent_id else who}"
+    if is_call:
+        title = f"{who} asks to use an MCP tool, outside the sandbox"
+    lines = [*_value("Server", details.pop("server", None) or f"{question.asker} does not say which")]
     lines += _value("Kind", kind) if kind not in (None, "mcp_tool_call") else []
     lines += _value("Tool", details.pop("tool")) if "tool" in details else []
     lines += _value("Asks", question.prompts[0].text) if question.prompts else []
@@ -193,7 +198,7 @@ def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tupl
     lines = list(_value("Plan", plan)) if plan else []
     if len(question.prompts) == 1:  # the parts of a longer one are shown where each is answered
         lines += _value("Question", question.prompts[0].text)
-    return "Codex asks you", [*lines, *_where(details)]
+    return f"{_who(question)} asks you", [*lines, *_where(details)]
 
 
 _DESCRIBED: Final = {

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
-from helmsman.approvals.policy import Workspace, beyond_roots, decide, leaves_the_sandbox, sandbox_of
+from helmsman.approvals.policy import Rule, Ruling, Workspace, beyond_roots, decide, leaves_the_sandbox, sandbox_of
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.shortening import QUESTION_CHARS
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from helmsman.approvals.audit import AuditLog
-    from helmsman.approvals.policy import Rule, Ruling
     from helmsman.approvals.rule_book import RuleBook
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session

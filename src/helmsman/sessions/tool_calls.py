@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.errors import HelmsmanError
-from helmsman.model.client_tools import ToolResult, functions_of, result_of
+from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult, functions_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction
     from helmsman.model.events import ToolCalled
     from helmsman.sessions.session import Session, ToolRunner
 

@@ -6,7 +6,7 @@ a silent default. Descriptions are written for an agent that has never seen the 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
@@ -60,6 +60,8 @@ class Output(BaseModel):
         """Whether the call as a whole failed, and not only what it tells of."""
         return False
 
+
+_SUMMARY_CHARS: Final = 200
 
 SessionId = Annotated[
     str,
@@ -329,6 +331,12 @@ class ListedSession(Output):
     source: str | None = None
     model: str | None = None
     task_ids: list[str] | None = None
+
+    @classmethod
+    def of(cls, listed: dict[str, Any]) -> Self:
+        """As little of a session as finds it again (`helmsman.shapes.listed_sessions` has all of it)."""
+        summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
+        return cls.model_validate({**listed, "summary": summary, "activeStatus": listed.get("status")})
 
 
 class ListOutput(Output):

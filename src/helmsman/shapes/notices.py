@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.json_values import present
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -30,7 +32,7 @@ def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
         "taskId": news.task_id,
         "questionId": news.question_id,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def way_as_dict(way: WayStatus) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def way_as_dict(way: WayStatus) -> dict[str, Any]:
         "lastAt": None if way.last_at is None else _time(way.last_at),
         "note": way.note,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def _time(time: datetime) -> str:

@@ -11,20 +11,18 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.json_values import camel_case
+from helmsman.base.json_values import camel_case, iso_time, present
 from helmsman.model.events import Event, Item
 from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from helmsman.agents.protocol import SessionInfo
-    from helmsman.capabilities.account import AccountReport
+    from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
     from helmsman.tasks.model import Task
 
@@ -53,24 +51,17 @@ def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
     return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
 
-def session_info_as_dict(info: SessionInfo) -> dict[str, Any]:
-    """A session as listings show it."""
-    shown = {
-        "sessionId": info.session_id,
-        "agent": info.agent,
-        "directory": info.directory,
-        "name": info.name,
-        "summary": info.name or info.first_prompt,
-        "timestamp": _time(info.updated_at),
-        "createdAt": None if info.created_at is None else _time(info.created_at),
-        "source": info.source,
-        "originator": info.originator,
-        "model": info.model,
-        "engineVersion": info.engine_version,
-        "parentId": info.parent_id,
-        "archived": info.archived,
-    }
-    return {key: value for key, value in shown.items() if value is not None}
+def diff_as_dict(changed: SessionDiff) -> dict[str, Any]:
+    """What a session changed, whole."""
+    diff = changed.diff
+    about = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
+    shown = {"files": [fields_as_dict(file) for file in diff.files], "stat": diff.stat, "diff": diff.text}
+    return present({**about, **shown, "digest": diff.digest, "nested": list(diff.nested) or None})
+
+
+def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
+    """What was brought from a session's worktree into its repository."""
+    return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
 
 
 def task_as_dict(task: Task) -> dict[str, Any]:
@@ -87,12 +78,12 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "sessionId": task.session_id,
         "externalId": task.external_id,
         "model": task.model,
-        "createdAt": _time(task.created_at),
-        "updatedAt": _time(task.updated_at),
-        "completedAt": None if task.completed_at is None else _time(task.completed_at),
-        "expiresAt": None if task.expires_at is None else _time(task.expires_at),
+        "createdAt": iso_time(task.created_at),
+        "updatedAt": iso_time(task.updated_at),
+        "completedAt": iso_time(task.completed_at),
+        "expiresAt": iso_time(task.expires_at),
         "waitingFor": task.waiting_for,
-        "resumesAt": None if task.resumes_at is None else _time(task.resumes_at),
+        "resumesAt": iso_time(task.resumes_at),
         "progress": task.progress,
         "usage": None if task.usage is None else fields_as_dict(task.usage),
         "result": task.result,
@@ -102,25 +93,12 @@ def task_as_dict(task: Task) -> dict[str, Any]:
         "timedOut": list(task.timed_out) or None,
         "url": task.metadata.get("url"),
     }
-    return {key: value for key, value in shown.items() if value is not None}
-
-
-def account_as_dict(report: AccountReport) -> dict[str, Any]:
-    """The account, and what is left of its limits until when."""
-    limits = [
-        fields_as_dict(limit) | ({} if limit.resets_at is None else {"resetsAt": limit.resets_at.isoformat()})
-        for limit in report.limits
-    ]
-    return fields_as_dict(report) | {"limits": limits}
+    return present(shown)
 
 
 def json_line(value: Mapping[str, Any]) -> str:
     """The dictionary as one line of JSON, whatever it holds."""
     return json.dumps(value, default=str)
-
-
-def _time(time: datetime) -> str:
-    return time.isoformat(timespec="seconds")
 
 
 def fields_as_dict(value: Any) -> dict[str, Any]:
@@ -139,6 +117,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case PurePath():
             return str(value)
+        case datetime():
+            return value.isoformat()
         case list() | tuple():
             return [_plain(entry) for entry in value]
         case Mapping():

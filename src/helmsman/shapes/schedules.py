@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from helmsman.base.json_values import present
 from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
 from helmsman.shapes.contract import Input
 
@@ -71,13 +72,13 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "createdAt": _time(schedule.created_at),
         "lastRun": None if schedule.last is None else run_as_dict(schedule.last),
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
     """One time that it was due: its task, or why there is none."""
     shown = {"dueAt": _time(run.due_at), "enteredAt": _time(run.entered_at), "taskId": run.task_id, "note": run.note}
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def standing(schedule: Schedule) -> str:

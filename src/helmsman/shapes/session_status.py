@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.deadline import countdown
-from helmsman.base.processes import Process
 from helmsman.base.shortening import (
     LINE_CHARS,
     MESSAGE_CHARS,
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
     from helmsman.model.events import Failure, Item
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
-    from helmsman.tasks.model import Task
     from helmsman.worktrees import FileStat
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
@@ -101,17 +98,6 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
-def known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
-    """A session's status: of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
-    if session is not None and session.state.is_running:
-        return session.status
-    newest = next((task for task in tasks if not task.is_waiting), None)
-    is_ours = session is not None and newest is not None and newest.owner in (None, Process.me())
-    if newest is not None and newest.is_running and not is_ours:
-        return "awaiting_approval" if newest.input_required else "active"
-    return None if session is None else session.status
-
-
 def started(session: Session) -> StartOutput:
     """A session that has just been asked for something."""
     return StartOutput(
@@ -134,9 +120,7 @@ def pending_question(session: Session, question: Question) -> PendingQuestion:
             QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
         ],
         details=within(shown["details"], _DETAILS_CHARS),
-        deadline=None
-        if deadline is None
-        else DeadlineOutput(seconds_left=round(deadline.seconds), paused=deadline.is_paused),
+        deadline=None if deadline is None else DeadlineOutput.model_validate(deadline.as_dict()),
     )
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 _OUTPUT_LINES: Final = 40
-_SPEAKERS: Final = {"agent_message": "Codex", "plan": "Plan", "review": "Review"}
 _STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
 
 
@@ -37,13 +36,18 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     facts = [f"- status: {session.status}"]
     facts += [f"- directory: {session.directory}"] if session.directory else []
     facts += [f"- model: {session.model}"] if session.model else []
-    parts = [f"# Codex session {session.id}", "\n".join(facts)]
+    agent = session.options.agent.capitalize()
+    parts = [f"# {agent} session {session.id}", "\n".join(facts)]
     for number, turn in enumerate(turns, 1):
         state = session.state
         is_running = turn.id == state.turn_id and state.is_running
         items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
-        parts += [cut(text, TEXT_CHARS, session_file(session.id)) for text in map(_section, items) if text]
+        parts += [
+            cut(text, TEXT_CHARS, session_file(session.id))
+            for text in (_section(item, agent) for item in items)
+            if text
+        ]
     if session.state.timed_out_note is not None:
         parts.append(f"**{session.state.timed_out_note}**")
     for question in session.questions:
@@ -54,12 +58,14 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id))
 
 
-def _section(item: Item) -> str:
+def _section(item: Item, agent: str) -> str:
     match item:
         case UserMessage():
             return "**User:**\n\n" + _quoted(item.text)
-        case AgentMessage() | ProposedPlan() | Review():
-            return f"**{_SPEAKERS[item.type]}:**\n\n" + _quoted(item.text)
+        case AgentMessage():
+            return f"**{agent}:**\n\n" + _quoted(item.text)
+        case ProposedPlan() | Review():
+            return f"**{item.type.capitalize()}:**\n\n" + _quoted(item.text)
         case Reasoning():
             return "**Thinking:**\n\n" + _quoted(item.text) if item.text else ""
         case CommandExecution():

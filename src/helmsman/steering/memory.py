@@ -28,8 +28,8 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.questions import DENY
-from helmsman.sessions.state import SessionState
-from helmsman.tasks.model import kept_options
+from helmsman.sessions.state import SessionState, SessionStatus
+from helmsman.tasks.model import Task, kept_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import ChangeKind, Event
     from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.ledger import Ledger
-    from helmsman.tasks.model import Task
     from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Capability, Engine, Opened
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.protocol import Engine, Opened
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, Session, ToolRunner
     from helmsman.worktrees import Worktree

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from helmsman.base.processes import Process
 from helmsman.errors import OutcomeUnknown
-from helmsman.tasks.database import Database, stored_keys, task_of
+from helmsman.tasks.database import Database, Fence, stored_keys, task_of
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from helmsman.tasks.database import Fence
     from helmsman.tasks.model import Task
 
 ResultT = TypeVar("ResultT")

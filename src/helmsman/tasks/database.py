@@ -15,7 +15,7 @@ import random
 import sqlite3
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -32,7 +32,6 @@ from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 log = logging.getLogger(__name__)

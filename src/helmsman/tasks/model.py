@@ -62,13 +62,6 @@ def task_status_of(session_status: str) -> TaskStatus:
     return _TASK_STATUS[session_status]
 
 
-def session_status_of(task: Task) -> str | None:
-    """The status that a session has, or had, in the turn that this task is; None where that is not known."""
-    if task.status == "working" and task.input_required:
-        return "awaiting_approval"
-    return next((session for session, status, _ in _STATES if status == task.status), None)
-
-
 def mcp_status_of(task: Task) -> McpTaskStatus:
     """The status an MCP client is told."""
     return "input_required" if task.status == "working" and task.input_required else _MCP_STATUS[task.status]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import cut
 from helmsman.base.shown_text import shell_script
-from helmsman.model.events import AgentMessage, CommandExecution, FileChange
-from helmsman.model.unified_diff import read_change
+from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
+from helmsman.model.unified_diff import FileKind, read_change
 from helmsman.sessions.progress import read_tally
 from helmsman.worktrees.changes import FileStat
 from helmsman.worktrees.patch_stat import files_of
@@ -22,8 +22,6 @@ from helmsman.worktrees.patch_stat import files_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from helmsman.model.events import ChangeKind, Item, PathChange
-    from helmsman.model.unified_diff import FileKind
 
 TEXT_LIMIT: Final = 1_000_000
 _MOST_FILES: Final = 1000

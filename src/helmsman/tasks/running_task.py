@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.json_values import present
 from helmsman.model.events import Usage, UserMessage
 from helmsman.sessions.progress import infer_progress
 from helmsman.tasks.model import TIMED_OUT, TaskChanges, task_status_of
@@ -69,7 +70,7 @@ class RunningTask:
             "now": {name: value for name, value in asdict(progress.now).items() if value} or None,
             "steps": [asdict(step) for step in progress.steps] or None,
         }
-        return {key: value for key, value in shown.items() if value is not None}
+        return present(shown)
 
     def ending(self) -> TaskChanges:
         """What changes with the end of its turn."""

@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, TurnInput
-from helmsman.tasks.model import kept_options, options_to_keep
+from helmsman.model.options import ReviewKind, ReviewTarget, SessionOptions, TurnInput, TurnKind
+from helmsman.tasks.model import Task, kept_options, options_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from helmsman.model.options import TurnKind
-    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 

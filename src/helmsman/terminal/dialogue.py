@@ -20,7 +20,7 @@ from helmsman.base.shown_text import exact, one_line, visible
 from helmsman.model import questions
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.model.question_text import GUTTER
-from helmsman.terminal.keyboard import has_terminal, open_keyboard
+from helmsman.terminal.keyboard import Keyboard, has_terminal, open_keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from helmsman.model.questions import Prompt, Question
     from helmsman.sessions.session import Session
-    from helmsman.terminal.keyboard import Keyboard
 
 _CHOICES: Final = {
     questions.APPROVE: ("y", "approve"),

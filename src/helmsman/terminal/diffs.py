@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from helmsman.base.shown_text import in_sight, named
-from helmsman.model.unified_diff import read_change, read_diff
+from helmsman.model.unified_diff import DiffLine, FileDiff, FileKind, LineKind, read_change, read_diff
 
 if TYPE_CHECKING:
     from helmsman.model.events import PathChange
-    from helmsman.model.unified_diff import DiffLine, FileDiff, FileKind, LineKind
 
 ADDED: Final = "green"
 REMOVED: Final = "red"

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.base.processes import read_proc
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
@@ -24,7 +26,6 @@ MARKER_VARIABLE = "HELMSMAN_TEST_ID"
 _GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 _PS_SECONDS = 10
-_ENVIRONMENT_SIZE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,9 @@ def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) ->
     wanted = f"{MARKER_VARIABLE}={marker}".encode()
     for name in running_processes() - besides:
         with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
-            if wanted in _environment(name).split(b"\0"):
+            if wanted in read_proc(f"/proc/{name}/environ").split(b"\0"):
                 found.add(LeftProcess(int(name), _command(Path("/proc", name))))
     return found
-
-
-def _environment(pid: str) -> bytes:
-    file = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts: list[bytes] = []
-        while part := os.read(file, _ENVIRONMENT_SIZE):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(file)
 
 
 def child_processes() -> set[LeftProcess]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from helmsman.approvals.deadline import LEASE_SECONDS
+from helmsman.base.json_values import present
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.shapes.contract import Input, NothingInput, StartInput
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import started
 from helmsman.web.json_http import body
-from helmsman.web.views import present
 
 if TYPE_CHECKING:
     from starlette.requests import Request

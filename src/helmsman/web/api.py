@@ -36,9 +36,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/sessions?query&directory&cursor&limit=50&archived=0&running=0 → {sessions: [Listed], nextCursor?}
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page.
-        Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions?,
-        source?, originator?, model?, archived?, taskIds?, note?, timedOut? (how many questions of its last turn the
-        deadline denied)}; `status` is known of sessions this server has seen and of those that run.
+        Listed = {sessionId, agent, directory?, name?, summary?, timestamp, createdAt?, isActive, status?, questions? (how
+        many are open), source?, originator?, model?, engineVersion?, parentId?, archived?, taskIds?, note?,
+        timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`.
 
     GET /api/sessions/{id}?outputLines=0 → what `codex_status` gives (sessionId, agent, status, result?, output?, error?,
         recentOutput, pendingQuestion?, moreQuestions?, itemEvents (always empty here: the transcript has them), usage?
@@ -81,8 +81,9 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,
-        title, lines: [{label, text}], files?: [File], questions: [{question, options: [str], labels: {option: text},
-        freeText, secret, descriptions: {option: text}}], details: {command?, directory?, reason?, diff?, changes?,
+        asker (who asks: Codex), title, lines: [{label, text}], files?: [File],
+        questions: [{question, options: [str], labels: {option: text}, freeText, secret, descriptions: {option: text}}],
+        details: {command?, directory?, reason?, diff?, changes?,
         prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
         deadline? {secondsLeft, paused}, directory?, summary?, agentId?}
         `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from helmsman.base.json_values import iso_time
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, respond
-from helmsman.web.proof import place
-from helmsman.web.views import time
+from helmsman.web.proof import Challenges, place
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from helmsman.web.login import Logins
-    from helmsman.web.proof import Challenges
 
 
 class LoginInput(Input):
@@ -86,7 +85,11 @@ class Entering:
 
     def _code(self) -> dict[str, Any]:
         code = self._logins.new_code()
-        return {"code": code.value, "path": code.path, "expiresAt": time(datetime.fromtimestamp(code.expires_at, UTC))}
+        return {
+            "code": code.value,
+            "path": code.path,
+            "expiresAt": iso_time(datetime.fromtimestamp(code.expires_at, UTC)),
+        }
 
 
 def _place(request: Request) -> str:

@@ -8,16 +8,18 @@ import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.agents.registry import engine_overviews
+from helmsman.base.json_values import iso_time, present
 from helmsman.base.shortening import shortened
 from helmsman.base.surroundings import current
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import account_as_dict, json_line, spent_as_dict, task_as_dict
+from helmsman.shapes.listed_sessions import listed_session, listed_sessions
+from helmsman.shapes.rendering import fields_as_dict, json_line, spent_as_dict, task_as_dict
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, switch, text
 from helmsman.web.safe_values import safe, shown_files
-from helmsman.web.views import entry, listed, one_line, present, question_in_full, session_in_full, turn_in_timeline
+from helmsman.web.views import entry, in_list, one_line, question_in_full, session_in_full, turn_in_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,9 +115,7 @@ class Reading:
         infos, following = await self._helm.list(
             query=query, directory=directory, cursor=cursor, limit=count, include_archived=archived
         )
-        tasks = await self._helm.tasks.of_sessions([info.session_id for info in infos])
-        known = self._helm.sessions
-        return [listed(info, known.get(info.session_id), tasks[info.session_id]) for info in infos], following
+        return list(map(in_list, await listed_sessions(self._helm, infos))), following
 
     async def _running(self) -> list[dict[str, Any]]:
         """The sessions with a turn under way, here or in another process, newest first."""
@@ -130,8 +130,8 @@ class Reading:
         infos, _ = await self._helm.list(limit=_RUNNING_LOOKED_FOR)
         on_disk = {info.session_id: info for info in infos}
         tasks = await self._helm.tasks.of_sessions(ids)
-        found = [listed(on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids]
-        found = [one for one in found if one["isActive"]]
+        found = [listed_session(on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids]
+        found = [in_list(one) for one in found if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
     async def _not_on_disk_yet(self) -> list[dict[str, Any]]:
@@ -139,7 +139,9 @@ class Reading:
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         return [
-            listed(None, session, ()) for session in reversed(young) if await self._helm.truth.find(session.id) is None
+            in_list(listed_session(None, session, ()))
+            for session in reversed(young)
+            if await self._helm.truth.find(session.id) is None
         ]
 
     async def session(self, request: Request) -> dict[str, Any]:
@@ -269,7 +271,7 @@ class Reading:
         return present(
             {
                 "by": by,
-                "since": None if report.since is None else report.since.isoformat(timespec="seconds"),
+                "since": iso_time(report.since),
                 "rows": [present({"key": row.key, **unpriced, **spent_as_dict(row)}) for row in rows],
                 "total": unpriced | spent_as_dict(report.total),
                 "omitted": len(omitted),
@@ -278,7 +280,7 @@ class Reading:
         )
 
     async def account(self, _request: Request) -> dict[str, Any]:
-        return dict(safe(account_as_dict(await self._helm.extras.account.read())))
+        return dict(safe(fields_as_dict(await self._helm.extras.account.read())))
 
     async def notices(self, _request: Request) -> dict[str, Any]:
         told = await self._helm.extras.notices.for_pages()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from pydantic import Field
 
+from helmsman.base.json_values import present
 from helmsman.base.shown_text import visible
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, text
-from helmsman.web.views import present
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,20 +5,15 @@ Diffs come as parsed lines: there is one parser, and it is not in JavaScript, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from helmsman.base.json_values import present
 from helmsman.base.shortening import shortened, shortened_text
 from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
-from helmsman.model.events import CommandExecution, FileChange
-from helmsman.model.unified_diff import read_change
+from helmsman.model.events import CommandExecution, FileChange, Item
+from helmsman.model.unified_diff import FileDiff, read_change
 from helmsman.shapes.rendering import item_as_dict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from helmsman.model.events import Item
-    from helmsman.model.unified_diff import FileDiff
 
 
 def safe(value: Any) -> Any:
@@ -82,5 +77,5 @@ def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, A
             "lines": lines,
             "missing": len(left_out) + not_whole or None,
         }
-        shown.append({key: value for key, value in told.items() if value is not None})
+        shown.append(present(told))
     return shown, missing

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman.errors import EngineRefused, Unsupported
-from helmsman.model.events import Decision, EngineGone, TurnEnded, UserMessage
+from helmsman.model.events import Decision, EngineGone, Event, Item, TurnEnded, UserMessage
 from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from helmsman.agents.protocol import PastTurn
-    from helmsman.model.events import Event, Item
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionState

@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base import shown_text
+from helmsman.base.json_values import iso_time, present
 from helmsman.base.shortening import TEXT_CHARS, cut, shortened
 from helmsman.model.question_text import describe, part_texts
 from helmsman.model.unified_diff import read_diff
-from helmsman.shapes.rendering import fields_as_dict, session_info_as_dict
-from helmsman.shapes.session_status import known_status, session_status
+from helmsman.shapes.rendering import fields_as_dict
+from helmsman.shapes.session_status import session_status
 from helmsman.web.safe_values import safe, shown_files, shown_item
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from helmsman.agents.protocol import SessionInfo
     from helmsman.model.events import Item
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
@@ -28,57 +28,17 @@ _PROMPT_CHARS: Final = 500
 _DETAIL_CHARS: Final = 200_000
 
 
-def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have something in them."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def one_line(text: str | None, width: int = SUMMARY_CHARS) -> str | None:
     return shown_text.one_line((text or "")[: 10 * width])[:width] or None
-
-
-def time(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat(timespec="seconds")
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def listed(info: SessionInfo | None, session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
-    """A session in a list, by what is known of it on disk, here and in the registry."""
-    status = known_status(session, tasks)
-    shown = {} if info is None else session_info_as_dict(info)
-    if session is not None:
-        changed_at = session.changed_at.astimezone(UTC)
-        shown.setdefault("sessionId", session.id)
-        shown.setdefault("timestamp", time(changed_at))
-        live = {"agent": session.options.agent, "directory": session.directory, "model": session.model}
-        live |= {"name": session.state.name, "summary": session.state.name or session.state.prompt}
-        shown = present(live) | shown
-    elif tasks:
-        shown.setdefault("sessionId", tasks[0].session_id)
-        shown.setdefault("timestamp", time(tasks[0].updated_at))
-        known = {"agent": tasks[0].agent, "directory": tasks[0].directory, "summary": tasks[-1].instruction}
-        shown = present(known) | shown
-    shown["summary"] = one_line(shown.get("summary"))
-    shown["isActive"] = status in ("active", "awaiting_approval")
-    shown["status"] = status
-    shown["questions"] = (len(session.state.questions) or None) if session is not None else None
-    shown["name"] = safe(shown.get("name"))
-    shown["note"] = safe(session.state.note or session.state.timed_out_note) if session is not None else None
-    shown["timedOut"] = len(timed_out(session, tasks)) or None
-    shown["taskIds"] = [task.id for task in reversed(tasks)] or None
-    shown["archived"] = shown.get("archived") or None
-    shown.pop("engineVersion", None)
-    shown.pop("parentId", None)
-    return present(shown)
-
-
-def timed_out(session: Session | None, tasks: Sequence[Task]) -> Sequence[str]:
-    """The questions of the last turn that the deadline denied; what ran elsewhere is known from its task."""
-    if session is not None and (session.engine is not None or not tasks):
-        return session.state.timed_out
-    return tasks[0].timed_out if tasks else ()
+def in_list(session: dict[str, Any]) -> dict[str, Any]:
+    """A session in a list (`helmsman.shapes.listed_sessions`), its texts safe to show."""
+    texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
+    return present({**session, **texts, "note": safe(session.get("note"))})
 
 
 def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
@@ -97,8 +57,8 @@ def session_in_full(session: Session, *, output_lines: int) -> dict[str, Any]:
         "elsewhere": session.elsewhere if state.is_running else None,
         "queued": len(session.queue),
         "taskIds": list(session.task_ids),
-        "createdAt": time(session.created_at),
-        "changedAt": time(session.changed_at),
+        "createdAt": iso_time(session.created_at),
+        "changedAt": iso_time(session.changed_at),
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
         "hasDiff": bool(state.diff),
     }
@@ -116,6 +76,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
             "sessionId": session.id,
             "id": question.id,
             "type": question.type,
+            "asker": question.asker,
             "title": words.title,
             "lines": [{"label": line.label, "text": line.text} for line in words.lines],
             "files": files or None,
@@ -161,8 +122,8 @@ def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[
             "firstIndex": turn.first,
             "items": len(turn.items),
             "kinds": kinds,
-            "startedAt": time(began),
-            "endedAt": time(ended) if turn.status != "active" else None,
+            "startedAt": iso_time(began),
+            "endedAt": iso_time(ended) if turn.status != "active" else None,
             "seconds": round((until - began).total_seconds(), 1) if began is not None and until is not None else None,
             "taskId": None if task is None else task.id,
             "usage": None if usage is None else fields_as_dict(usage),

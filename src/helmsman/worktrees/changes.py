@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git import find_git
+from helmsman.base.git import Git, find_git
 from helmsman.base.patches import diff_digest, shown
 from helmsman.base.snapshot import scratch, take_snapshot
 from helmsman.errors import InvalidInput, WorktreeError
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.base.git import Git
     from helmsman.model.unified_diff import FileKind
     from helmsman.worktrees.records import Worktree
 

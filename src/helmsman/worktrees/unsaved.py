@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from helmsman.base.patches import is_file, same_file
 from helmsman.errors import WorktreeError
-from helmsman.worktrees.changes import diff
+from helmsman.worktrees.changes import FileStat, diff
 
 if TYPE_CHECKING:
-    from helmsman.worktrees.changes import FileStat
     from helmsman.worktrees.records import Worktree
 
 _EXECUTABLE = 0o100

@@ -15,7 +15,7 @@ from helmsman.model.options import SessionOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.wire.app_server import AppServer
+    from helmsman.agents.codex.access.plan import ConfigurationSource
 
 pytestmark = pytest.mark.anyio
 
@@ -33,17 +33,7 @@ class Configured:
 
 
 def codex(version: str, path: Path) -> CodexBinary:
-    return CodexBinary(
-        path=path,
-        version=Version.parse(version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        has_mcp_server=False,
-        path_dir=None,
-    )
+    return CodexBinary.connected(path, Version.parse(version))
 
 
 async def plan(
@@ -55,7 +45,7 @@ async def plan(
     resuming: bool = False,
     **options: Any,
 ) -> Access:
-    api = cast("AppServer", config or Configured())
+    api = cast("ConfigurationSource", config or Configured())
     chosen = SessionOptions(cwd=tmp_path, config=overrides or {}, **options)
     return await plan_access(api, codex(version, tmp_path), tmp_path, chosen, resuming=resuming)
 

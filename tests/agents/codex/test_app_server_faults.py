@@ -12,7 +12,7 @@ from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.wire import app_server, process, transports
-from helmsman.agents.codex.wire.transports import LineFramer
+from helmsman.base.line_framer import LineFramer
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,

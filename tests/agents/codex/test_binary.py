@@ -290,7 +290,6 @@ METHODS = {
     Feature.STEER: "turn/steer",
     Feature.BACKGROUND_TERMINALS: "thread/backgroundTerminals/clean",
     Feature.THREAD_STATUS: "thread/status/changed",
-    Feature.UNARCHIVE: "thread/unarchive",
     Feature.UNSUBSCRIBE: "thread/unsubscribe",
     Feature.COMPACT: "thread/compact/start",
     Feature.ROLLBACK: "thread/rollback",

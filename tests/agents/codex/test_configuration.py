@@ -9,10 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from helmsman.agents.codex.access.configuration import Configuration
-from helmsman.agents.codex.wire.app_server import ConfigurationAnswer, ConfigurationLayer
+from helmsman.agents.protocol import AgentConfig, ConfigLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from helmsman.agents.codex.wire.app_server import AppServer
@@ -23,15 +22,16 @@ pytestmark = pytest.mark.anyio
 class Codex:
     """Answers `config/read` with a number that grows."""
 
-    def __init__(self, *layers: ConfigurationLayer) -> None:
+    def __init__(self, *layers: ConfigLayer) -> None:
         self.asked = 0
-        self.layers: Sequence[ConfigurationLayer] | None = layers
+        self.layers = layers
+        self.is_elsewhere = False
 
-    async def read_configuration(self, _cwd: Path | None = None) -> ConfigurationAnswer:
+    async def config(self, _cwd: Path | None = None) -> AgentConfig:
         self.asked += 1
         asked = self.asked
         await anyio.lowlevel.checkpoint()
-        return ConfigurationAnswer(config={"asked": asked}, layers=None if self.layers is None else tuple(self.layers))
+        return AgentConfig(values={"asked": asked}, layers=self.layers)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def work(tmp_path: Path) -> Path:
     return work
 
 
-def user_layer(home: Path) -> ConfigurationLayer:
-    return ConfigurationLayer("user", str(home / "config.toml"))
+def user_layer(home: Path) -> ConfigLayer:
+    return ConfigLayer(kind="user", file=str(home / "config.toml"))
 
 
 def configuration(codex: Codex, home: Path) -> Configuration:
@@ -105,21 +105,26 @@ async def test_a_directory_that_becomes_a_repository_is_looked_at_again(home: Pa
 @pytest.mark.parametrize(
     "layer",
     [
-        ConfigurationLayer("mdm", None),
-        ConfigurationLayer("user", "/elsewhere/config.toml"),
-        ConfigurationLayer("None", None),
+        ConfigLayer(kind="mdm", file=None),
+        ConfigLayer(kind="user", file="/elsewhere/config.toml"),
+        ConfigLayer(kind="None", file=None),
     ],
     ids=["a managed machine", "a file nobody watches", "something unknown"],
 )
 async def test_what_does_not_come_from_known_files_alone_is_never_remembered(
-    home: Path, work: Path, layer: ConfigurationLayer
+    home: Path, work: Path, layer: ConfigLayer
 ) -> None:
     known = configuration(Codex(user_layer(home), layer), home)
     assert [await asked(known, work), await asked(known, work)] == [1, 2]
 
 
 async def test_an_answer_without_sources_is_never_remembered(home: Path, work: Path) -> None:
-    codex = Codex()
-    codex.layers = None
+    known = configuration(Codex(), home)
+    assert [await asked(known, work), await asked(known, work)] == [1, 2]
+
+
+async def test_what_another_machine_says_is_never_remembered(home: Path, work: Path) -> None:
+    codex = Codex(user_layer(home))
+    codex.is_elsewhere = True
     known = configuration(codex, home)
     assert [await asked(known, work), await asked(known, work)] == [1, 2]

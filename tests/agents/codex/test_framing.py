@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.wire.transports import LineFramer
+from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineProtocolError
 
 
@@ -31,3 +31,11 @@ def test_a_line_beyond_the_limit_is_an_error_not_a_crash() -> None:
     framer.feed(b"123456")
     with pytest.raises(EngineProtocolError, match="more than 10 bytes"):
         framer.feed(b"78901")
+
+
+def test_a_line_beyond_the_limit_comes_to_nothing_where_that_is_wanted() -> None:
+    framer = LineFramer(limit=10, drops_long=True)
+    assert framer.feed(b"123456") == []
+    assert framer.feed(b"78901") == []
+    assert framer.feed(b"2345\nnext\nand") == [b"next"]
+    assert framer.feed(b" on\n") == [b"and on"]

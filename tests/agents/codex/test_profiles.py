@@ -24,17 +24,7 @@ if TYPE_CHECKING:
 
 
 def codex(version: str) -> CodexBinary:
-    return CodexBinary(
-        path=Path("codex"),
-        version=Version.parse(version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        has_mcp_server=False,
-        path_dir=None,
-    )
+    return CodexBinary.connected(Path("codex"), Version.parse(version))
 
 
 OLD, NEW = codex("0.130.0"), codex("0.166.0")

@@ -42,17 +42,7 @@ def runs(shell: Path) -> int:
 
 
 def codex(path: Path, version: str = "0.166.0") -> CodexBinary:
-    return CodexBinary(
-        path=path,
-        version=Version.parse(version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        has_mcp_server=False,
-        path_dir=None,
-    )
+    return CodexBinary.connected(path, Version.parse(version))
 
 
 async def options(

@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from helmsman.agents.codex.binary import CODEX, app_server_capabilities, exec_capabilities, find_codex
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.codex.engine import left_running
+from helmsman.agents.codex.binary import CODEX, CodexBinary, app_server_capabilities, exec_capabilities, find_codex
+from helmsman.agents.codex.detached.records import EngineRecord, read_records
+from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.protocol import Agent
+from helmsman.agents.protocol import Agent, Capabilities, Engine, RecordedTurn, SessionInfo
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.protocol import Capabilities, Engine, RecordedTurn, SessionInfo
     from helmsman.model.events import Failure
-    from helmsman.settings import Settings
 
 
 class CodexSessions(RolloutIndex):
@@ -144,10 +140,10 @@ class CodexAgent(Agent):
         return CodexSessions(settings.codex_home)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
-        return left_running.commands_left(session_ids, directory)
+        return leftover_commands.commands_left(session_ids, directory)
 
     def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
-        left_running.end_commands(session_ids, directory)
+        leftover_commands.end_commands(session_ids, directory)
 
 
 async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:

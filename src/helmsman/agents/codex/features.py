@@ -79,7 +79,6 @@ class Feature(Enum):
     THREAD_STATUS = "report when a session becomes active or idle", "0.105.0"
 
     # --- upkeep of sessions ---
-    UNARCHIVE = "bring back an archived session"
     UNSUBSCRIBE = "let go of a session", "0.106.0"
     COMPACT = "compact a session", "0.96.0"
     ROLLBACK = "forget the last turns of a session (thread/rollback)", None, "0.155.0"

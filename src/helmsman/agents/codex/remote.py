@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.engine.app_server_engine import open_app_server
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.wire.app_server import AppServer
 from helmsman.agents.codex.wire.transports import open_remote
@@ -26,7 +26,6 @@ from helmsman.errors import InvalidSetting, Unsupported
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
     from helmsman.settings import Settings
 
 _KNOCK_SECONDS: Final = 1.0

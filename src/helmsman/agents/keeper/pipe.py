@@ -27,6 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.keeper.backlog import Backlog
+from helmsman.base.line_framer import LineFramer
 from helmsman.base.peers import why_refused
 
 if TYPE_CHECKING:
@@ -35,34 +36,9 @@ if TYPE_CHECKING:
 
     from helmsman.agents.keeper.watcher import Watcher
 
-LINE_BYTES: Final = 64 * 1024 * 1024
-"""A longer line of the child is left out; the product takes none that is longer (`wire.transports`)."""
 _READ_BYTES: Final = 256 * 1024
 _UNSENT_BYTES: Final = 256 * 1024
 _UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
-
-
-class _Lines:
-    """Cuts what comes into lines; one that is too long comes to nothing."""
-
-    def __init__(self, limit: int = LINE_BYTES) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        head, newline, rest = data.partition(b"\n")
-        self._size += len(head)
-        if self._size <= self._limit:
-            self._parts.append(head)
-        else:
-            self._parts.clear()
-        if not newline:
-            return []
-        lines = [b"".join(self._parts), *rest.split(b"\n")]
-        tail = lines.pop()
-        self._parts, self._size = [tail], len(tail)
-        return [line for line in lines if line]
 
 
 class _Connection:
@@ -70,7 +46,7 @@ class _Connection:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self.lines = _Lines()
+        self.lines = LineFramer(drops_long=True)
         self.unsent = bytearray()
 
 
@@ -94,7 +70,7 @@ class Pipe:
         self._log = log
         self._end = end
         self._backlog = Backlog(spill, file_bytes)
-        self._from_child = _Lines()
+        self._from_child = LineFramer(drops_long=True)
         self._stdin = self._stdout = -1
         self._unwritten: deque[tuple[int, memoryview]] = deque()
         self._unwritten_bytes = 0

@@ -1,4 +1,4 @@
-// Elements from values. Strings become text nodes and nothing here ever parses markup: what Codex prints stays text.
+// Elements from values. Strings become text nodes and nothing here ever parses markup: what an agent prints stays text.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -13,7 +13,7 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,11 +24,11 @@ from helmsman.agents.codex.features import Feature
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.app_server import AppServer, ConfigurationAnswer
+    from helmsman.agents.codex.wire.app_server import AppServer
+    from helmsman.agents.protocol import ConfigLayer
 
 _REMEMBERED: Final = 100
 """Directories whose answers are kept; the oldest goes first."""
@@ -83,20 +83,20 @@ class Configuration:
         at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
         watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
         before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
-        answer = await self._api.read_configuration(cwd)
-        if cwd is not None and _comes_from(answer, watched):
+        answer = await self._api.config(cwd)
+        if cwd is not None and not self._api.is_elsewhere and _comes_from(answer.layers, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]
             self._answers[str(cwd)] = RememberedConfiguration(
-                answer.config, watched, before, time.monotonic() + _SECONDS
+                answer.values, watched, before, time.monotonic() + _SECONDS
             )
-        return answer.config
+        return answer.values
 
 
-def _comes_from(answer: ConfigurationAnswer, watched: Iterable[str]) -> bool:
-    """Whether all of it is in these files."""
-    return answer.layers is not None and all(
-        layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in answer.layers
+def _comes_from(layers: Sequence[ConfigLayer], watched: Collection[str]) -> bool:
+    """Whether all of it is in these files; not where Codex does not say what it is made of."""
+    return bool(layers) and all(
+        layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in layers
     )
 
 

@@ -24,13 +24,12 @@ from helmsman.agents.codex.access.policies import asked_approval, asked_sandbox,
 from helmsman.agents.codex.features import Feature
 from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.model.options import SessionOptions
 
 _PERMISSION_PROFILES: Final[Mapping[str, SandboxMode]] = {
     ":read-only": "read-only",

@@ -10,8 +10,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.pipe import LINE_BYTES
 from helmsman.agents.keeper.watcher import Activity
+from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.errors import EngineLost, EngineTimeout
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _asking(socket: Path, timeout: float) -> Iterator[_Asking]:
             compression=None,
             open_timeout=timeout,
             close_timeout=1,
-            max_size=LINE_BYTES,
+            max_size=MAX_LINE_BYTES,
         ) as connection:
             asking = _Asking(connection, deadline)
             client = {"name": "helmsman-keeper", "title": "Helmsman", "version": "1"}

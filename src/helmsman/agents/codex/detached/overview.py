@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.codex.detached.activity import read_activity
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.codex.detached.records import EngineRecord, read_records
 from helmsman.agents.keeper.asking import ask_keeper
 from helmsman.agents.keeper.places import is_attached
 from helmsman.errors import EngineError
@@ -14,7 +14,6 @@ from helmsman.errors import EngineError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.keeper.watcher import Activity
 
 

@@ -9,7 +9,7 @@ when it returns; and when Codex dies, every waiter and every session is told at 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +20,10 @@ from helmsman.agents.codex.access.configuration import Configuration
 from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.access.plan import Access, plan_access
 from helmsman.agents.codex.access.policies import refuse_wider
-from helmsman.agents.codex.binary import app_server_capabilities
+from helmsman.agents.codex.binary import CodexBinary, app_server_capabilities
 from helmsman.agents.codex.engine.approvals import thread_of
-from helmsman.agents.codex.engine.goals import hold_goal, let_goal_go
-from helmsman.agents.codex.engine.left_threads import LeftThreads
+from helmsman.agents.codex.engine.goals import pause_goal, resume_goal
+from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
 from helmsman.agents.codex.engine.open_questions import OpenQuestions
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.engine.spare_thread import SpareThread
@@ -38,9 +38,8 @@ from helmsman.agents.codex.engine.thread_state import (
 )
 from helmsman.agents.codex.engine.upkeep import AppServerUpkeep
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents
-from helmsman.agents.codex.normalise.turns import turn_as_events
-from helmsman.agents.codex.wire.app_server import AppServer, Thread
+from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
+from helmsman.agents.codex.wire.app_server import AppServer, ServerInfo, Thread
 from helmsman.agents.codex.wire.process import (
     KILL,
     START_ATTEMPTS,
@@ -50,7 +49,7 @@ from helmsman.agents.codex.wire.process import (
     start_failed,
 )
 from helmsman.agents.codex.wire.transports import StdioTransport, open_stdio
-from helmsman.agents.protocol import Begun, PastTurn
+from helmsman.agents.protocol import Begun, Capabilities, Opened, PastTurn
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import tells_sandboxed
@@ -80,14 +79,10 @@ from helmsman.model.events import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.app_server import ServerInfo
-    from helmsman.agents.protocol import Capabilities, Opened
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import ToolCalled
     from helmsman.model.options import SessionOptions, TurnInput
@@ -136,7 +131,7 @@ class AppServerEngine(AppServerUpkeep):
         self._info: ServerInfo | None = None
         self._gone = anyio.Event()
         self._leaving = False
-        self._left = LeftThreads(replaying=transport.resumed is not None)
+        self._inherited = InheritedThreads(replaying=transport.resumed is not None)
         self._held: dict[str, list[Callable[[], object]]] = {}
         """What Codex said of a session that is being adopted: it comes after what happened before."""
 
@@ -182,7 +177,7 @@ class AppServerEngine(AppServerUpkeep):
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._info = await self._api.initialize()
-        self._left.replaying = False  # all that was said before us came before that answer
+        self._inherited.replaying = False  # all that was said before us came before that answer
         self._tasks.start_soon(self._api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
@@ -204,12 +199,12 @@ class AppServerEngine(AppServerUpkeep):
 
     def keep_goal_paused(self, session_id: str) -> None:
         """Something was asked for after which the goal is not to be gone on with by itself."""
-        self._state(session_id).holds_goal = False
+        self._state(session_id).is_goal_paused = False
 
     def forget(self, session_id: str) -> None:
         """Codex has unloaded a session: what is known of it here holds no more."""
         self._threads.pop(session_id, None)
-        self._left.forget(session_id)
+        self._inherited.forget(session_id)
         self._router.detach(session_id)
 
     async def open(self, options: SessionOptions) -> Opened:
@@ -224,19 +219,19 @@ class AppServerEngine(AppServerUpkeep):
         if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
             is_loaded = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
-        holds_goal = not is_loaded and await hold_goal(self._api, self._binary, session_id)
+        is_goal_paused = not is_loaded and await pause_goal(self._api, self._binary, session_id)
         try:
             thread = await self._api.resume_thread(session_id, thread_settings(options, access))
             opened = self._opened(thread, options, access, was_loaded=is_loaded)
         except BaseException:
-            if holds_goal:
+            if is_goal_paused:
                 with anyio.CancelScope(shield=True):
-                    await let_goal_go(self._api, session_id)
+                    await resume_goal(self._api, session_id)
             raise
-        self._state(session_id).holds_goal |= holds_goal
-        if self._left.is_running(session_id):
+        self._state(session_id).is_goal_paused |= is_goal_paused
+        if self._inherited.is_running(session_id):
             await self._let_speak(session_id)
-        self._left.forget(session_id)
+        self._inherited.forget(session_id)
         return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
@@ -244,7 +239,7 @@ class AppServerEngine(AppServerUpkeep):
         return tuple(
             thread.id
             for thread in await self._loaded()
-            if (thread.is_active or self._left.is_running(thread.id)) and thread.parent_id is None
+            if (thread.is_active or self._inherited.is_running(thread.id)) and thread.parent_id is None
         )
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
@@ -254,7 +249,7 @@ class AppServerEngine(AppServerUpkeep):
         next. The policy in force stays until the next turn, which sends that of `options`.
         """
         access = await self._plan(options, resuming=True)
-        if session_id in self._left:
+        if session_id in self._inherited:
             return await self._take_over(session_id, options, access)
         family = [session_id]
         loaded = await self._loaded()
@@ -279,8 +274,8 @@ class AppServerEngine(AppServerUpkeep):
         await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
         waiting = [session_id]
         for thread_id in waiting:
-            self._left.release(thread_id)
-            waiting += [child for child in self._router.children(session_id) if child in self._left]
+            self._inherited.release(thread_id)
+            waiting += [child for child in self._router.children(session_id) if child in self._inherited]
 
     async def _loaded(self) -> list[Thread]:
         threads: list[Thread] = []
@@ -370,10 +365,10 @@ class AppServerEngine(AppServerUpkeep):
         try:
             turn_id = await self._begin_turn(session_id, state, state.access, turn)
         finally:
-            if state.holds_goal:  # Codex may go on towards it after this turn
-                state.holds_goal = False
+            if state.is_goal_paused:  # Codex may go on towards it after this turn
+                state.is_goal_paused = False
                 with anyio.CancelScope(shield=True):
-                    await let_goal_go(self._api, session_id)
+                    await resume_goal(self._api, session_id)
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
@@ -475,7 +470,7 @@ class AppServerEngine(AppServerUpkeep):
         self._questions.answer_tool(call, result)
 
     def _on_request(self, request: IncomingRequest) -> bool:
-        if self._left.hold_request(request, partial(self._questions.take_or_refuse, request)):
+        if self._inherited.hold_request(request, partial(self._questions.take_or_refuse, request)):
             return True
         held = self._held.get(thread_of(request) or "")
         if held is not None:
@@ -486,7 +481,7 @@ class AppServerEngine(AppServerUpkeep):
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if self._left.hold(method, params, partial(self._on_notification, method, params)):
+        if self._inherited.hold(method, params, partial(self._on_notification, method, params)):
             return
         held = self._held.get(str(params.get("threadId")))
         if held is not None:

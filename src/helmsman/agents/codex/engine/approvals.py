@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.normalise import file_change_diff
+from helmsman.base.json_values import mapping, present, rows
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.questions import (
     ABORT,
@@ -93,7 +94,7 @@ def read_question(request: IncomingRequest, session_id: str, around: RequestCont
         item_id=item_id,
         agent_id=thread_id if thread_id != session_id else None,
         prompts=prompts,
-        details={key: value for key, value in details.items() if value is not None},
+        details=present(details),
         environment=_text(params, "environmentId"),
     )
 
@@ -116,10 +117,6 @@ def _question_id(*identity: object) -> str:
 def _text(params: Mapping[str, Any], key: str) -> str | None:
     value = params.get(key)
     return value if isinstance(value, str) and value else None
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 _Read = tuple[QuestionType, tuple[Prompt, ...], dict[str, Any]]
@@ -172,7 +169,7 @@ def _change(change: PathChange) -> dict[str, Any]:
         "added": change.added,
         "removed": change.removed,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return present(told)
 
 
 def _write_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
@@ -188,7 +185,7 @@ def _write_legacy_decision(_params: Mapping[str, Any], choices: tuple[Choice, ..
 
 def _read_permissions(params: Mapping[str, Any], _around: RequestContext) -> _Read:
     reason = _text(params, "reason")
-    wanted = _dict(params.get("permissions"))
+    wanted = mapping(params.get("permissions"))
     details = {"permissions": wanted, "directory": _text(params, "cwd"), "reason": reason}
     prompt = Prompt(text="Codex asks for more permissions.", options=(APPROVE, APPROVE_SESSION, DENY))
     return "permission_approval", (prompt,), details
@@ -198,23 +195,17 @@ def _write_permissions(params: Mapping[str, Any], choices: tuple[Choice, ...] | 
     choice = choices[0].value if choices else DENY
     if choice == DENY:
         return {"permissions": {}, "scope": "turn"}
-    granted = {key: value for key, value in _dict(params.get("permissions")).items() if value is not None}
+    granted = present(mapping(params.get("permissions")))
     return {"permissions": granted, "scope": "session" if choice == APPROVE_SESSION else "turn"}
 
 
 # --- questions of the model ------------------------------------------------------------------------------------------
 
 
-def _asked(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    questions = params.get("questions")
-    return [entry for entry in questions if isinstance(entry, dict)] if isinstance(questions, list) else []
-
-
 def _read_user_input(params: Mapping[str, Any], _around: RequestContext) -> _Read:
     prompts: list[Prompt] = []
-    for entry in _asked(params):
-        raw = entry.get("options")
-        options = [_dict(option) for option in raw] if isinstance(raw, list) else []
+    for entry in rows(params.get("questions")):
+        options = rows(entry.get("options"))
         labels = {str(option["label"]): str(option.get("description") or "") for option in options if "label" in option}
         if str(entry.get("id", "")).startswith(_TOOL_APPROVAL):
             labels = {label: text for label, text in labels.items() if not _LASTING.search(label)}
@@ -228,12 +219,12 @@ def _read_user_input(params: Mapping[str, Any], _around: RequestContext) -> _Rea
                 descriptions={label: text for label, text in labels.items() if text},
             )
         )
-    headers = [_text(entry, "header") for entry in _asked(params)]
+    headers = [_text(entry, "header") for entry in rows(params.get("questions"))]
     return "user_input", tuple(prompts), {"headers": headers if any(headers) else None}
 
 
 def _write_user_input(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
-    keys = [str(entry.get("id", "")) for entry in _asked(params)]
+    keys = [str(entry.get("id", "")) for entry in rows(params.get("questions"))]
     given = zip(keys, choices or (), strict=False)
     return {"answers": {key: {"answers": [_with_reason(choice)]} for key, choice in given}}
 
@@ -246,7 +237,7 @@ def _with_reason(choice: Choice) -> str:
 
 
 def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Read:
-    meta = _dict(params.get("_meta"))
+    meta = mapping(params.get("_meta"))
     server = _text(params, "serverName")
     message = _text(params, "message") or f"The MCP server {server} asks for input."
     prompts = [Prompt(text=message, options=(ACCEPT, DECLINE, CANCEL))]
@@ -281,9 +272,9 @@ def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str 
     return tool if tool is not None and server is not None and (server, tool) in running else None
 
 
-def _fields(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    properties = _dict(_dict(params.get("requestedSchema")).get("properties"))
-    return {name: _dict(schema) for name, schema in properties.items()}
+def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    properties = mapping(mapping(params.get("requestedSchema")).get("properties"))
+    return {name: mapping(schema) for name, schema in properties.items()}
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
@@ -292,7 +283,7 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
         return {"true": "true", "false": "false"}
     titled = schema.get("oneOf")
     if isinstance(titled, list):
-        return {str(_dict(one)["const"]): str(_dict(one).get("title")) for one in titled if "const" in _dict(one)}
+        return {str(mapping(one)["const"]): str(mapping(one).get("title")) for one in titled if "const" in mapping(one)}
     values = schema.get("enum")
     if isinstance(values, list):
         names = schema.get("enumNames")
@@ -306,7 +297,7 @@ def _write_elicitation(params: Mapping[str, Any], choices: tuple[Choice, ...] | 
     if action != ACCEPT:
         return {"action": action, "content": None}
     fields = _fields(params)
-    required = _dict(params.get("requestedSchema")).get("required")
+    required = mapping(params.get("requestedSchema")).get("required")
     needed = set(required) if isinstance(required, list) else set[str]()
     content: dict[str, Any] = {}
     for (name, schema), choice in zip(fields.items(), (choices or ())[1:], strict=True):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def hold_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> bool:
+async def pause_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> bool:
     """Pause the active goal of a thread that is about to be loaded; False where there is none."""
     if not binary.can(Feature.GOALS):
         return False
@@ -34,7 +34,7 @@ async def hold_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> bool
     return True
 
 
-async def let_goal_go(api: AppServer, thread_id: str) -> None:
+async def resume_goal(api: AppServer, thread_id: str) -> None:
     """Let Codex go on towards the goal of a thread that was paused, if it is so still."""
     try:
         goal = await api.goal(thread_id)

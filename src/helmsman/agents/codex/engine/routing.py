@@ -11,12 +11,11 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from helmsman.model.events import EngineGone
+from helmsman.model.events import EngineGone, Event, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.model.events import Event, Failure
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.codex.access.configuration import files_state
+from helmsman.agents.codex.access.configuration import Configuration, files_state
 from helmsman.agents.codex.features import Feature
 from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.codex.access.configuration import Configuration
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.wire.app_server import AppServer, Thread, ThreadSettings
 

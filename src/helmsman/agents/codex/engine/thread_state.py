@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.codex.access.confinement import read_policy
+from helmsman.agents.codex.access.confinement import Policy, read_policy
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.wire.app_server import ThreadSettings
+from helmsman.agents.codex.wire.app_server import AppServer, Thread, ThreadSettings
 from helmsman.agents.protocol import Opened
 from helmsman.errors import EngineRefused, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.agents.codex.access.confinement import Policy
     from helmsman.agents.codex.access.plan import Access
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.app_server import AppServer, Thread
     from helmsman.model.events import FileChange, McpToolCall
     from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 
@@ -170,7 +168,7 @@ class ThreadState:
     access: Access | None = None
     model: str | None = None
     """To be sent with the next turn: Codex does not have it yet."""
-    holds_goal: bool = False
+    is_goal_paused: bool = False
     """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
     policy: Policy | None = None
     """What holds: as Codex reported it, or as the newest turn said it."""

@@ -21,14 +21,13 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.config_values import as_toml
 from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, Unsupported
-from helmsman.model.options import WRITES, approval_word
+from helmsman.model.options import WRITES, SessionOptions, TurnInput, approval_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.model.options import SessionOptions, TurnInput
 
 _MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 """Linux takes no longer argument."""

@@ -27,16 +27,16 @@ import anyio.to_thread
 
 from helmsman.agents.codex.access.confinement import Confinement
 from helmsman.agents.codex.access.policies import asked_sandbox
-from helmsman.agents.codex.binary import exec_capabilities
+from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
 from helmsman.agents.codex.engine.routing import EventRouter
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.codex.wire.process import KILL, codex_environment, open_child
-from helmsman.agents.codex.wire.transports import LineFramer
-from helmsman.agents.protocol import Begun, Engine, Opened
+from helmsman.agents.codex.wire.process import KILL, Child, codex_environment, open_child
+from helmsman.agents.protocol import Begun, Capabilities, Engine, Opened
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import text
+from helmsman.base.line_framer import LineFramer
 from helmsman.base.processes import descendants, kill
 from helmsman.base.redaction import redact
 from helmsman.errors import (
@@ -49,17 +49,13 @@ from helmsman.errors import (
     SessionLocked,
     SessionNotFound,
 )
-from helmsman.model.events import Failure, TurnEnded
+from helmsman.model.events import Event, Failure, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.process import Child
-    from helmsman.agents.protocol import Capabilities
-    from helmsman.model.events import Event
     from helmsman.model.options import SessionOptions, TurnInput
 
 log = logging.getLogger(__name__)
@@ -279,7 +275,7 @@ class ExecEngine(Engine):
                 async for chunk in child.stdout:
                     for message in _messages(framer.feed(chunk)):
                         if turn.named:
-                            self._tell(turn, message)
+                            self._emit(turn, message)
                         elif session_id := _named_session(message):
                             self._name(turn, session_id)
                             started(session_id)
@@ -302,7 +298,7 @@ class ExecEngine(Engine):
         turn.session_id, turn.named = session_id, True
         self._running[session_id] = turn
 
-    def _tell(self, turn: _Turn, message: Mapping[str, Any]) -> None:
+    def _emit(self, turn: _Turn, message: Mapping[str, Any]) -> None:
         for event in from_exec(message, turn.session_id or "", turn.id):
             if isinstance(event, TurnEnded):
                 turn.end = turn.end or event  # told when the process is gone
@@ -325,7 +321,7 @@ class ExecEngine(Engine):
         for turn in self._starting:
             turn.scope.cancel()
 
-    def tell_everyone(self) -> None:
+    def report_loss(self) -> None:
         """Tell every session that the engine is no more."""
         lost = self._lost or _closed()
         self._router.engine_gone(Failure(code=lost.code, message=lost.message, retryable=lost.retryable))
@@ -350,7 +346,7 @@ async def open_exec_engine(
                 engine.refuse_more()
     finally:
         if engine is not None:
-            engine.tell_everyone()
+            engine.report_loss()
 
 
 def _opened(session_id: str, options: SessionOptions, directory: Path) -> Opened:

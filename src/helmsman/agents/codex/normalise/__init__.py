@@ -7,12 +7,11 @@ and `failures` hold what both have in common. Every function is pure and total: 
 
 from __future__ import annotations
 
-from helmsman.agents.codex.normalise.app_server import PLAN_ITEM_ID, from_app_server
+from helmsman.agents.codex.normalise.app_server import PLAN_ITEM_ID, from_app_server, join_pieces, turn_as_events
 from helmsman.agents.codex.normalise.diffs import file_change_diff
 from helmsman.agents.codex.normalise.exec import from_exec
 from helmsman.agents.codex.normalise.failures import turn_failure
 from helmsman.agents.codex.normalise.items import app_server_item, sub_agents
-from helmsman.agents.codex.normalise.pieces import join_pieces
 
 __all__ = [
     "PLAN_ITEM_ID",
@@ -22,5 +21,6 @@ __all__ = [
     "from_exec",
     "join_pieces",
     "sub_agents",
+    "turn_as_events",
     "turn_failure",
 ]

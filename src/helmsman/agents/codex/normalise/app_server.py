@@ -36,7 +36,7 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from helmsman.model.events import StepStatus, TurnOutcome
 
@@ -62,6 +62,25 @@ def from_app_server(method: object, params: object) -> Event | None:
     if name in _SILENT or name.startswith(_SILENT_FAMILIES):
         return None
     return Unknown(**_where(fields), name=name, payload=fields)
+
+
+def turn_as_events(thread_id: str, raw: Any) -> Iterator[Event]:
+    """A turn out of a thread's history, as the events it would have been, had somebody listened: its beginning, its items as
+    far as they have come, and its end if it has ended.
+    """
+    turn = mapping(raw)
+    turn_id = text(turn.get("id"))
+    if not turn_id:
+        return
+    yield TurnStarted(session_id=thread_id, turn_id=turn_id)
+    for entry in sequence(turn.get("items")):
+        item = app_server_item(entry)
+        kind = ItemStarted if item.status in ("started", "in_progress") else ItemEnded
+        yield kind(session_id=thread_id, turn_id=turn_id, item=item)
+    if turn.get("status") != "inProgress":
+        ended = from_app_server("turn/completed", {"threadId": thread_id, "turn": turn})
+        if ended is not None:
+            yield ended
 
 
 def _where(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,3 +328,41 @@ _SILENT_FAMILIES: Final = (
     "rawResponseItem/",
     "thread/realtime/",
 )
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+_PIECES: Final = ("item/agentMessage/delta", "item/commandExecution/outputDelta", "item/reasoning/textDelta")
+
+
+def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same messages, with the pieces of an item in one that have nothing of their session between them.
+
+    Codex sends what a model writes and what a command prints in small pieces, thousands a second when many sessions are at
+    work. Pieces that have come at once are of use to nobody one by one.
+    """
+    joined: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        params = message.get("params")
+        thread_id = params.get("threadId") if isinstance(params, dict) else None
+        if not isinstance(params, dict) or not isinstance(thread_id, str):
+            last.clear()  # what is about no session may be about any
+        elif message.get("method") in _PIECES and isinstance(params.get("delta"), str):
+            before = last.get(thread_id)
+            if before is not None and before["method"] == message["method"] and _same(before["params"], params):
+                before["params"]["delta"] += params["delta"]
+                continue
+            last[thread_id] = message
+        else:
+            last.pop(thread_id, None)
+        joined.append(message)
+    return joined
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (
+        one.get("itemId") == other.get("itemId")
+        and one.get("turnId") == other.get("turnId")
+        and one.get("contentIndex") == other.get("contentIndex")
+    )

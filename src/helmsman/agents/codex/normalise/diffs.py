@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import mapping, optional_text, text
-from helmsman.model.events import PathChange
+from helmsman.model.events import ChangeKind, PathChange
 from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.model.events import ChangeKind
 
 _MOVE_TRAILER: Final = "\n\nMoved to: "
 _NO_FINAL_NEWLINE: Final = "\\ No newline at end of file\n"

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import integer, mapping, optional_text, snake_case, text
 from helmsman.base.redaction import redact
-from helmsman.model.events import USAGE_LIMIT, Failure
+from helmsman.model.events import USAGE_LIMIT, Failure, NoticeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.events import NoticeKind
 
 OTHER: Final = "other"
 

@@ -20,14 +20,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, TypeVar, cast
 
-from helmsman.agents.codex.storage.rollout_head import parse_line, read_head, readable
+from helmsman.agents.codex.storage.rollout_head import Head, parse_line, read_head, readable
 from helmsman.agents.protocol import SessionInfo
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from helmsman.agents.codex.storage.rollout_head import Head
 
 Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
 _ResultT = TypeVar("_ResultT")

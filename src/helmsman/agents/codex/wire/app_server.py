@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman._version import __version__
-from helmsman.agents.codex.access.confinement import read_policy
+from helmsman.agents.codex.access.confinement import Policy, read_policy
 from helmsman.agents.codex.access.policies import approval_name, sandbox_name
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
+from helmsman.agents.codex.wire.mcp_servers import McpServer, read_mcp_servers
 from helmsman.agents.codex.wire.skills_and_config import read_config, read_skills
-from helmsman.agents.protocol import Account, Goal, Login, Model
-from helmsman.base.jsonrpc import REQUEST_TIMEOUT
+from helmsman.agents.protocol import Account, AgentConfig, ConfigEdit, Goal, Login, Model, SkillList
+from helmsman.base.json_values import integer, mapping, optional_text, present, rows, texts
+from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -38,11 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.codex.access.confinement import Policy
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.mcp_servers import McpServer
-    from helmsman.agents.protocol import AgentConfig, ConfigEdit, SkillList
-    from helmsman.base.jsonrpc import Peer
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
@@ -137,22 +134,6 @@ class Thread:
     raw: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationLayer:
-    """Where a part of the configuration comes from; `file` only where that is one."""
-
-    kind: str
-    file: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationAnswer:
-    """The keys of config.toml as they hold, and their sources where Codex told them."""
-
-    config: Mapping[str, Any]
-    layers: tuple[ConfigurationLayer, ...] | None
-
-
 INITIALIZED: Final = "initialized"
 
 
@@ -174,7 +155,7 @@ class AppServer:
         """Codex runs, but answered nothing any more, and was given up."""
 
     async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
-        sent = {key: value for key, value in params.items() if value is not None}
+        sent = present(params)
         try:
             answer = await self._peer.request(method, sent, timeout=timeout)
         except EngineRefused as refused:
@@ -184,6 +165,11 @@ class AppServer:
                 await self.check()
             raise
         return answer if isinstance(answer, dict) else {}
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether Codex runs on another machine, and so its files are there."""
+        return self._binary.remote is not None
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -266,9 +252,8 @@ class AppServer:
         page: Any = answer.get("initialTurnsPage")
         if not isinstance(page, dict):  # Codex before 0.145
             page = await self._call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
-        thread = answer.get("thread")
-        fields = thread if isinstance(thread, dict) else {}
-        return _opened_thread("thread/resume", {**answer, "thread": {**fields, "turns": page.get("data")}})
+        thread = {**mapping(answer.get("thread")), "turns": page.get("data")}
+        return _opened_thread("thread/resume", {**answer, "thread": thread})
 
     async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
         """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
@@ -282,8 +267,7 @@ class AppServer:
         return _opened_thread("thread/read", answer)
 
     async def loaded_threads(self) -> tuple[str, ...]:
-        answer = await self._call("thread/loaded/list")
-        return _texts(answer.get("data"))
+        return tuple(texts((await self._call("thread/loaded/list")).get("data")))
 
     async def archive_thread(self, thread_id: str) -> None:
         await self._call("thread/archive", threadId=thread_id)
@@ -373,14 +357,11 @@ class AppServer:
     # --- about Codex itself ------------------------------------------------------------------------------------------
 
     async def models(self) -> tuple[Model, ...]:
-        answer = await self._call("model/list")
-        rows = answer.get("data")
-        return tuple(_model(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+        return tuple(map(_model, rows((await self._call("model/list")).get("data"))))
 
     async def account(self) -> Account:
         answer = await self._call("account/read")
-        account = answer.get("account")
-        fields = account if isinstance(account, dict) else {}
+        fields = mapping(answer.get("account"))
         return Account(
             kind=_text(fields.get("type")),
             email=_text(fields.get("email")),
@@ -414,8 +395,7 @@ class AppServer:
             answer = await self._call("config/value/write", expectedVersion=version, **written[0])
         else:
             answer = await self._call("config/batchWrite", edits=written, expectedVersion=version)
-        overridden = answer.get("overriddenMetadata")
-        return _text(overridden.get("message")) if isinstance(overridden, dict) else None
+        return _text(mapping(answer.get("overriddenMetadata")).get("message"))
 
     async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
         """The MCP servers Codex is configured with. It starts each to find out how it is."""
@@ -425,39 +405,12 @@ class AppServer:
         """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
         return await self._call("account/rateLimits/read")
 
-    async def read_configuration(self, cwd: Path | None = None) -> ConfigurationAnswer:
-        """Codex's effective configuration for a directory, and where it comes from."""
-        answer = await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd))
-        config, layers = answer.get("config"), answer.get("layers")
-        elsewhere = self._binary.remote is not None  # and so are its files: what has changed there is not seen here
-        return ConfigurationAnswer(
-            config=config if isinstance(config, dict) else {},
-            layers=tuple(_layer(layer) for layer in layers) if isinstance(layers, list) and not elsewhere else None,
-        )
-
-    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
-        """Codex's effective configuration for a directory: the keys of config.toml."""
-        return (await self.read_configuration(cwd)).config
-
 
 # --- reading answers -------------------------------------------------------------------------------------------------
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _layer(layer: Any) -> ConfigurationLayer:
-    name = layer.get("name") if isinstance(layer, dict) else None
-    fields = name if isinstance(name, dict) else {}
-    folder = _text(fields.get("dotCodexFolder"))
-    return ConfigurationLayer(
-        str(fields.get("type")), f"{folder}/config.toml" if folder is not None else _text(fields.get("file"))
-    )
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+    return optional_text(value) or None
 
 
 def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
@@ -466,9 +419,8 @@ def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
-    turn = answer.get("turn")
-    turn_id = turn.get("id") if isinstance(turn, dict) else None
-    if not isinstance(turn_id, str):
+    turn_id = optional_text(mapping(answer.get("turn")).get("id"))
+    if turn_id is None:
         raise EngineProtocolError(
             f"Codex's answer to {method} names no turn. Update Helmsman: this Codex is too new for it."
         )
@@ -491,10 +443,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
     if thread_id is None:
         return None
     source = raw.get("source")
-    status = raw.get("status")
-    mode = raw.get("collaborationMode")
-    turns = raw.get("turns")
-    known_turns = tuple(turn for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else ()
+    known_turns = tuple(rows(raw.get("turns")))
     running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
     return Thread(
         id=thread_id,
@@ -502,7 +451,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         path=_text(raw.get("path")),
         model=_text(raw.get("model")),
         effort=_text(raw.get("reasoningEffort")),
-        mode=_text(mode.get("mode")) if isinstance(mode, dict) else None,
+        mode=_text(mapping(raw.get("collaborationMode")).get("mode")),
         approval_policy=approval_name(raw.get("approvalPolicy")),
         sandbox=sandbox_name(raw.get("sandbox")),
         policy=read_policy(raw),
@@ -510,7 +459,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
         preview=_text(raw.get("preview")),
         source=next(iter(source), None) if isinstance(source, dict) else _text(source),
         parent_id=_parent_id(source),
-        is_active=isinstance(status, dict) and status.get("type") == "active",
+        is_active=mapping(raw.get("status")).get("type") == "active",
         running_turn=_text(next(running, None)),
         turns=known_turns,
         raw=raw,
@@ -520,8 +469,8 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
 def _parent_id(source: Any) -> str | None:
     """The thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id": …}}}`."""
     for key in ("subAgent", "thread_spawn"):
-        source = source.get(key) if isinstance(source, dict) else None
-    return _text(source.get("parent_thread_id")) if isinstance(source, dict) else None
+        source = mapping(source).get(key)
+    return _text(mapping(source).get("parent_thread_id"))
 
 
 def _goal(answer: Mapping[str, Any]) -> Goal | None:
@@ -531,26 +480,19 @@ def _goal(answer: Mapping[str, Any]) -> Goal | None:
     return Goal(
         objective=str(raw.get("objective") or ""),
         status=str(raw.get("status") or ""),
-        tokens_used=_number(raw.get("tokensUsed")),
-        token_budget=_number(raw.get("tokenBudget")),
-        seconds_used=_number(raw.get("timeUsedSeconds")),
+        tokens_used=integer(raw.get("tokensUsed")),
+        token_budget=integer(raw.get("tokenBudget")),
+        seconds_used=integer(raw.get("timeUsedSeconds")),
     )
 
 
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _model(raw: Mapping[str, Any]) -> Model:
-    efforts = raw.get("supportedReasoningEfforts")
     return Model(
         id=str(raw.get("id") or raw.get("model") or ""),
         name=str(raw.get("displayName") or raw.get("id") or ""),
         description=_text(raw.get("description")),
         is_default=raw.get("isDefault") is True,
-        efforts=_texts([one.get("reasoningEffort") for one in efforts if isinstance(one, dict)])
-        if isinstance(efforts, list)
-        else (),
+        efforts=tuple(texts([one.get("reasoningEffort") for one in rows(raw.get("supportedReasoningEfforts"))])),
         default_effort=_text(raw.get("defaultReasoningEffort")),
     )
 
@@ -558,8 +500,8 @@ def _model(raw: Mapping[str, Any]) -> Model:
 def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
     """A refusal that a caller can act on, where Codex's text allows to tell."""
     text = str(refused.details.get("rpc_message", ""))
-    data = refused.details.get("rpc_data")
-    if isinstance(data, dict) and data.get("input_error_code") == "input_too_large":
+    data = mapping(refused.details.get("rpc_data"))
+    if data.get("input_error_code") == "input_too_large":
         return InvalidInput(
             f"The prompt has {data.get('actual_chars')} characters and Codex takes at most {data.get('max_chars')}. "
             "Shorten it, or put the material into a file and name the file."

@@ -13,16 +13,14 @@ from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.owner import own_child
-from helmsman.base.jsonrpc import Resumed
+from helmsman.agents.keeper.owner import KeptChild, Said, own_child
+from helmsman.base.jsonrpc import RequestId, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.keeper.owner import KeptChild, Said
-    from helmsman.base.jsonrpc import RequestId
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from helmsman.base.json_values import optional_text, rows
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,16 +29,14 @@ class McpServer:
 
 def read_mcp_servers(answer: Mapping[str, Any]) -> tuple[McpServer, ...]:
     """The servers in an answer of Codex, in its order."""
-    rows = answer.get("data")
-    found = [_server(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return tuple(server for server in found if server.name)
+    return tuple(server for server in map(_server, rows(answer.get("data"))) if server.name)
 
 
 def _server(row: Mapping[str, Any]) -> McpServer:
-    tools, error = row.get("tools"), row.get("toolsError")
+    tools, error = row.get("tools"), optional_text(row.get("toolsError")) or None
     count = len(tools) if isinstance(tools, dict | list) else 0
     answers: bool | None = True
-    if isinstance(error, str) and error:
+    if error is not None:
         answers = False
     elif not count and not row.get("serverInfo"):
         answers = False if "serverInfo" in row else None
@@ -44,6 +44,6 @@ def _server(row: Mapping[str, Any]) -> McpServer:
         name=str(row.get("name") or ""),
         answers=answers,
         tools=count,
-        error=error if isinstance(error, str) and error else None,
+        error=error,
         needs_login=row.get("authStatus") == "notLoggedIn",
     )

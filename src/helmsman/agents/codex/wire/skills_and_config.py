@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.protocol import AgentConfig, ConfigLayer, Skill, SkillList
-from helmsman.base.json_values import mapping, optional_text
+from helmsman.base.json_values import mapping, optional_text, present, rows, sequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def read_skills(answer: Mapping[str, Any]) -> SkillList:
     """The skills for the directories that were asked about."""
-    places = _rows(answer.get("data"))
-    skills = [_skill(row) for place in places for row in _rows(place.get("skills"))]
-    problems = [f"{row.get('path')}: {row.get('message')}" for place in places for row in _rows(place.get("errors"))]
+    places = rows(answer.get("data"))
+    skills = [_skill(row) for place in places for row in rows(place.get("skills"))]
+    problems = [f"{row.get('path')}: {row.get('message')}" for place in places for row in rows(place.get("errors"))]
     return SkillList(skills=tuple(skill for skill in skills if skill.name), problems=tuple(problems))
 
 
@@ -33,8 +33,8 @@ def _skill(row: Mapping[str, Any]) -> Skill:
 
 def read_config(answer: Mapping[str, Any]) -> AgentConfig:
     """The configuration, without the keys that nobody has set."""
-    values = {key: value for key, value in mapping(answer.get("config")).items() if value is not None}
-    return AgentConfig(values=values, layers=tuple(_layer(row) for row in _rows(answer.get("layers"))))
+    layers = tuple(_layer(mapping(row)) for row in sequence(answer.get("layers")))
+    return AgentConfig(values=present(mapping(answer.get("config"))), layers=layers)
 
 
 def _layer(row: Mapping[str, Any]) -> ConfigLayer:
@@ -46,7 +46,3 @@ def _layer(row: Mapping[str, Any]) -> ConfigLayer:
         version=optional_text(row.get("version")),
         values=mapping(row.get("config")),
     )
-
-
-def _rows(value: Any) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.wire.process import Child, open_child
+from helmsman.base.line_framer import MAX_LINE_BYTES, LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, InvalidSetting
 from helmsman.settings import REMOTE_TOKEN, engine_address, is_loopback
 
@@ -29,47 +30,6 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
     from helmsman.base.jsonrpc import RequestId
-
-# Splits a byte stream into lines, with a cap, without ever copying a long line more than once.
-
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""Codex cuts command output at about 1 MiB, but a resumed thread's history comes as one line without such a cut."""
-
-
-class LineFramer:
-    """Feed it chunks, get complete lines (without their ends; blank ones are dropped)."""
-
-    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes.
-
-        Raises:
-            EngineProtocolError: The line being read is longer than the limit.
-        """
-        head, newline, rest = chunk.partition(b"\n")
-        self._size += len(head)
-        if self._size > self._limit:
-            self._parts.clear()
-            raise EngineProtocolError(
-                f"Codex sent a line of more than {self._limit} bytes. Start the session again; if it is resumed, its "
-                "history may be too large to be read as a whole."
-            )
-        self._parts.append(head)
-        if not newline:
-            return []
-        lines = [b"".join(self._parts), *rest.split(b"\n")]
-        tail = lines.pop()
-        self._parts = [tail]
-        self._size = len(tail)
-        return [line for line in lines if line.strip()]
-
-
-# --- transports -------------------------------------------------------------------------------------------------------
-
 
 CONNECT_TIMEOUT: Final = 10.0
 

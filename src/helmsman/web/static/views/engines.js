@@ -1,4 +1,4 @@
-// The engines that run Codex and how they are, and this server: its versions, a link for another device, the way out.
+// The engines that run agents and how they are, and this server: its versions, a link for another device, the way out.
 
 import { get, post } from "/api.js";
 import { actionButton, h, redraw } from "/dom.js";

@@ -153,7 +153,7 @@ export class SessionList {
         "span",
         { class: "under quiet" },
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.directory)) : null,
-        session.timedOut ? timedOutPill(session.timedOut) : null,
+        session.timedOut ? timedOutPill(session.timedOut.length) : null,
         timeAgo(session.timestamp),
       ),
     ]);

@@ -75,7 +75,7 @@ export async function suggest(directory, known) {
   known.append(...overview.directories.map((value) => h("option", { value })));
 }
 
-/** What was filled in; the rest is left to Codex's configuration. */
+/** What was filled in; the rest is left to the agent's configuration. */
 function values(form) {
   const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
   if (given.worktree) given.worktree = true;

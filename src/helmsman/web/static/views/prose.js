@@ -1,4 +1,4 @@
-// What Codex writes to people: paragraphs, with code where it is marked as such. Only text nodes are made.
+// What agents write to people: paragraphs, with code where it is marked as such. Only text nodes are made.
 
 import { h } from "/dom.js";
 

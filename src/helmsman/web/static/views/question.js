@@ -1,4 +1,4 @@
-// A question of Codex as a card: what one needs to see to decide, and a button for each answer.
+// A question of an agent as a card: what one needs to see to decide, and a button for each answer.
 
 import { post, sessionPath } from "/api.js";
 import { confirmed } from "/confirm.js";

@@ -13,13 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.processes import kill, parents_of, running_process
+from helmsman.base.processes import Process, kill, parents_of, running_process
 from helmsman.base.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from helmsman.base.processes import Process
 
 _MARK: Final = b"CODEX_THREAD_ID="
 _WRAPPERS: Final = ("codex-linux-sandbox ", "bwrap ")

@@ -21,7 +21,7 @@ class _Left:
     is_running: bool = False
 
 
-class LeftThreads:
+class InheritedThreads:
     """Those of one engine. While `replaying`, all that is said is of threads that were left."""
 
     def __init__(self, *, replaying: bool) -> None:

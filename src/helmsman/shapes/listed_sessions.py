@@ -1,0 +1,92 @@
+"""A session in a list, as every door shows it: by what is known of it on disk, in this process and in the registry."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from helmsman.base.json_values import iso_time, present
+from helmsman.base.processes import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.agents.protocol import SessionInfo
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.sessions.state import SessionStatus
+    from helmsman.tasks.model import Task
+
+
+async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
+    """Sessions that were found on disk, each with how it stands."""
+    tasks = await helm.tasks.of_sessions([info.session_id for info in found])
+    ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
+    known = helm.sessions
+    return [
+        listed_session(info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id))
+        for info in found
+    ]
+
+
+def listed_session(
+    info: SessionInfo | None, session: Session | None, tasks: Sequence[Task], ended: SessionStatus | None = None
+) -> dict[str, Any]:
+    """One session. Its texts are as they were written: a door makes them safe in its own way.
+
+    Args:
+        info: What is on disk, which goes before what is known otherwise.
+        session: The session itself, where this process has it.
+        tasks: Those of the session, newest first.
+        ended: How its last turn ended by what is on disk, where nobody knows more.
+    """
+    status = _known_status(session, tasks) or ended
+    shown: dict[str, Any] = {}
+    if tasks:
+        shown |= {"sessionId": tasks[0].session_id, "agent": tasks[0].agent, "directory": tasks[0].directory}
+        shown |= {"summary": tasks[-1].instruction, "timestamp": iso_time(tasks[0].updated_at)}
+    if session is not None:
+        state = session.state
+        shown |= present({"directory": session.directory, "name": state.name, "summary": state.name or state.prompt})
+        shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
+        shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
+        shown |= {"note": state.note or state.timed_out_note}
+    if info is not None:
+        shown |= present(
+            {
+                "sessionId": info.session_id,
+                "agent": info.agent,
+                "directory": info.directory,
+                "name": info.name,
+                "summary": info.name or info.first_prompt,
+                "timestamp": iso_time(info.updated_at),
+                "createdAt": iso_time(info.created_at),
+                "source": info.source,
+                "originator": info.originator,
+                "model": info.model,
+                "engineVersion": info.engine_version,
+                "parentId": info.parent_id,
+                "archived": info.archived,
+            }
+        )
+    shown |= {"isActive": status in ("active", "awaiting_approval"), "status": status}
+    shown |= {"timedOut": _timed_out(session, tasks) or None, "taskIds": [task.id for task in reversed(tasks)] or None}
+    return present(shown)
+
+
+def _known_status(session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+    """Of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
+    if session is not None and session.state.is_running:
+        return session.status
+    newest = next((task for task in tasks if not task.is_waiting), None)
+    is_ours = session is not None and newest is not None and newest.owner in (None, Process.me())
+    if newest is not None and newest.is_running and not is_ours:
+        return "awaiting_approval" if newest.input_required else "active"
+    return None if session is None else session.status
+
+
+def _timed_out(session: Session | None, tasks: Sequence[Task]) -> list[str]:
+    """The questions of the last turn that the deadline denied; what ran elsewhere is known from its task."""
+    if session is not None and (session.engine is not None or not tasks):
+        return list(session.state.timed_out)
+    return list(tasks[0].timed_out) if tasks else []

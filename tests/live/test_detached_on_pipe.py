@@ -1,0 +1,136 @@
+"""Engines of a Codex on a pipe in its keeper, which has one owner at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helmsman.agents.codex.detached.engines import EngineTaken, is_shared, open_recorded
+from helmsman.agents.codex.detached.overview import activity_of
+from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.keeper.watcher import Activity
+from helmsman.errors import EngineLost
+from helmsman.model.events import QuestionAsked
+from helmsman.model.questions import Choice
+from helmsman.testing import run, say
+from tests.live.detached import Place, adopt, begin, until, where_it_changed
+
+if TYPE_CHECKING:
+    from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.testing import ScriptedModel
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
+
+
+class RawOwner:
+    """Owns an engine on a pipe frame by frame, to leave it at the worst moment."""
+
+    def __init__(self, record: EngineRecord) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30)
+        self._socket.connect(str(record.socket))
+        self._socket.sendall(b"e0\n")
+        self._lines = self._socket.makefile("rb")
+        self.inputs: int = json.loads(self._lines.readline())["inputs"]
+
+    def asked(self) -> tuple[int, dict[str, Any]]:
+        """The number of the line with a question, and the question."""
+        for frame in self._lines:
+            number, _, line = frame[1:].partition(b" ")
+            if frame.startswith(b"o") and b"requestApproval" in line:
+                return int(number), json.loads(line)
+        raise AssertionError("nothing was asked")
+
+    def send_and_die(self, frame: str) -> None:
+        self._socket.sendall(frame.encode())
+        self._lines.close()
+        self._socket.close()
+
+
+@pytest.fixture
+async def on_pipe(place: Place) -> Place:
+    if is_shared(place.binary):
+        pytest.skip("This Codex listens.")
+    return place
+
+
+@where_it_changed
+async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Place, model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
+    async with on_pipe.open() as engine:
+        follower = await begin(engine, on_pipe, "touch")
+        await follower.question()
+    (record,) = on_pipe.records
+    owner = RawOwner(record)
+    number, question = owner.asked()
+    answer = json.dumps({"id": question["id"], "result": {"decision": "accept"}})
+    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer[:-5]}")
+    owner = RawOwner(record)
+    assert owner.asked() == (number, question)
+    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer}\n")
+    async with on_pipe.open() as engine:
+        follower = await adopt(engine, on_pipe, follower.opened.session_id)
+        assert (await follower.end()).outcome == "completed"
+        assert not any(isinstance(event, QuestionAsked) for event in follower.events)
+    assert (on_pipe.repo / "made.txt").exists()
+
+
+@where_it_changed
+async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(on_pipe: Place, model: ScriptedModel) -> None:
+    model.on("hello", say("Here I am."))
+    async with on_pipe.open() as engine:
+        opened = await engine.open(on_pipe.options)
+    (record,) = on_pipe.records
+    owner = RawOwner(record)
+    params = {"threadId": opened.session_id, "input": [{"type": "text", "text": "hello"}]}
+    request = json.dumps({"id": "0.1", "method": "turn/start", "params": params})
+    owner.send_and_die(f"i{owner.inputs + 1} {request}\n")
+    await until(lambda: model.requests and activity_of(record) == Activity())
+    async with on_pipe.open() as engine:
+        follower = await adopt(engine, on_pipe, opened.session_id)
+        assert (follower.state.status, follower.state.result) == ("done", "Here I am.")
+        await begin(engine, on_pipe, "hello")  # and the next owner's requests are not mixed up with that one's
+
+
+@where_it_changed
+async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pipe: Place) -> None:
+    async with on_pipe.open() as one:
+        async with on_pipe.open() as other:
+            assert one.id != other.id
+            (taken,) = [record for record in on_pipe.records if record.id == one.id]
+            with pytest.raises(EngineLost, match="in use by another"):
+                async with open_recorded(taken):
+                    pass
+        async with on_pipe.open() as again:
+            assert again.id == other.id
+
+
+@where_it_changed
+async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
+    on_pipe: Place, model: ScriptedModel
+) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("done"))
+    async with on_pipe.open(owner=Owner(epoch=5)) as one:
+        follower = await begin(one, on_pipe, "touch")
+        await follower.question()
+        (record,) = on_pipe.records
+        with pytest.raises(EngineTaken):
+            async with open_recorded(record):  # one that is no hub
+                pass
+        async with open_recorded(record, epoch=7) as engine:
+            await one.until_lost()
+            assert "taken the Codex engine over" in str(one.lost)
+            with pytest.raises(EngineTaken):
+                async with open_recorded(record, epoch=5):  # it is stopped for a while, and goes on
+                    pass
+            with pytest.raises(EngineLost, match="started later"):
+                async with open_recorded(record, epoch=6):
+                    pass
+            again = await adopt(engine, on_pipe, follower.opened.session_id)
+            await engine.answer(await again.question(), (Choice("approve"),))
+            assert (await again.end()).outcome == "completed"
