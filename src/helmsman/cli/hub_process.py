@@ -131,7 +131,7 @@ def _load_pipes() -> MakeServe:
 def _load_http() -> MakeServe:
     from helmsman.httpd.hub_door import HttpDoors
 
-    return lambda shared, _: HttpDoors(shared).serve
+    return lambda shared, calls: HttpDoors(shared, calls).serve
 
 
 def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:

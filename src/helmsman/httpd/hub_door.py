@@ -1,11 +1,12 @@
 """HTTP served by the hub: whoever asks for it makes the listening socket and hands it over, with the key of its cookies.
 
 The socket and the key belong to the process that asked (`helmsman serve --transport http`, `helmsman dashboard`), so both
-outlive a hub: browsers and clients that connect while there is none wait for the next, and a login stays one. When that
-process ends, the hub stops serving.
+outlive a hub: browsers and clients that connect while there is none wait for the next, a login stays one, and so does the
+session of an MCP client (`lasting_sessions.py`). When that process ends, the hub stops serving.
 
     hello    helmsman-http 1 ⇥ JSON: what is served and for whom; the socket comes with it
-    answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error": text}, {"takenBack": cookie}
+    answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error": text}, {"takenBack": cookie},
+             {"keep": {key: value}} for the next hub, {"drop": [key]}
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
-from helmsman.httpd.server import HttpOptions, serve_http
+from helmsman.httpd.lasting_sessions import Kept, LastingSessions
+from helmsman.httpd.server import MCP_PATH, HttpOptions, serve_http
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.web.login import Logins
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +56,10 @@ class HttpHello:
     options: HttpOptions
     key: str
     taken_back: tuple[str, ...]
+    door: str
+    """The process's own name for itself, which no other has."""
+    kept: Mapping[str, Any]
+    """What earlier hubs had it keep."""
 
     def encoded(self) -> bytes:
         content = asdict(self) | {
@@ -81,8 +89,9 @@ def _absolute(path: Path | None) -> str | None:
 class HttpDoors:
     """Serves HTTP for the processes that ask the hub to."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, calls: CallLog) -> None:
         self._shared = shared
+        self._calls = calls
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve for as long as the process that asked is connected."""
@@ -111,7 +120,16 @@ class HttpDoors:
                         background_tasks() as tasks,
                     ):
                         ready = partial(answer, serving=os.getpid(), version=__version__)
-                        tasks.start_soon(_serve, helm, hello.options, logins, listener, ready)
+                        lasting = partial(
+                            LastingSessions,
+                            path=MCP_PATH,
+                            helm=helm,
+                            calls=self._calls,
+                            door=(hello.door, running_process(hello.pid) or Process(hello.pid, "")),
+                            epoch=hub.epoch,
+                            kept=Kept(hello.kept, answer),
+                        )
+                        tasks.start_soon(_serve, helm, hello.options, logins, listener, lasting, ready)
                         while await connection.line() is not None:
                             log.debug("a process that asked for HTTP says something, and has nothing to say")
             except HelmsmanError as error:
@@ -120,9 +138,14 @@ class HttpDoors:
 
 
 async def _serve(
-    helm: Helmsman, options: HttpOptions, logins: Logins, listener: socket.socket, ready: Callable[[], None]
+    helm: Helmsman,
+    options: HttpOptions,
+    logins: Logins,
+    listener: socket.socket,
+    lasting: Callable[..., LastingSessions],
+    ready: Callable[[], None],
 ) -> None:
-    await serve_http(helm, options, lambda _address, _token: ready(), logins, listener)
+    await serve_http(helm, options, lambda _address, _token: ready(), logins, listener, lasting)
 
 
 class HttpDoor:

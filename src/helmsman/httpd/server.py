@@ -181,8 +181,18 @@ class Closable:
                 await refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
 
 
-def build_app(helm: Helmsman, *, token: str, options: HttpOptions, logins: Logins | None = None) -> Starlette:
-    """The web application: MCP at `/mcp`, the dashboard at `/`, behind the guard."""
+def build_app(
+    helm: Helmsman,
+    *,
+    token: str,
+    options: HttpOptions,
+    logins: Logins | None = None,
+    before_mcp: Callable[..., ASGIApp] | None = None,
+) -> Starlette:
+    """The web application: MCP at `/mcp`, the dashboard at `/`, behind the guard.
+
+    `before_mcp` makes what stands before the MCP endpoint, given that.
+    """
     from helmsman.web.app import dashboard_routes
 
     logins = logins or Logins(secure=options.scheme == "https")
@@ -193,6 +203,8 @@ def build_app(helm: Helmsman, *, token: str, options: HttpOptions, logins: Login
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         custom_starlette_routes=dashboard_routes(helm, logins, Challenges(token)),
     )
+    if before_mcp is not None:
+        app.add_middleware(before_mcp)
     app.add_middleware(Guard, token=token, answers_to=options.answers_to, logins=logins)
     return app
 
@@ -203,10 +215,12 @@ async def serve_http(
     announce: Callable[[str, Path], None],
     logins: Logins | None = None,
     listener: socket.socket | None = None,
+    before_mcp: Callable[..., ASGIApp] | None = None,
 ) -> None:
     """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
 
-    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already.
+    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already;
+    `before_mcp` as in `build_app`.
     """
     import uvicorn
 
@@ -224,7 +238,7 @@ async def serve_http(
 
     tls = options.check()
     token = http_token(helm.settings.state_dir)
-    app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins)))
+    app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins, before_mcp=before_mcp)))
     with listener or listen(options) as listener:
         config = uvicorn.Config(
             app,
