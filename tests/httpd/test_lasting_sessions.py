@@ -306,3 +306,16 @@ async def test_what_is_over_is_over(front: Front, tmp_path: Path) -> None:
         assert [key for key in front.kept if key != "n"] == []
         late = client.request("tools/list")
         assert await late.until(lambda: late.status) == 404
+
+
+async def test_what_nobody_comes_for_is_dropped(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = await front.asked(tmp_path)
+    async with front.hub() as client:
+        await client.introduce()
+        left = client.call("codex_wait", sessionId=session)
+        event_id = await left.has_id()
+    monkeypatch.setattr("helmsman.httpd.lasting_sessions._UNCLAIMED_SECONDS", 0.01)
+    async with front.hub() as client:
+        assert await client.post(method="notifications/initialized") == 202
+        await front.without(event_id)
+        assert [key[0] for key in front.kept] == ["s", "n"]

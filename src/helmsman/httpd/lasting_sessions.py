@@ -53,7 +53,7 @@ _RESUMING_SINCE: Final = "2025-11-25"
 _MOST_SESSIONS: Final = 10_000
 """As many as the SDK has at a time. Clients seldom say that they are done."""
 _UNCLAIMED_SECONDS: Final = 300.0
-"""How long an answer waits for a client whose connection broke."""
+"""How long an answer, or a request that an earlier hub left, waits for a client whose connection broke."""
 _MOST_WAITING: Final = 16
 """So much waits for a client that does not read; then whoever has more to say to it waits."""
 _TRIES: Final = 3
@@ -119,6 +119,7 @@ class LastingSessions:
         """The SDK's id of each session that this hub knows."""
         self._responses: dict[str, _Response] = {}
         """Requests that are under way here, or whose answer waits."""
+        helm.in_background(partial(self._forget_unclaimed, kept.below("c/")))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path:
@@ -273,6 +274,11 @@ class LastingSessions:
             await response.delivered.wait()
         del self._responses[key]
         self._kept.drop([key])
+
+    async def _forget_unclaimed(self, left: list[str]) -> None:
+        """Drop requests that an earlier hub left and nobody comes for."""
+        await anyio.sleep(_UNCLAIMED_SECONDS)
+        self._kept.drop(key for key in left if key not in self._responses)
 
     def _change(self, key: str, **changed: object) -> None:
         if key in self._kept:
