@@ -13,7 +13,8 @@ import pytest
 from helmsman import Helmsman
 from helmsman.base.processes import Process
 from helmsman.httpd.lasting_sessions import Kept, LastingSessions
-from helmsman.httpd.server import MCP_PATH, HttpOptions, build_app
+from helmsman.httpd.listening import MCP_PATH, HttpOptions
+from helmsman.httpd.server import build_app
 from helmsman.steering.shared import Shared
 from helmsman.tasks.calls import CallLog
 from tests.played import PlayedAgent

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
 
 _ANSWER_BYTES: Final = 65536
@@ -95,7 +95,7 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, **kept: Any) -> bytes:
-    from helmsman.httpd.hub_door import HttpHello
+    from helmsman.httpd.hello import HttpHello
     from helmsman.hub.launch import door_environment
 
     return HttpHello(
@@ -111,7 +111,7 @@ def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, **kept:
 
 def _answers(connection: socket.socket, listener: socket.socket) -> Any:
     """What the hub says, until it is gone. After one that was stopped, the next is for whoever comes to the port."""
-    from helmsman.hub.process import LATER, NEXT
+    from helmsman.hub.launch import LATER, NEXT
 
     with connection.makefile("rb") as lines:
         for line in lines:

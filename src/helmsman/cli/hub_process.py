@@ -50,9 +50,9 @@ async def _run(state: str) -> None:
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
-    from helmsman.hub.launch import PIPES, TAKE_OVER, start_command
+    from helmsman.hub.launch import NEXT, PIPES, TAKE_OVER, start_command
     from helmsman.hub.notifier import Notifier, death_of
-    from helmsman.hub.process import NEXT, Hub
+    from helmsman.hub.process import Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
     from helmsman.mcp.pipe import PROTOCOL as PIPE
