@@ -24,7 +24,8 @@ from tests.browser.chromium import find_chromium, running_chromium
 
 from helmsman import Helmsman, load_settings
 from helmsman.base.concurrency import background_tasks
-from helmsman.httpd.server import MCP_PATH, HttpOptions, serve_http
+from helmsman.httpd.listening import MCP_PATH, HttpOptions
+from helmsman.httpd.server import serve_http
 from helmsman.testing import (
     Gate,
     HomeTemplates,

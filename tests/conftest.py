@@ -17,11 +17,12 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from mcp.client.session import ClientSession
 
+from helmsman.testing.hubs import end_hub
 from tests import warm
 from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from jsonschema.protocols import Validator
 
@@ -123,6 +124,19 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind(no_leaks: None) -> None:
     """Every test is checked for leaks."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Clients give the servers they start a small environment: nothing is in it that `no_leaks` says, but HOME is."""
+    home = tmp_path_factory.getbasetemp() / "home-of-nobody"
+    home.mkdir(exist_ok=True)
+    monkeypatch.setenv("HOME", str(home))
+    yield
+    if (state := home / ".local" / "state" / "helmsman").exists():
+        end_hub(state)
+        shutil.rmtree(home)
+        pytest.fail("The test used the person's own state directory, so name another.", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

@@ -102,7 +102,12 @@ def test_an_error_reaches_the_terminal_with_nothing_in_it_that_a_terminal_obeys(
 def test_a_log_line_on_the_terminal_obeys_nothing_either(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    configure_logs(load_settings({}, {"HOME": str(tmp_path)}, tmp_path))
-    logging.getLogger("helmsman").error("Codex wrote %s", "\x1b]52;c;cm0=\x07")
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    level = root.level
+    try:
+        configure_logs(load_settings({}, {"HOME": str(tmp_path)}, tmp_path))
+        logging.getLogger("helmsman").error("Codex wrote %s", "\x1b]52;c;cm0=\x07")
+    finally:
+        root.setLevel(level)
     assert capsys.readouterr().err == "ERROR helmsman: Codex wrote \\x1b]52;c;cm0=\\x07\n"

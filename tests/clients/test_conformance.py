@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.proxy import with_token
+from tests.clients.server_process import Serving
 
 if TYPE_CHECKING:
+    from helmsman.testing import CodexHome
     from tests.clients.node import NodeClients
-    from tests.clients.server_process import Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -31,6 +32,13 @@ MODERN = {
 
 TASKS = ("tasks-capability-negotiation", "tasks-dispatch-and-envelope")
 """Scenarios of the extension that have checks without fixture tools; they belong to no suite and are called by name."""
+
+
+@pytest.fixture
+def serving(codex_home: CodexHome, codex_binary: Path, folder: Path, detached_engines: Path) -> Serving:
+    """With a hub, where there can be one: what stands before the SDK's endpoint there is held to the suite, too."""
+    state = {"HELMSMAN_DETACH": "1", "HELMSMAN_STATE_DIR": str(detached_engines)}
+    return Serving.on(codex_home, codex_binary, folder, **state)
 
 
 async def run_suite(clients: NodeClients, serving: Serving, *options: str) -> str:

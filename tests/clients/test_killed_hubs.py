@@ -24,7 +24,7 @@ from tests.clients.server_process import SECONDS, Serving
 from tests.clients.story import check, tell
 from tests.clients.test_codex_client import connect, delegated, delegation, on_pipe, outer_home, played
 from tests.clients.test_inspector import Inspector
-from tests.clients.test_typescript_client import over_pipes
+from tests.clients.test_typescript_client import over_http, over_pipes
 from tests.mcp.caller import Caller
 
 if TYPE_CHECKING:
@@ -101,14 +101,25 @@ async def test_the_python_client_does_not_notice(victim: Victim, folder: Path, m
         check(await victim.during(lambda: tell(Caller(client), folder)), folder)
 
 
+async def test_the_python_client_does_not_notice_over_http(victim: Victim, folder: Path) -> None:
+    async with victim.serving.over_http() as server, Client(server.transport(), mode="legacy") as client:
+        check(await victim.during(lambda: tell(Caller(client), folder)), folder)
+
+
 @pytest.mark.parametrize(
-    ("script", "era"),
-    [("typescript_1.mjs", "legacy"), ("typescript_2.mjs", "legacy"), ("typescript_2.mjs", "2026-07-28")],
+    ("way", "script", "era"),
+    [
+        (over_pipes, "typescript_1.mjs", "legacy"),
+        (over_pipes, "typescript_2.mjs", "legacy"),
+        (over_pipes, "typescript_2.mjs", "2026-07-28"),
+        (over_http, "typescript_1.mjs", "legacy"),
+        (over_http, "typescript_2.mjs", "legacy"),
+    ],
 )
 async def test_the_typescript_clients_do_not_notice(
-    node_clients: NodeClients, victim: Victim, script: str, era: str
+    node_clients: NodeClients, victim: Victim, way: Callable[..., Awaitable[Any]], script: str, era: str
 ) -> None:
-    told = await victim.during(lambda: over_pipes(node_clients, victim.serving, script, era=era))
+    told = await victim.during(lambda: way(node_clients, victim.serving, script, era=era))
     check(told, victim.serving.directory)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+def helmsman_at(home: Path, *options: str) -> dict[str, Any]:
+    """An entry that leaves nothing in the person's own home, and no hub."""
+    env = {"HOME": str(home), "HELMSMAN_DETACH": "0"}
+    return {"command": sys.executable, "args": ["-m", "helmsman", "serve", *options], "env": env}
+
+
 async def test_helmsman_answers_with_its_tools(tmp_path: Path) -> None:
-    entry = {"command": sys.executable, "args": ["-m", "helmsman", "serve"], "env": {"HOME": str(tmp_path)}}
-    answer = await shake_hands(entry, tmp_path)
+    answer = await shake_hands(helmsman_at(tmp_path), tmp_path)
     assert answer.server == "helmsman"
     assert "codex_start" in answer.tools
 
@@ -29,9 +34,8 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 async def test_the_last_words_of_a_program_that_ends_are_told(tmp_path: Path) -> None:
-    entry = {"command": sys.executable, "args": ["-m", "helmsman", "serve", "--tools", "nonsense"]}
     with pytest.raises(HandshakeFailed, match=r"does not answer as an MCP server\. It said: .*nonsense"):
-        await shake_hands(entry, tmp_path)
+        await shake_hands(helmsman_at(tmp_path, "--tools", "nonsense"), tmp_path)
 
 
 async def test_the_environment_and_directory_of_the_entry_are_used(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import stat
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import httpx2
 import mcp_types as types
 import pytest
 
-from helmsman.httpd.server import TOKEN_NAME, HttpOptions
+from helmsman.httpd.listening import TOKEN_NAME, HttpOptions
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.clients.server_process import SECONDS, Serving
@@ -154,6 +155,13 @@ async def test_with_a_certificate_it_speaks_https(serving: Serving) -> None:
         async with httpx2.AsyncClient(timeout=SECONDS, verify=trusting) as http:
             welcome = await http.post(server.url, json=HELLO, headers=ACCEPT | server.headers)
     assert welcome.status_code == 200
+
+
+def test_what_only_has_the_port_imports_no_server() -> None:
+    """Twenty megabytes in place of seventy, for as long as it listens; the hub has what it takes to serve."""
+    program = "import sys, helmsman.cli.dashboard, helmsman.cli.http_front, helmsman.httpd.hello; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert not {"anyio", "asyncio", "mcp", "pydantic", "starlette", "uvicorn"} & {*done.stdout.split()}
 
 
 async def test_a_port_in_use_is_said(serving: Serving) -> None:

@@ -108,21 +108,27 @@ async def test_what_one_program_began_another_finds_with_all_that_happened(
 ) -> None:
     gate = Gate()
     model.on("work", say("first ", gate, "and last"))
+    model.on("not yet", say("queued"))
     model.on("more", say("next"))
     async with Helmsman(in_hub, env=codex_home.env) as first:
         session = await first.start("work", cwd=git_repo)
         async with Helmsman(in_hub, env=codex_home.env) as second:
             seen = await second.session(session.id)
             assert (seen.status, seen.state.prompt) == ("active", "work")
+            assert await seen.say("not yet", when_busy="queue") is seen
+            assert [(queued.turn.text, queued.is_away()) for queued in seen.queue] == [("not yet", False)]
     assert not await session.wait(timeout=SECONDS)  # whoever has left is told nothing
     gate.release()
     async with Helmsman(in_hub, env=codex_home.env) as third:
         found = await third.session(session.id)
+        with anyio.fail_after(SECONDS):
+            while found.result != "queued":
+                await found.feed.changed()
         await ended(found)
-        assert found.result is not None
+        assert found.queue == []
         assert await found.say("more") is found
         await ended(found)
-        assert (found.result, found.turn_count) == ("next", 2)
+        assert (found.result, found.turn_count) == ("next", 3)
         assert [info.session_id for info in (await third.list())[0]] == [session.id]
 
 

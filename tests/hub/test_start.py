@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import sqlite3
@@ -61,6 +63,13 @@ def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_pa
     cold = replace(bare_place, warm=False, env={**bare_place.env, **secret})
     leaked = os.open(tmp_path, os.O_RDONLY)
     os.set_inheritable(leaked, True)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CPU, (60, resource.RLIM_INFINITY))
+        os.dup2(leaked, 400)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
     process = subprocess.Popen(
         cold.command(),
         env=cold.env,
@@ -71,6 +80,7 @@ def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_pa
         close_fds=False,
         umask=0o022,
         restore_signals=False,
+        preexec_fn=limit,
     )
     os.close(leaked)
     assert process.stdin is not None
@@ -95,6 +105,11 @@ def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_pa
     assert files["0"] == files["1"] == "/dev/null"
     assert files["2"].endswith("/hub.log")
     assert str(tmp_path) not in files.values()
+    limits = re.findall(
+        r"^Max (cpu time|file size|open files) +(\w+) +(\w+)", (of / "limits").read_text(), re.MULTILINE
+    )
+    assert len(limits) == 3
+    assert all(soft == hard for _, soft, hard in limits), limits
     # The client's pipes end with the door, and its caller sees that.
     process.kill()
     assert process.stdout.read() == b""
@@ -134,8 +149,15 @@ def test_a_pipe_imports_next_to_nothing(bare_place: Place) -> None:
 
 async def test_a_hub_ends_when_nobody_needs_it(bare_place: Place) -> None:
     short = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "50"})
+    old = short.state_dir / "questions" / "of-an-earlier-version.json"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.utime(old, (0, 0))
     async with short.started() as server:
         await ping(server)
+        with anyio.fail_after(SECONDS):
+            while old.parent.exists():
+                await anyio.sleep(0.01)
         hub = short.hub
         await anyio.sleep(0.2)
         assert short.hub == hub, "a client is connected"

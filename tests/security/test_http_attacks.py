@@ -23,9 +23,9 @@ from starlette.datastructures import Headers
 
 from helmsman.httpd import guard
 from helmsman.httpd import limits as http_limits
-from helmsman.httpd import server as http
 from helmsman.httpd.guard import Guard
-from helmsman.httpd.server import HttpOptions, serve_http
+from helmsman.httpd.listening import HttpOptions, http_token
+from helmsman.httpd.server import serve_http
 from helmsman.web import static_files
 from helmsman.web.login import Logins
 from tests.clients.server_process import Serving
@@ -88,7 +88,7 @@ async def everything(stream: SocketStream) -> bytes:
 
 
 def token_of(helm: Helmsman) -> str:
-    return http.http_token(helm.settings.state_dir)
+    return http_token(helm.settings.state_dir)
 
 
 async def is_alive(server: Server) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.keeper.places import private_directory, socket_path
 from helmsman.errors import HelmsmanError, InvalidSetting
-from helmsman.httpd.server import TOKEN_NAME, http_token
+from helmsman.httpd.listening import TOKEN_NAME, http_token
 from helmsman.settings import ensure_state_dir
 from helmsman.testing import run, say
 from tests.hub_service import hub_service

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.httpd.server import http_token
+from helmsman.httpd.listening import http_token
 from helmsman.web.proof import Challenges, client_proof, place, server_proof
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving

@@ -30,7 +30,7 @@ from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.wire.transports import listeners_uids, open_remote
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.errors import EngineLost
-from helmsman.httpd.server import http_token
+from helmsman.httpd.listening import http_token
 from tests.hub_service import hub_service
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
@@ -80,6 +81,25 @@ async def test_each_door_counts_its_own_turns(shared: Shared, agent: PlayedAgent
         with pytest.raises(TooManySessions):
             await first.start("go", cwd=tmp_path, agent=agent.name)
         await second.start("go", cwd=tmp_path, agent=agent.name)
+
+
+async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
+    narrow = replace(unhurried(tmp_path), max_sessions=1)
+    async with two_doors(shared, narrow, unhurried(tmp_path)) as (first, second):
+        session = await first.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key")
+        for door in (first, second):  # also where there is no room for another
+            assert await door.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key") is session
+        agent.engines[-1].end("completed")
+        with anyio.fail_after(20):
+            assert await session.wait(until="end")
+        (task_id,) = session.task_ids
+        await second.tasks.wait(await second.tasks.get(task_id))
+        past = datetime.now(UTC) - timedelta(days=1)
+        await shared.ledger.registry(lambda registry: registry.update(task_id, expires_at=past))
+        fresh = await second.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key")
+        assert fresh is not session
 
 
 async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_door_that_began_it(

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.httpd.server import TOKEN_NAME
+from helmsman.httpd.listening import TOKEN_NAME
 from helmsman.model.events import Usage
 from helmsman.tasks.registry import REGISTRY_NAME
 from tests.clients.server_process import SECONDS, Serving

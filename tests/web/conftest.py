@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.httpd.server import MCP_PATH, HttpOptions, build_app, http_token, serve_http
+from helmsman.httpd.listening import MCP_PATH, HttpOptions, http_token
+from helmsman.httpd.server import build_app, serve_http
 from helmsman.web.login import PAGE_HEADER, Logins
 from tests.web.browser import SECONDS, Browser
 

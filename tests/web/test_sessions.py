@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.httpd.server import HttpOptions, build_app
+from helmsman.httpd.listening import HttpOptions
+from helmsman.httpd.server import build_app
 from helmsman.testing import hang, patch, run, say, update, usage
 from tests.web.browser import SECONDS, Browser
 

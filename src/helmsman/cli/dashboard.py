@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from socket import socket
 
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
 
 _PORT: Final = 8645
@@ -45,10 +45,8 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     The code it prints is good once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
     server, at /mcp. Ctrl-C ends it; what Codex is doing in an engine of its own goes on.
     """
-    import anyio
-
     from helmsman.cli.http_front import serve_in_hub
-    from helmsman.httpd.server import MCP_PATH, listen
+    from helmsman.httpd.listening import MCP_PATH, listen
 
     settings = settings_of_command()
     if server is not None:
@@ -64,12 +62,17 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
             _for_running_server(page, settings, open_it=not no_open, as_json=as_json, wait=False)
 
         code = serve_in_hub("dashboard", settings, {}, options, listener, show)
-        return anyio.run(_serve, settings, options, listener, not no_open, as_json) if code is None else code
+        if code is not None:
+            return code
+        import anyio
+
+        return anyio.run(_serve, settings, options, listener, not no_open, as_json)
 
 
 async def _serve(settings: Settings, options: HttpOptions, listener: socket, open_it: bool, as_json: bool) -> int:
     from helmsman.cli.browser import open_in_background
-    from helmsman.httpd.server import MCP_PATH, serve_http
+    from helmsman.httpd.listening import MCP_PATH
+    from helmsman.httpd.server import serve_http
     from helmsman.web.login import Logins
 
     logins = Logins(secure=options.scheme == "https")
@@ -87,7 +90,7 @@ async def _serve(settings: Settings, options: HttpOptions, listener: socket, ope
 def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool, wait: bool) -> None:
     from helmsman.cli.browser import open_in_background
     from helmsman.cli.code_of_server import code_of_server
-    from helmsman.httpd.server import MCP_PATH, http_token
+    from helmsman.httpd.listening import MCP_PATH, http_token
 
     base = server.rstrip("/").removesuffix(MCP_PATH)
     code = code_of_server(base, http_token(settings.state_dir))

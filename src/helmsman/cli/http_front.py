@@ -1,4 +1,7 @@
-"""A command for which the hub serves HTTP: it has the port and the cookies' key, and hands both to every hub to come."""
+"""A command for which the hub serves HTTP: it has what outlives a hub, and hands it to every hub to come.
+
+That is the port, the key of the cookies, and what hubs have it keep of the MCP clients, of which it knows nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
 
 _ANSWER_BYTES: Final = 65536
@@ -47,14 +50,15 @@ def serve_in_hub(
 
     if not settings.detach or not hasattr(socket, "send_fds"):
         return None
-    way, key, taken_back, announced = Way(str(settings.state_dir)), secrets.token_hex(32), list[str](), False
+    way, announced = Way(str(settings.state_dir)), False
+    key, door, taken_back, kept = secrets.token_hex(32), secrets.token_hex(16), list[str](), dict[str, Any]()
     outdated: int | None = None
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _stop)
         while True:
             with socket.socket(fileno=way.connection().detach()) as connection:
-                hello = _hello(kind, flags, options, key, taken_back)
+                hello = _hello(kind, flags, options, key=key, taken_back=tuple(taken_back), door=door, kept=kept)
                 try:
                     sent = socket.send_fds(connection, [hello], [listener.fileno()])
                     connection.sendall(hello[sent:])
@@ -65,6 +69,9 @@ def serve_in_hub(
                             raise HelmsmanError(str(answer["error"]))
                         if "takenBack" in answer:
                             taken_back.append(str(answer["takenBack"]))
+                        kept.update(answer.get("keep", {}))
+                        for name in answer.get("drop", ()):
+                            kept.pop(name, None)
                         if "serving" in answer:
                             way.welcomed()
                             if is_newer(__version__, str(answer["version"])) and answer["serving"] != outdated:
@@ -87,8 +94,8 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     raise _Stop(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
 
 
-def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, key: str, taken_back: list[str]) -> bytes:
-    from helmsman.httpd.hub_door import HttpHello
+def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, **kept: Any) -> bytes:
+    from helmsman.httpd.hello import HttpHello
     from helmsman.hub.launch import door_environment
 
     return HttpHello(
@@ -98,14 +105,13 @@ def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, key: st
         directory=os.getcwd(),  # noqa: PTH109 - text
         environment=door_environment(os.environ),
         options=options,
-        key=key,
-        taken_back=tuple(taken_back),
+        **kept,
     ).encoded()
 
 
 def _answers(connection: socket.socket, listener: socket.socket) -> Any:
     """What the hub says, until it is gone. After one that was stopped, the next is for whoever comes to the port."""
-    from helmsman.hub.process import LATER, NEXT
+    from helmsman.hub.launch import LATER, NEXT
 
     with connection.makefile("rb") as lines:
         for line in lines:

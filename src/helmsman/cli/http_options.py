@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
 
 
 def listening_options(callers: str, *, before: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -51,7 +51,7 @@ def http_options(
     allow_plain_http: bool,
 ) -> HttpOptions:
     """What was given, for the server."""
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
 
     return HttpOptions(
         host=host,

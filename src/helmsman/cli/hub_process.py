@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
@@ -49,9 +50,9 @@ async def _run(state: str) -> None:
     from helmsman.hub.control import CONTROL, serve_control
     from helmsman.hub.handover import HANDOVER, serve_handover, take_over
     from helmsman.hub.interface import PROGRAM, ProgramDoors
-    from helmsman.hub.launch import PIPES, TAKE_OVER, start_command
+    from helmsman.hub.launch import NEXT, PIPES, TAKE_OVER, start_command
     from helmsman.hub.notifier import Notifier, death_of
-    from helmsman.hub.process import NEXT, Hub
+    from helmsman.hub.process import Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
     from helmsman.mcp.pipe import PROTOCOL as PIPE
@@ -83,7 +84,7 @@ async def _run(state: str) -> None:
     async with Shared(state_dir, owner=Owner(hub.epoch, start_command(state)), fence=fence) as shared:
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(state_dir, fence)
-        shared.tasks.start_soon(_forget_gone, calls)
+        shared.tasks.start_soon(_forget_gone, calls, state_dir)
         recovery = Recovery(shared, Helmsman)
         scheduler = Scheduler(shared, recovery)
         hub.work = shared.work
@@ -107,13 +108,29 @@ async def _run(state: str) -> None:
         )
 
 
-async def _forget_gone(calls: CallLog) -> None:
+async def _forget_gone(calls: CallLog, state_dir: Path) -> None:
+    """Drop what nobody asks for again: calls of doors that are gone, and what versions before left."""
+    import anyio.to_thread
+
     from helmsman.errors import RegistryUnavailable
 
+    await anyio.to_thread.run_sync(_forget_clocks, state_dir / "questions")
     try:
         await calls.forget_gone()
     except RegistryUnavailable as error:
         log.warning("%s", error)
+
+
+def _forget_clocks(directory: Path) -> None:
+    """Before 0.2 the clock of each question was a file; none is good for longer than a day."""
+    import time
+    from contextlib import suppress
+
+    with suppress(OSError):
+        for path in directory.iterdir():
+            if path.stat().st_mtime < time.time() - 24 * 3600:
+                path.unlink()
+        directory.rmdir()
 
 
 def _load_commands() -> MakeServe:
@@ -131,7 +148,7 @@ def _load_pipes() -> MakeServe:
 def _load_http() -> MakeServe:
     from helmsman.httpd.hub_door import HttpDoors
 
-    return lambda shared, _: HttpDoors(shared).serve
+    return lambda shared, calls: HttpDoors(shared, calls).serve
 
 
 def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:

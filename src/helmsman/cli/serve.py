@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.httpd.server import HttpOptions
+    from helmsman.httpd.listening import HttpOptions
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
@@ -71,8 +71,6 @@ def command(
 ) -> int:
     """Serve Codex to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex itself, or your own."""
     gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
-    import anyio
-
     flags = {
         "tools": tools,
         "expose_primitives": expose_primitives,
@@ -84,14 +82,14 @@ def command(
     settings = settings_of_command(flags)
     if transport == "http":
         return _serve_http(settings, flags, http_options(port, **listening))
+    import anyio
+
     return anyio.run(_serve_stdio, settings)
 
 
 def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOptions) -> int:
-    import anyio
-
     from helmsman.cli.http_front import serve_in_hub
-    from helmsman.httpd.server import TOKEN_NAME, http_token, listen, serve_http
+    from helmsman.httpd.listening import TOKEN_NAME, http_token, listen
 
     options.check()
     http_token(settings.state_dir)
@@ -100,6 +98,9 @@ def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOp
         code = serve_in_hub("http", settings, flags, options, listener, lambda: _announce(address, token_file))
         if code is not None:
             return code
+        import anyio
+
+        from helmsman.httpd.server import serve_http
 
         async def serve(helm: Helmsman) -> None:
             await serve_http(helm, options, _announce, listener=listener)

@@ -1,11 +1,8 @@
 """HTTP served by the hub: whoever asks for it makes the listening socket and hands it over, with the key of its cookies.
 
 The socket and the key belong to the process that asked (`helmsman serve --transport http`, `helmsman dashboard`), so both
-outlive a hub: browsers and clients that connect while there is none wait for the next, and a login stays one. When that
-process ends, the hub stops serving.
-
-    hello    helmsman-http 1 ⇥ JSON: what is served and for whom; the socket comes with it
-    answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error": text}, {"takenBack": cookie}
+outlive a hub: browsers and clients that connect while there is none wait for the next, a login stays one, and so does the
+session of an MCP client (`lasting_sessions.py`). When that process ends, the hub stops serving.
 """
 
 from __future__ import annotations
@@ -14,16 +11,19 @@ import json
 import logging
 import os
 import socket
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.processes import Process, running_process
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
-from helmsman.httpd.server import HttpOptions, serve_http
+from helmsman.httpd.hello import HttpHello
+from helmsman.httpd.lasting_sessions import Kept, LastingSessions
+from helmsman.httpd.listening import MCP_PATH
+from helmsman.httpd.server import serve_http
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.web.login import Logins
@@ -31,58 +31,21 @@ from helmsman.web.login import Logins
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from helmsman.httpd.listening import HttpOptions
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
-
-PROTOCOL: Final = "helmsman-http 1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpHello:
-    """What the hub is to serve: for which settings, and which cookies are good."""
-
-    kind: str
-    pid: int
-    flags: Mapping[str, object]
-    directory: str
-    environment: Mapping[str, str]
-    options: HttpOptions
-    key: str
-    taken_back: tuple[str, ...]
-
-    def encoded(self) -> bytes:
-        content = asdict(self) | {
-            "options": {
-                **asdict(self.options),
-                "other_names": sorted(self.options.other_names),
-                "tls_certificate": _absolute(self.options.tls_certificate),
-                "tls_key": _absolute(self.options.tls_key),
-            }
-        }
-        return f"{PROTOCOL}\t{json.dumps(content)}\n".encode()
-
-    @classmethod
-    def decoded(cls, text: str) -> HttpHello:
-        content = json.loads(text)
-        options = content["options"]
-        for name in ("tls_certificate", "tls_key"):
-            options[name] = None if options[name] is None else Path(options[name])
-        options["other_names"] = frozenset(options["other_names"])
-        return cls(**content | {"options": HttpOptions(**options), "taken_back": tuple(content["taken_back"])})
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
 
 
 class HttpDoors:
     """Serves HTTP for the processes that ask the hub to."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, calls: CallLog) -> None:
         self._shared = shared
+        self._calls = calls
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Serve for as long as the process that asked is connected."""
@@ -111,7 +74,16 @@ class HttpDoors:
                         background_tasks() as tasks,
                     ):
                         ready = partial(answer, serving=os.getpid(), version=__version__)
-                        tasks.start_soon(_serve, helm, hello.options, logins, listener, ready)
+                        lasting = partial(
+                            LastingSessions,
+                            path=MCP_PATH,
+                            helm=helm,
+                            calls=self._calls,
+                            door=(hello.door, running_process(hello.pid) or Process(hello.pid, "")),
+                            epoch=hub.epoch,
+                            kept=Kept(hello.kept, answer),
+                        )
+                        tasks.start_soon(_serve, helm, hello.options, logins, listener, lasting, ready)
                         while await connection.line() is not None:
                             log.debug("a process that asked for HTTP says something, and has nothing to say")
             except HelmsmanError as error:
@@ -120,9 +92,14 @@ class HttpDoors:
 
 
 async def _serve(
-    helm: Helmsman, options: HttpOptions, logins: Logins, listener: socket.socket, ready: Callable[[], None]
+    helm: Helmsman,
+    options: HttpOptions,
+    logins: Logins,
+    listener: socket.socket,
+    lasting: Callable[..., LastingSessions],
+    ready: Callable[[], None],
 ) -> None:
-    await serve_http(helm, options, lambda _address, _token: ready(), logins, listener)
+    await serve_http(helm, options, lambda _address, _token: ready(), logins, listener, lasting)
 
 
 class HttpDoor:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman._version import __version__
-from helmsman.hub.launch import Way, connect
-from helmsman.hub.process import LATER, NEXT
+from helmsman.hub.launch import LATER, NEXT, Way, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

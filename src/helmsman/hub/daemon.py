@@ -16,16 +16,20 @@ def become_daemon() -> None:
         os._exit(0)
     import resource
 
-    os.closerange(LISTENER_FD + 1, min(os.sysconf("SC_OPEN_MAX"), 65536))
+    # They may lie above any limit, if that was set when they were open. (`pathlib` is not worth its import here.)
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208
+        if int(name) > LISTENER_FD:
+            with suppress(OSError):
+                os.close(int(name))
     for descriptor in (LOCK_FD, LISTENER_FD):
         os.set_inheritable(descriptor, False)
     os.chdir("/")
     os.umask(0o077)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a door is a descriptor
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    for limit in {name for name in vars(resource) if name.startswith("RLIMIT_")} - {"RLIMIT_STACK"}:
+        number: int = getattr(resource, limit)
+        with suppress(OSError, ValueError):  # a door is a descriptor, and a shell's few minutes of processor are no day
+            _, most = resource.getrlimit(number)
+            resource.setrlimit(number, (0 if limit == "RLIMIT_CORE" else most, most))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGINT}:
         with suppress(OSError, ValueError):

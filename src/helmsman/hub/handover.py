@@ -13,8 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from helmsman._version import __version__
-from helmsman.hub.launch import LISTENER_FD, LOCK_FD, connect, is_newer
-from helmsman.hub.process import NEXT
+from helmsman.hub.launch import LISTENER_FD, LOCK_FD, NEXT, connect, is_newer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -34,6 +34,8 @@ TAKE_OVER = "take-over"
 """Said to a hub that is to begin in place of one that is there."""
 PIPES = "pipes"
 """Said to a hub that a pipe starts: what pipes need is imported before anybody is let in."""
+NEXT, LATER = b"h", b"l"
+"""The last word of a hub to a door: come back to the next one at once, or when there is something to say."""
 LOCK_FD, LISTENER_FD = 3, 4
 """Where a hub finds what it inherits."""
 

@@ -20,7 +20,7 @@ import anyio
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.hub.connection import Connection
-from helmsman.hub.launch import LISTENER_FD, LOCK, LOCK_FD, LOG, UP
+from helmsman.hub.launch import LATER, LISTENER_FD, LOCK, LOCK_FD, LOG, NEXT, UP
 from helmsman.hub.peer import why_not_served
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _HELLO_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
 """How often the hub looks at its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
-NEXT, LATER = b"h", b"l"
-"""The last word to a door: come back to the next hub at once, or when there is something to say."""
 
 
 class Door(Protocol):

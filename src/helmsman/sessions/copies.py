@@ -8,6 +8,7 @@ become different meanwhile is then told as events, so that whoever reads them mi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from helmsman.model.answered_by import TURN_ENDED
@@ -22,6 +23,7 @@ from helmsman.model.events import (
     TurnRequested,
     TurnStarted,
 )
+from helmsman.sessions.session import QueuedTurn
 from helmsman.sessions.state import SessionState
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def facts_of(session: Session) -> dict[str, Any]:
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
+        "queue": tuple((one.turn, one.task_id, one.options, one.is_away(), one.not_before) for one in session.queue),
         "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
@@ -72,7 +75,15 @@ def take_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> No
     session.output_schema = facts["output_schema"]
     session.created_at = facts["created_at"]
     session.is_copy, session.elsewhere = True, facts["elsewhere"]
+    session.queue[:] = [
+        QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before)
+        for turn, task_id, options, is_away, not_before in facts.get("queue", ())  # hubs of before do not say
+    ]
     session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
+
+
+async def _run_by_the_hub(_session: Session, queued: QueuedTurn) -> Session:
+    raise AssertionError(f"{queued.task_id} is not for the holder of a copy to run")
 
 
 def take_over(session: Session, copy: SessionCopy, offset: int | None) -> int:

@@ -121,6 +121,7 @@ class Session:
         self.options = options
         self.engine: Engine | None = None
         self.queue: list[QueuedTurn] = []
+        """What is to be sent when the turn has ended. A program's copy has what the hub last said of it."""
         self.begun = anyio.Event()
         """Set once the engine has begun the turn that was asked for, or has failed to."""
         self.begun.set()

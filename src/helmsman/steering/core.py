@@ -159,7 +159,25 @@ class Steering(Turns):
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
+        return await self._start_once(idempotency_key, begin, on_task)
+
+    async def _start_once(
+        self, key: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
+    ) -> Session:
+        """The session that a key stands for, begun if there is none. What is in the registry is not kept here as well."""
+
+        async def once() -> Session:
+            task = await self._ledger.with_key(key)
+            if task is None or task.session_id is None:
+                return await self._see_through(begin)
+            if on_task is not None:
+                on_task(task.id)
+            return await self.session(task.session_id)
+
+        session = await self._shared.keys.get(key, once)
+        if await self._ledger.with_key(key) is not None:
+            self._shared.keys.forget(key)
+        return session
 
     def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
         if on_limit is None:

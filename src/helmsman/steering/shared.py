@@ -81,6 +81,7 @@ class Shared:
         if fence is not None:
             self.roster.listeners.append(self._on_event)
         self.keys = OnceEach[Session]()
+        """What is being begun, or could not be registered, by its idempotency key."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, EngineHolder] = {}

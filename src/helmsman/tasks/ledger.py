@@ -152,6 +152,14 @@ class Ledger:
             log.warning("task %s is not registered: %s", draft.id, error)
             return draft.id or "", None
 
+    async def with_key(self, key: str) -> Task | None:
+        """The task that an idempotency key stands for, as far as the registry can be asked."""
+        try:
+            return await self.registry(lambda registry: registry.with_key(key))
+        except RegistryUnavailable as error:
+            log.warning("nobody can tell whether something was begun with this key: %s", error)
+            return None
+
     async def take(self, task: Task) -> bool:
         """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
 

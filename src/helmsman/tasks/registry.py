@@ -104,7 +104,7 @@ class Registry:
         def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
             if keys is not None:
                 same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key IN (?, ?)", keys))
-                if same is not None and (same.is_running or same.expires_at is None or same.expires_at > now):
+                if same is not None and _is_kept(same, now):
                     return same, False
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key IN (?, ?)", keys)
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name))
@@ -212,8 +212,9 @@ class Registry:
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
 
     def with_key(self, key: str) -> Task | None:
-        """The task with this idempotency key."""
-        return self._one("WHERE idempotency_key IN (?, ?)", *stored_keys(key))
+        """The task that this idempotency key stands for, until that expires."""
+        task = self._one("WHERE idempotency_key IN (?, ?)", *stored_keys(key))
+        return task if task is not None and _is_kept(task, self._clock()) else None
 
     def list(
         self,
@@ -296,6 +297,11 @@ class Registry:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
+
+
+def _is_kept(task: Task, now: datetime) -> bool:
+    """Whether a task holds on to its idempotency key."""
+    return task.is_running or task.expires_at is None or task.expires_at > now
 
 
 def _one(cursor: sqlite3.Cursor) -> Task | None:

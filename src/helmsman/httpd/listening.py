@@ -1,0 +1,142 @@
+"""Where HTTP is served, and the token that clients need. Imports little: a command that only has the port is no server."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from helmsman.errors import InvalidSetting
+from helmsman.settings import ensure_state_dir
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+MCP_PATH: Final = "/mcp"
+TOKEN_NAME: Final = "http-token"  # noqa: S105 - the name of the file
+_LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Where to listen, and how. `other_names` are hosts that clients may call the server by, beside `host`."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    other_names: frozenset[str] = frozenset()
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    allow_plain_http: bool = False
+
+    def check(self) -> ssl.SSLContext | None:
+        """What TLS is spoken with. Refuses to be reachable from elsewhere without, unless that was asked for outright.
+
+        Raises:
+            InvalidSetting: It would be, or the certificate cannot be used.
+        """
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidSetting("TLS needs a certificate and its key. Give both --tls-cert and --tls-key.")
+        if not is_loopback(self.host) and self.tls_certificate is None and not self.allow_plain_http:
+            raise InvalidSetting(
+                f"On {self.host} others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, give "
+                "--tls-cert and --tls-key, or say --allow-plain-http if the network is yours."
+            )
+        if self.tls_certificate is None:
+            return None
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSetting(
+                f"The TLS certificate {self.tls_certificate} and key {self.tls_key} cannot be used: {error}. Give a "
+                "certificate and its own key, both as PEM files."
+            ) from error
+        return context
+
+    def answers_to(self, host: str | None) -> bool:
+        """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
+        if host is None:
+            return False
+        if host in {*_LOOPBACK_NAMES, self.host.lower(), *map(str.lower, self.other_names)}:
+            return True
+        return self.host in _ANY_ADDRESS and _is_address(host)  # an address cannot be rebound, a name can
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_certificate is None else "https"
+
+    def address(self, listener: socket.socket) -> str:
+        """Where MCP clients find a server that listens there."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def http_token(state_dir: Path) -> str:
+    """The token of this installation, made when there is none yet."""
+    path = ensure_state_dir(state_dir) / TOKEN_NAME
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        known = path.read_text(encoding="utf-8").strip()
+        if len(known) < 20:
+            raise InvalidSetting(f"{path} holds no usable token. Remove the file; a new one is made then.") from None
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise InvalidSetting(f"Others can read {path}. Remove the file; a new token is made then.") from None
+        return known
+    except OSError as error:
+        raise _no_place(path, error) from error
+    token = secrets.token_urlsafe(32)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+    except OSError as error:  # a full disk: half a token would be in the way of the next start
+        path.unlink(missing_ok=True)
+        raise _no_place(path, error) from error
+    return token
+
+
+def _no_place(path: Path, error: OSError) -> InvalidSetting:
+    return InvalidSetting(
+        f"The token for clients cannot be kept in {path}: {error.strerror}. Make room and make the directory writable, or "
+        "set HELMSMAN_STATE_DIR to one that is."
+    )
+
+
+def listen(options: HttpOptions) -> socket.socket:
+    """A socket that listens where the options say.
+
+    Raises:
+        InvalidSetting: Somebody else has the port, or there is no such interface.
+    """
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere this would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        listener.listen()  # from here on clients can connect, before the server is ready to answer
+    except OSError as error:
+        listener.close()
+        raise InvalidSetting(
+            f"Cannot listen on {options.host} port {options.port}: {error.strerror}. Choose another --port, or 0 for any."
+        ) from error
+    return listener
