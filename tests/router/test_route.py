@@ -217,15 +217,43 @@ def test_of_two_tasks_that_ask_neither_is_answered_without_a_name() -> None:
     assert routed("approve 2", ASKS, ASKS_TOO, offered=(ASKS_TOO.id, ASKS.id)).task_id == ASKS.id
 
 
+def test_an_answer_to_tasks_that_are_named_goes_to_no_other() -> None:
+    found = routed(f"approve {NEW.id} and {OLD.id}", NEW, OLD, ASKS)
+    assert (found.task_id, found.choices) == (None, (NEW, OLD))
+    assert routed("approve the cloud task", LOST, ASKS).error is not None
+    assert routed("approve the local task", LOST, ASKS).task_id == ASKS.id
+
+
+@pytest.mark.parametrize(
+    "request_", ["cancel {}", "approve {}", "apply {}", "check {}", "continue with {}: add a test"]
+)
+def test_a_hint_that_names_another_task_than_the_words_is_asked_about(request_: str) -> None:
+    words = request_.format(ASKS.id)
+    found = routed(words, NEW, ASKS, hints=Hints(task_id=NEW.id))
+    assert (found.task_id, {task.id for task in found.choices}) == (None, {NEW.id, ASKS.id})
+    for same in (ASKS.id, ASKS.alias):
+        assert routed(words, NEW, ASKS, hints=Hints(task_id=same)).task_id == ASKS.id
+
+
+def test_a_number_before_many_is_so_many_and_no_choice() -> None:
+    offered = (OLD.id, NEW.id)
+    assert len(routed("cancel 2 tasks", NEW, OLD, offered=offered).choices) == 2
+    for words in ("cancel no 2", "cancel no. 2", "cancel number 2", "cancel task 2"):
+        assert routed(words, NEW, OLD, offered=offered).task_id == NEW.id, words
+
+
 def test_an_answer_when_nobody_asks_does_nothing() -> None:
     assert routed("approve it", NEW, OLD).error is not None
     assert routed("answer: why does the build fail?", NEW, OLD).action == "choose"
 
 
 def test_words_that_may_be_an_answer_are_asked_back_only_while_somebody_asks() -> None:
-    for words in ("do it", "go ahead", "accept dark mode", "let it run"):
+    for words in ("accept dark mode", "reject usernames that are too long"):
         assert routed(words, NEW, ASKS).action == "choose", words
         assert routed(words, NEW, OLD).action == "run", words
+    for words in ("do it", "go ahead", "let it run"):  # which are no work either
+        assert routed(words, NEW, ASKS).choices == (ASKS,), words
+        assert routed(words, NEW, OLD).action == "choose", words
     assert routed("run the tests", NEW, ASKS).action == "run"
 
 

@@ -7,6 +7,7 @@ of work is work all the same, and so is whatever speaks of code.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary as v
@@ -30,6 +31,8 @@ _ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell 
 _CONDITIONS: Final = v.word_set("from when if unless in while until should must")
 """By which an order to stop "it" is one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
+_JUDGED: Final = v.word_set("it that this them those these anything everything no")
+_OF_CODE: Final = "()_=/.{}$"
 _IT: Final = v.word_set("it that everything you codex things thing one ones")
 _QUESTION_FORMS: Final = """
 is/has/was/will it/that/everything …
@@ -93,6 +96,8 @@ def may_be_about_tasks(words: Words) -> bool:
         return True
     if len(said) > _LONGEST:
         return False
+    if _judges_one(said) or (words.unsure and said[0] in _ORDERS_IT and len(said) <= _ONE_BREATH):
+        return True
     if any(_fits(said, form) for form in _ORDERS):
         return True
     if any(_is_code(word) for word in said):
@@ -115,7 +120,15 @@ def _names_one(said: list[str]) -> bool:
         return False
     if said[0] not in v.CANCEL_ALONE and (ID in said[:_NEAR] or NUMBER in said[1:_NEAR]):
         return True
-    return said[0] in _ORDERS_IT and said[1] == "it" and not any(word in _CONDITIONS for word in said)
+    on_terms = any(word in _CONDITIONS for word in said)
+    return said[0] in _ORDERS_IT and said[1] == "it" and not (on_terms and said[0] not in v.JUDGING_VERBS)
+
+
+def _judges_one(said: list[str]) -> bool:
+    """Whether somebody speaks of approving or denying "it": "should I approve it?", "I did not approve that"."""
+    if said[0] in v.WORK_VERBS or any(char in word for word in said for char in _OF_CODE):
+        return False
+    return any(word in v.JUDGING_VERBS and then in _JUDGED for word, then in pairwise(said))
 
 
 def is_plain_question(words: Words) -> bool:
@@ -164,7 +177,7 @@ def _has_work(words: Words) -> bool:
 
 
 def _is_code(word: str) -> bool:
-    return word in _NOT_ABOUT or any(char in word for char in "()_=/.{}$")
+    return word in _NOT_ABOUT or any(char in word for char in _OF_CODE)
 
 
 def _speaks_of_a_task(said: list[str]) -> bool:
