@@ -107,8 +107,15 @@ async def test_nothing_happens_before_it_is_confirmed(codex: Caller, model: Scri
     other = await codex.error("codex", request="fix another", safety={"confirmation_token": token}, **at(folder))
     assert other["code"] == "invalid_input"
     assert model.requests == []
-    begun = await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(folder))
-    assert begun["task"]["status"] in ("pending", "working")
+    both: list[dict[str, Any]] = []
+
+    async def confirm() -> None:
+        both.append(await codex("codex", request="fix it", safety={"confirmation_token": token}, **at(folder)))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(confirm)
+        group.start_soon(confirm)
+    assert both[0]["task"]["id"] == both[1]["task"]["id"], "what was agreed to once is begun once"
     assert (await codex("codex", request="wait for it"))["task"]["status"] == "completed"
 
 
@@ -182,9 +189,14 @@ async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
     asking = await codex("codex", request="wait for it")
     assert "touch denied.txt" in asking["userMessage"]
     assert asking["next_actions"][:2] == [f"approve {task_id}", f"deny {task_id}: …"]
+    planned = await codex("codex", request="deny it", safety={"require_confirmation": True})
+    assert "touch denied.txt" in planned["userMessage"], "what is agreed to is shown"
+    agreed = {"confirmation_token": planned["confirmation"]["token"]}
     denied = await codex("codex", request=f"deny {task_id}: touches production")
     assert denied["answered"]["answers"] == ["deny: touches production"]
     assert "touch last.txt" in (await codex("codex", request="wait for it"))["userMessage"]
+    stale = await codex.error("codex", request="deny it", safety=agreed)
+    assert stale["code"] == "invalid_input", "what was agreed to is the answer to another question"
     hinted = {"operation": "respond", "taskId": task_id, "answers": ["deny"]}
     assert (await codex("codex", request="", hints=hinted))["answered"]["answers"] == ["deny"]
     done = await codex("codex", request="wait for it")
@@ -232,6 +244,12 @@ async def test_the_same_key_gives_the_same_task(codex: Caller, model: ScriptedMo
         for _ in range(2)
     ]
     assert first == again
+    other = await codex("codex", request="fix the \u202elexer", idempotencyKey="issue-17", **at(git_repo))
+    assert other["task"]["id"] == first
+    assert "Nothing new was started" in other["userMessage"]
+    assert "fix the parser" in other["userMessage"]
+    shown = await codex("codex", request="fix the \u202elexer", safety={"require_confirmation": True}, **at(git_repo))
+    assert "\u202e" not in shown["userMessage"] + shown["confirmation"]["wouldDo"]
     await codex("codex", request="wait for it")
     more = {"request": f"continue with {first}: now the lexer", "idempotencyKey": "issue-18"}
     follow, repeated = [(await codex("codex", **more))["task"]["id"] for _ in range(2)]

@@ -15,7 +15,18 @@ from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotF
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
-from helmsman.mcp.router_words import about, choice, choose, confirm, failed, in_words, output, standing, terms
+from helmsman.mcp.router_words import (
+    about,
+    choice,
+    choose,
+    confirm,
+    failed,
+    in_words,
+    output,
+    short,
+    standing,
+    terms,
+)
 from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
 from helmsman.model.events import CommandExecution
@@ -35,8 +46,11 @@ if TYPE_CHECKING:
 
     from helmsman.mcp.doors import Context
     from helmsman.mcp.toolset import Offered
+    from helmsman.model.questions import Question
     from helmsman.router.intent import Intent
     from helmsman.router.route import Route
+    from helmsman.sessions.session import Session
+    from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 WAIT_SECONDS: Final = 25.0
@@ -129,10 +143,11 @@ class Router:
         if args.dry_run:
             return output(planned, f"Would {would_do}. Nothing was done.")
         if await _needs_confirmation(call, args, planned):
-            plan = _plan(args, planned, place)
+            question = await _confirmed_question(call, args, planned)
+            plan = _plan(args, planned, place, None if question is None else question.id)
             now = datetime.now(UTC)
             if args.safety.confirmation_token is None:
-                return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
+                return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME, question)
             check(args.safety.confirmation_token, plan, self._key, now)
         try:
             if planned.action == "respond":
@@ -147,8 +162,7 @@ class Router:
         """Answer the one question that a task asks, if the client has been shown that very question."""
         task = await call.helm.tasks.get(planned.task_id or "")
         session = call.helm.tasks.local.session_of(task)
-        wanted = args.hints.question_id
-        open_now = [one for one in session.questions if wanted in (None, one.id)] if session is not None else []
+        open_now = _open_questions(session, args)
         if session is None or not open_now:
             return failed(
                 planned, "question_not_open", f"{task.id} ({task.alias}) does not ask that, or nothing any more."
@@ -177,6 +191,20 @@ def remembered_as(context: Context) -> str | None:
     None of a client that has no session: its next request cannot be told from any other's.
     """
     return client_of(context) or ("" if context.request is None else None)
+
+
+def _open_questions(session: Session | None, args: contract.CodexInput) -> list[Question]:
+    wanted = args.hints.question_id
+    return [] if session is None else [one for one in session.questions if wanted in (None, one.id)]
+
+
+async def _confirmed_question(call: CallContext, args: contract.CodexInput, planned: Route) -> PendingQuestion | None:
+    """The question that an answer is for: agreed to is the answer to this one, and not to whatever is asked next."""
+    if planned.action != "respond":
+        return None
+    session = call.helm.tasks.local.session_of(await call.helm.tasks.get(planned.task_id or ""))
+    open_now = _open_questions(session, args)
+    return pending_question(session, open_now[0]) if session is not None and len(open_now) == 1 else None
 
 
 def _forget_oldest(remembered: dict[str, Any]) -> None:
@@ -239,12 +267,13 @@ async def _has_changed_files(call: CallContext, task_id: str) -> bool:
     return session.state.sandbox != "read-only" and any(isinstance(item, CommandExecution) for item in session.items)
 
 
-def _plan(args: contract.CodexInput, planned: Route, place: Path) -> ConfirmedPlan:
+def _plan(args: contract.CodexInput, planned: Route, place: Path, question_id: str | None) -> ConfirmedPlan:
     asked = {name: str(value) for name, value in terms(args).items() if value is not None}
     if planned.action == "apply":
         asked |= {"attempt": str(args.hints.attempt), "allow_dirty": str(args.safety.allow_dirty)}
     if planned.answer is not None:
         asked |= {"answer": f"{planned.answer.kind}: {planned.answer.text}", "answers": str(args.hints.answers)}
+        asked["question"] = question_id or "none"
     return ConfirmedPlan(
         action=planned.action,
         task_id=planned.task_id,
@@ -324,7 +353,7 @@ async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> cont
         except CloudError as error:
             lines.append(f"What else is in the cloud is not known: {error.message}")
         else:
-            lines += [f"{one.title} is {one.said}: {one.url}" for one, ours in listed if ours is None]
+            lines += [f"{short(one.title)} is {one.said}: {one.url}" for one, ours in listed if ours is None]
     asking = [task for task in shown if task.input_required]
     done = output(
         planned, "\n".join(lines) or "There are no tasks in the cloud.", tasks=[task_output(t) for t in shown]
@@ -383,6 +412,9 @@ async def _run(
 ) -> contract.CodexOutput | Instead:
     tasks = call.helm.tasks
     limit = args.safety.max_cost_usd
+    # What was agreed to once is begun once, however often the token comes back.
+    key = args.idempotency_key or args.safety.confirmation_token
+    asked_at = datetime.now(UTC)
     if planned.mode == "cloud":
         if planned.task_id is not None:
             raise InvalidInput(
@@ -399,7 +431,7 @@ async def _run(
             branch=args.hints.branch,
             model=args.context.model,
             directory=place,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
         )
     elif planned.task_id is not None:
         named = await tasks.find(planned.task_id)
@@ -410,7 +442,7 @@ async def _run(
             planned.instruction,
             on_question=call.on_question,
             max_cost_usd=limit,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
         )
     else:
         task_id = await tasks.local.run(
@@ -419,7 +451,7 @@ async def _run(
             cwd=place,
             on_question=call.on_question,
             max_cost_usd=limit,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
             model=args.context.model,
             sandbox=args.safety.sandbox,
             approval_policy=args.safety.approval_policy,
@@ -427,6 +459,9 @@ async def _run(
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":
         return await _wait(call, planned, task)
+    if task.created_at < asked_at:
+        told = f"{task.id} ({task.alias}) has this key already: {short(task.instruction)}. Nothing new was started."
+        return about(call, planned, task, f"{told}\n{standing(task, None)}")
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
     begun = about(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
     if planned.may_take_long:
