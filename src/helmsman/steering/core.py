@@ -159,7 +159,9 @@ class Steering(Turns):
 
         if idempotency_key is None:
             return await self._see_through(begin)
-        return await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
+        session = await self._shared.keys.get(idempotency_key, lambda: self._see_through(begin))
+        self._memory.refuse_outside(session)  # another door may have been the one that used the key first
+        return session
 
     def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
         if on_limit is None:
