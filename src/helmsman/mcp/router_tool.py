@@ -121,8 +121,8 @@ class Router:
             self._offered.pop(client, None)
             self._offered[client] = offer
             _forget_oldest(self._offered)
-        if done.pending_question is not None:
-            self._shown[_seen(call, done.pending_question.id)] = None
+        if done.pending_question is not None and client is not None:
+            self._shown[f"{client} {done.pending_question.id}"] = None
             _forget_oldest(self._shown)
 
     async def _done(
@@ -172,8 +172,15 @@ class Router:
             message = f"{task.id} asks {len(open_now)} things at once ({ids}). Say which with hints.questionId."
             return about(call, planned, task, message, acknowledged=False)
         question = open_now[0]
-        if _seen(call, question.id) not in self._shown:
-            message = f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this."
+        client = remembered_as(call.context)
+        by_id = args.hints.question_id == question.id  # only who was shown a question knows its id
+        if not (by_id if client is None else f"{client} {question.id}" in self._shown):
+            how = (
+                "" if client is not None else f", with hints.questionId {question.id}: nobody knows what you were shown"
+            )
+            message = (
+                f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this{how}."
+            )
             shown = pending_question(session, question)
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
@@ -210,10 +217,6 @@ async def _confirmed_question(call: CallContext, args: contract.CodexInput, plan
 def _forget_oldest(remembered: dict[str, Any]) -> None:
     while len(remembered) > _REMEMBERED:
         remembered.pop(next(iter(remembered)))
-
-
-def _seen(call: CallContext, question_id: str) -> str:
-    return f"{client_of(call.context)} {question_id}"
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
