@@ -197,6 +197,8 @@ async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
     assert "touch last.txt" in (await codex("codex", request="wait for it"))["userMessage"]
     stale = await codex.error("codex", request="deny it", safety=agreed)
     assert stale["code"] == "invalid_input", "what was agreed to is the answer to another question"
+    torn = await codex.error("codex", request="deny it", hints={"answers": ["approve"]})
+    assert "The words say deny" in torn["error"]["message"]
     hinted = {"operation": "respond", "taskId": task_id, "answers": ["deny"]}
     assert (await codex("codex", request="", hints=hinted))["answered"]["answers"] == ["deny"]
     done = await codex("codex", request="wait for it")
