@@ -215,13 +215,17 @@ async def test_talk_about_tasks_starts_nothing_and_can_be_run_as_work(
     for nothing in ("ok", "thanks!", "great, thank you", "got it"):
         answer = await codex("codex", request=nothing, **at(git_repo))
         assert (answer["action"], answer["acknowledged"]) == ("none", False)
-    asked = await codex("codex", request="is the parser rewrite finished", **at(git_repo))
+    careful = {"safety": {"sandbox": "read-only"}, **at(git_repo)}
+    asked = await codex("codex", request="is the parser rewrite finished", **careful)
     assert (asked["action"], asked["nextAction"], asked["acknowledged"]) == ("none", "choose", False)
     assert [choice["request"] for choice in asked["choices"]] == ["run: is the parser rewrite finished"]
     assert helm.sessions == {}
-    ran = await codex("codex", request="1", **at(git_repo))
+    ran = await codex("codex", request="1")
     assert ran["action"] == "run"
-    assert (await codex("codex", request="wait for it"))["resultSummary"]["text"] == "It is used in two places."
+    assert f"in {git_repo}" in ran["userMessage"], "it runs where it was asked for"
+    done = await codex("codex", request="wait for it")
+    assert done["resultSummary"]["text"] == "It is used in two places."
+    assert helm.sessions[done["task"]["sessionId"]].options.writes == WRITES["read-only"], "and may do no more"
 
 
 async def test_other_names_of_the_arguments_mean_the_same(codex: Caller, model: ScriptedModel, git_repo: Path) -> None:

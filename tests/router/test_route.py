@@ -290,6 +290,8 @@ def test_the_number_after_the_tasks_runs_the_words_as_work() -> None:
     assert (found.action, found.instruction, found.mode) == ("run", "is it used?", "local")
     for other in ("cancel 3", "approve 3", "results 3"):
         assert routed(other, NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?").action != "run"
+    for asked in ("how is 3 doing?", "is 3 done?", "status 3", "check 3", "3?", "task 3"):
+        assert routed(asked, NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?").error is not None, asked
 
 
 def test_all_tasks_are_shown_when_all_are_asked_for() -> None:

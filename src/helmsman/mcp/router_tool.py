@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +42,10 @@ from helmsman.shapes.session_status import pending_question
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pydantic import BaseModel
 
     from helmsman.mcp.doors import Context
     from helmsman.mcp.toolset import Offered
@@ -60,13 +63,24 @@ _CANDIDATES: Final = 50
 _REMEMBERED: Final = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """What a client was offered, and the arguments beside the words with which it had asked."""
+
+    offer: Offer
+    terms: Mapping[str, BaseModel] = field(default_factory=dict[str, "BaseModel"])
+
+
+_NO_OFFER: Final = _Offered(NOTHING_OFFERED)
+
+
 class Router:
     """Keeps what the next request may refer to: what each client was offered last, which questions it was shown, and the key
     of confirmations.
     """
 
     def __init__(self) -> None:
-        self._offered: dict[str, Offer] = {}
+        self._offered: dict[str, _Offered] = {}
         self._shown: dict[str, None] = {}
         """Questions by client and id, the newest last. Nobody answers in plain words what they have not been shown."""
         self._key = secrets.token_bytes(32)
@@ -79,7 +93,6 @@ class Router:
         "Continue with the last task: …" goes on in its session. "List cloud environments" and "set up GitHub for this
         repository" are for the Codex cloud. Use hints when you know exactly what you want, dryRun to see what would be done,
         explain to see why."""
-        place = _place(args.context)
         hints = args.hints
         intent = parse(
             args.request,
@@ -91,22 +104,29 @@ class Router:
                 poll_frequency_ms=hints.poll_frequency_ms,
             ),
         )
+        client = remembered_as(call.context)
+        offered = _NO_OFFER if client is None else self._offered.get(client, _NO_OFFER)
+        if intent.picks:  # what was offered as work runs where and as it was first asked for
+            args = args.model_copy(
+                update={name: value for name, value in offered.terms.items() if name not in args.model_fields_set}
+            )
+        place = _place(args.context)
         tasks = await _candidates(call, intent)
         found = Place(
             repository=repository_root(place) is not None,
             cloud_environment=call.helm.tasks.cloud.settings.reference(),
         )
-        client = remembered_as(call.context)
-        offered = NOTHING_OFFERED if client is None else self._offered.get(client, NOTHING_OFFERED)
-        planned = route(intent, tasks, datetime.now(UTC), found, offered=offered)
+        planned = route(intent, tasks, datetime.now(UTC), found, offered=offered.offer)
         done = await self._done(call, args, planned, place)
         if isinstance(done, contract.CodexOutput):
-            self._remember(call, planned, done)
+            self._remember(call, args, planned, done)
             if args.explain:
                 done.decision_trace = list(planned.trace)
         return done
 
-    def _remember(self, call: CallContext, planned: Route, done: contract.CodexOutput) -> None:
+    def _remember(
+        self, call: CallContext, args: contract.CodexInput, planned: Route, done: contract.CodexOutput
+    ) -> None:
         """What the next request may refer to: the choices, or what else an automatic choice could have been."""
         client = remembered_as(call.context)
         offer: Offer | None = None
@@ -119,7 +139,7 @@ class Router:
             offer = Offer(planned.action, tuple(one.id for one in planned.choices), work)
         if offer is not None and client is not None:
             self._offered.pop(client, None)
-            self._offered[client] = offer
+            self._offered[client] = _Offered(offer, {"context": args.context, "safety": args.safety})
             _forget_oldest(self._offered)
         if done.pending_question is not None and client is not None:
             self._shown[f"{client} {done.pending_question.id}"] = None

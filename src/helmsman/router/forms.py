@@ -48,6 +48,7 @@ FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
 APPLY: Final = Form(frozenset(["apply"]), v.APPLY_REST, (frozenset([ID, SLUG]),))
 """Only of a task that is named: "apply the changes" may be any."""
 CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
+NUMBER_ALONE: Final = Form(v.NUMBERED | {NUMBER}, v.NUMBERED, (frozenset([NUMBER]),))
 ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
 
 

@@ -72,8 +72,8 @@ class Intent:
     """What is asked for. `instruction` is the work to do, without a marker meant for the router ("in the cloud: …").
 
     `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run. `again`
-    asks for another of the tasks that were offered ("switch to #2"). `may_answer`: if a question is open, the request may be
-    an answer to it, in words that are not plain enough for one.
+    asks for another of the tasks that were offered ("switch to #2"), `picks` one of the choices and says nothing else ("2").
+    `may_answer`: if a question is open, the request may be an answer to it, in words that are not plain enough for one.
     """
 
     action: Action
@@ -81,6 +81,7 @@ class Intent:
     answer: PlainAnswer | None = None
     reason: str | None = None
     again: bool = False
+    picks: bool = False
     may_answer: bool = False
     instruction: str = ""
     mode: Mode | None = None
@@ -267,7 +268,10 @@ def _order(words: Words) -> Intent | None:
     if forms.APPLY.fits(said):
         return _of_task("apply", words, "The whole request asks to apply what a task has changed.")
     if forms.CHOICE.fits(said):
-        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True)
+        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True, picks=True)
+    if forms.NUMBER_ALONE.fits(said):
+        picks = not words.asks  # "2?" asks how that one is
+        return replace(_of_task("check", words, "The request is a number of the choices."), picks=picks)
     if forms.ENVIRONMENTS.fits(said):
         return Intent(action="environments", trace=("The whole request asks which cloud environments there are.",))
     if forms.is_setup(said):

@@ -280,7 +280,7 @@ def _choose(
 def _is_the_work(intent: Intent, offered: Offer) -> bool:
     """Whether a mere number means the choice after all tasks: to run what was said as work."""
     number = intent.reference.value if intent.reference is not None else ""
-    return bool(offered.work) and intent.action == "check" and number == str(len(offered.tasks) + 1)
+    return bool(offered.work) and intent.picks and number == str(len(offered.tasks) + 1)
 
 
 def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:

@@ -237,6 +237,7 @@ GO_AHEAD: Final = frozenset(
 
 FOLLOW_VERBS: Final = word_set("continue resume follow go carry proceed keep")
 FOLLOW_REST: Final = NAMING | word_set("with on in up from of to going for where left off")
+NUMBERED: Final = word_set("number option the one")
 CHOOSE_VERBS: Final = word_set("switch use take pick choose select")
 CHOOSE_REST: Final = NAMING | word_set("to instead rather with for other")
 APPLY_REST: Final = NAMING | word_set(
