@@ -28,6 +28,8 @@ _ONE_BREATH: Final = 3
 _ORDERS_IT: Final = v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
 _ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell what did follow")
 """What begins so and names a task, or a number of a list, is about that."""
+_OF_TASKS: Final = v.word_set("cancel abort")
+"""Orders that are seldom about a program, even with a condition."""
 _CONDITIONS: Final = v.word_set("from when if unless in while until should must")
 """By which an order to stop "it" is one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
@@ -121,7 +123,8 @@ def _names_one(said: list[str]) -> bool:
     if said[0] not in v.CANCEL_ALONE and (ID in said[:_NEAR] or NUMBER in said[1:_NEAR]):
         return True
     on_terms = any(word in _CONDITIONS for word in said)
-    return said[0] in _ORDERS_IT and said[1] == "it" and not (on_terms and said[0] not in v.JUDGING_VERBS)
+    of_a_task = said[0] in v.JUDGING_VERBS or not on_terms or (said[0] in _OF_TASKS and _strange(said) <= 1)
+    return said[0] in _ORDERS_IT and said[1] == "it" and of_a_task
 
 
 def _judges_one(said: list[str]) -> bool:
