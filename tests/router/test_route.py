@@ -139,7 +139,14 @@ def test_the_last_task_is_the_newest_and_the_others_are_named() -> None:
 def test_a_number_means_that_choice() -> None:
     asked = routed("cancel it", NEW, shelf_task("T-local-111111111111", "second", "working", minutes=4), OLD)
     second = asked.choices[1]
-    assert routed("cancel 2", NEW, shelf_task(second.id, "second", "working", minutes=4), OLD).task_id == second.id
+    assert routed("check 2", NEW, shelf_task(second.id, "second", "working", minutes=4), OLD).task_id == second.id
+
+
+def test_a_number_of_nothing_that_was_offered_cancels_and_answers_nothing() -> None:
+    """A new hub does not know what an earlier one had offered, and the order may be another by now."""
+    for words, tasks in (("cancel 2", (NEW, OLD)), ("approve 1", (ASKS, NEW))):
+        found = routed(words, *tasks)
+        assert (found.task_id, bool(found.choices)) == (None, True), words
 
 
 def test_a_number_means_what_was_offered_even_when_a_newer_task_came_up() -> None:
@@ -155,7 +162,7 @@ def test_a_number_whose_task_is_gone_is_an_error_and_means_no_other() -> None:
 
 
 def test_a_number_too_high_is_an_error() -> None:
-    found = routed("cancel 7", NEW, OLD)
+    found = routed("cancel 7", NEW, OLD, offered=(NEW.id, OLD.id))
     assert found.error is not None
     assert "no choice 7" in found.error
 

@@ -320,6 +320,8 @@ def _numbered(
     planned: Route, reference: Reference, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Offer
 ) -> Route:
     number = int(reference.value)
+    if not offered.tasks and planned.action not in _LOOKS:
+        return _ask(planned, now_offered, "Nothing was offered that the number could be of.")
     names = list(offered.tasks) or [task.id for task in now_offered[:MOST_CHOICES]]
     if number > len(names):
         message = f"There is no choice {number}. Use a number up to {len(names)}, or name the task by its id or alias."
