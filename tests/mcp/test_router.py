@@ -399,8 +399,8 @@ async def test_nothing_is_begun_that_cannot_be_registered(
         assert list(helm.sessions) == [other.id]
 
 
-async def test_a_number_means_what_was_offered_although_a_newer_task_came_up(
-    codex: Caller, model: ScriptedModel, git_repo: Path
+async def test_a_number_means_what_was_offered_and_no_other_clients_task_is_stopped_or_given_work_unnamed(
+    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("hang", hang())
     this, that = [
@@ -410,6 +410,16 @@ async def test_a_number_means_what_was_offered_although_a_newer_task_came_up(
     await codex("codex", request="hang on the third", **at(git_repo))
     cancelled = await codex("codex", request="cancel number 1")
     assert (cancelled["task"]["id"], cancelled["task"]["status"]) == (that, "canceled")
+    await codex("codex", request=f"cancel {this}")
+    for words in ("continue with the last task: break it", "cancel the last task", "cancel it"):
+        async with Client(build_server(helm)) as client:
+            other = Caller(client)
+            asked = await other("codex", request=words)
+            assert (asked["nextAction"], "task" in asked) == ("choose", False), words
+            (third,) = asked["choices"]
+            assert (await helm.tasks.get(third["id"])).status == "working"
+            if words == "cancel it":
+                assert (await other("codex", request="cancel 1"))["task"]["status"] == "canceled"
 
 
 def test_what_was_offered_is_remembered_for_each_client_and_not_for_one_without_a_session() -> None:

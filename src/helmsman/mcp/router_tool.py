@@ -36,7 +36,7 @@ from helmsman.model.question_text import part_texts
 from helmsman.router.answers import answers_to
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
-from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, route
+from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, ask_first, changes_unnamed, route
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.session_status import pending_question
 from helmsman.tasks.outcome import changed_files
@@ -83,6 +83,8 @@ class Router:
         self._offered: dict[str, _Offered] = {}
         self._shown: dict[str, None] = {}
         """Questions by client and id, the newest last. Nobody answers in plain words what they have not been shown."""
+        self._told: dict[str, None] = {}
+        """Tasks by client and id: "it" and "the last task" of a client are of those it has begun or heard of."""
         self._key = secrets.token_bytes(32)
 
     async def codex(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Instead:
@@ -116,7 +118,10 @@ class Router:
             repository=repository_root(place) is not None,
             cloud_environment=call.helm.tasks.cloud.settings.reference(),
         )
-        planned = route(intent, tasks, datetime.now(UTC), found, offered=offered.offer)
+        own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
+        planned = route(intent, own or tasks, datetime.now(UTC), found, offered=offered.offer)
+        if not own and planned.task_id is not None:
+            planned = ask_first(planned, tasks)
         done = await self._done(call, args, planned, place)
         if isinstance(done, contract.CodexOutput):
             self._remember(call, args, planned, done)
@@ -141,9 +146,13 @@ class Router:
             self._offered.pop(client, None)
             self._offered[client] = _Offered(offer, {"context": args.context, "safety": args.safety})
             _forget_oldest(self._offered)
-        if done.pending_question is not None and client is not None:
-            self._shown[f"{client} {done.pending_question.id}"] = None
-            _forget_oldest(self._shown)
+        if client is None:
+            return
+        if done.pending_question is not None:
+            _note(self._shown, client, done.pending_question.id)
+        for task in (done.task, *(done.tasks or ()), *(done.choices or ()), *(done.alternatives or ())):
+            if task is not None and task.id is not None:
+                _note(self._told, client, task.id)
 
     async def _done(
         self, call: CallContext, args: contract.CodexInput, planned: Route, place: Path
@@ -232,6 +241,12 @@ async def _confirmed_question(call: CallContext, args: contract.CodexInput, plan
     session = call.helm.tasks.local.session_of(await call.helm.tasks.get(planned.task_id or ""))
     open_now = _open_questions(session, args)
     return pending_question(session, open_now[0]) if session is not None and len(open_now) == 1 else None
+
+
+def _note(remembered: dict[str, None], client: str, what: str) -> None:
+    remembered.pop(f"{client} {what}", None)
+    remembered[f"{client} {what}"] = None
+    _forget_oldest(remembered)
 
 
 def _forget_oldest(remembered: dict[str, Any]) -> None:

@@ -111,8 +111,10 @@ def choose(planned: Route) -> contract.CodexOutput:
 
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
     """A task as a choice, with the number by which the next request may name it."""
-    verb = {"results": "show the results of", "respond": "check"}.get(action, action)
-    request = f"check {task.id}" if action in ("run", "none") else f"{verb} {task.id}"
+    verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
+        action, action
+    )
+    request = f"{verb} {task.id}" + (": …" if action == "run" else "")
     return contract.ChoiceOutput(
         number=number,
         request=request,

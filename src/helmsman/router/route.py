@@ -121,6 +121,20 @@ def route(
             return _choose(planned, intent, tasks, now, place, offered)
 
 
+def changes_unnamed(intent: Intent) -> bool:
+    """Whether it stops a task, or gives one more work, without a name: "cancel it", "continue with the last task: …"."""
+    reference = intent.reference
+    if reference is not None and (reference.value or reference.kind == "number"):
+        return False
+    return intent.action == "cancel" or (intent.action == "run" and reference is not None)
+
+
+def ask_first(planned: Route, tasks: Sequence[Task]) -> Route:
+    """The same, with the task it would be done to as a choice: the caller has not heard of that one."""
+    chosen = [task for task in tasks if task.id == planned.task_id]
+    return _ask(replace(planned, task_id=None, alternatives=()), chosen, "The caller has not heard of that task.")
+
+
 _LOOKS: Final = frozenset(["check", "wait", "results"])
 
 
