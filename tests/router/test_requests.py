@@ -96,7 +96,15 @@ NO_ORDERS = (
     *("approve no command", "approve it?", "approve?", "can I approve it?", "may I allow it?", "deny it?"),
     *("I'd approve it", "I would approve it", "I'll approve it", "can I cancel it?", "I would cancel it"),
     *("quick question: approve it?", "~~approve it~~", "[ ] approve it", "!approve it", "// cancel it"),
-    *("~~cancel it~~", "could I stop it?", "approve for the rest of the task", "approve, deny"),
+    *(
+        "~~cancel it~~",
+        "could I stop it?",
+        "approve for the rest of the task",
+        "approve, deny",
+        "danke",
+        "merci!",
+        "lol",
+    ),
     *("should I approve it?", "I did not approve that", "I can't approve it", "don't approve it", "do not cancel it"),
     *(
         "can you approve it for me only if the tests passed?",

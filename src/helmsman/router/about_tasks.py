@@ -94,7 +94,7 @@ _QUESTIONS, _ORDERS = (
 def may_be_about_tasks(words: Words) -> bool:
     """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
     said = words.words
-    if _names_one(said):
+    if _names_one(said) or _is_a_mere_word(said):
         return True
     if len(said) > _LONGEST:
         return False
@@ -125,6 +125,11 @@ def _names_one(said: list[str]) -> bool:
     on_terms = any(word in _CONDITIONS for word in said)
     of_a_task = said[0] in v.JUDGING_VERBS or not on_terms or (said[0] in _OF_TASKS and _strange(said) <= 1)
     return said[0] in _ORDERS_IT and said[1] == "it" and of_a_task
+
+
+def _is_a_mere_word(said: list[str]) -> bool:
+    """Whether it is one word that is no verb of work: "danke", "lol". In other scripts that may be a whole sentence."""
+    return len(said) == 1 and said[0].isascii() and said[0].isalpha() and said[0] not in v.WORK_VERBS
 
 
 def _judges_one(said: list[str]) -> bool:
