@@ -274,8 +274,8 @@ WORK_VERBS: Final = word_set(
     inspect install instrument integrate introduce investigate isolate keep label lint load localise localize log
     make measure merge migrate minify mock modernise modernize modify monitor move normalise normalize open optimise optimize
     organise organize package paginate parallelise parse patch persist plan polish port prepare prevent profile propose
-    protect prove provide publish pull push reduce redo refactor refine regenerate reimplement release remove rename
-    rebase reorder reorganise reorganize repair replace reply reproduce require rerun research resolve restart restore restrict
+    protect prove provide publish pull push rebase reduce redo refactor refine regenerate reimplement release remove rename
+    reorder reorganise reorganize repair replace reply reproduce require rerun research resolve restart restore restrict
     restructure resume retry return reuse revert review rewrite run sanitise sanitize save scaffold scan search secure
     separate simplify solve sort speed split squash start store streamline strip structure style submit suggest support
     swap sync test tidy track translate trim try turn type uninstall unify update upgrade upload use validate verify
