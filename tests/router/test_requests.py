@@ -82,36 +82,20 @@ def test_no_job_is_taken_for_an_approval_however_it_is_introduced(before: str) -
     assert [entry.request for entry in others if approves(before + entry.request)] == []
 
 
-NO_ORDERS = (
-    *(
-        "approve it? no",
-        "approve? no.",
-        "allow it? no",
-        "approve it, no",
-        "cancel it? no",
-        "stop? no.",
-        "cancel it, no",
-    ),
-    *("cancel the task? no need", "cancel it? I don't want that", "I want no task cancelled", "cancel it, not"),
-    *("approve no command", "approve it?", "approve?", "can I approve it?", "may I allow it?", "deny it?"),
-    *("I'd approve it", "I would approve it", "I'll approve it", "can I cancel it?", "I would cancel it"),
-    *("quick question: approve it?", "~~approve it~~", "[ ] approve it", "!approve it", "// cancel it"),
-    *(
-        "~~cancel it~~",
-        "could I stop it?",
-        "approve for the rest of the task",
-        "approve, deny",
-        "danke",
-        "merci!",
-        "lol",
-    ),
-    *("should I approve it?", "I did not approve that", "I can't approve it", "don't approve it", "do not cancel it"),
-    *(
-        "can you approve it for me only if the tests passed?",
-        "never approve anything without asking me",
-        "cancel 2 tasks?",
-    ),
-)
+def _said(text: str) -> list[str]:
+    return [request for line in text.strip().splitlines() for request in line.split(" / ")]
+
+
+NO_ORDERS = _said("""
+approve it? no / approve? no. / allow it? no / approve it, no / cancel it? no / stop? no. / cancel it, no
+cancel the task? no need / cancel it? I don't want that / I want no task cancelled / cancel it, not
+approve no command / approve it? / approve? / can I approve it? / may I allow it? / deny it? / I'd approve it
+I would approve it / I'll approve it / can I cancel it? / I would cancel it / quick question: approve it?
+~~approve it~~ / [ ] approve it / !approve it / // cancel it / ~~cancel it~~ / could I stop it?
+approve for the rest of the task / approve, deny / danke / merci! / lol / should I approve it?
+I did not approve that / I can't approve it / don't approve it / do not cancel it
+can you approve it for me only if the tests passed? / never approve anything without asking me / cancel 2 tasks?
+""")
 
 
 @pytest.mark.parametrize("asking", [False, True])
@@ -120,18 +104,10 @@ def test_a_doubt_a_no_and_what_was_struck_out_are_no_orders_and_no_work(asking: 
     assert {request for request, action in found.items() if action not in ("check", "choose")} == set()
 
 
-JOBS_LIKE_ORDERS = (
-    *(
-        "allow only one task",
-        "allow 2 tasks",
-        "allow 3 runs",
-        "accept 2 jobs",
-        "allow edits",
-        "permit edits",
-        "allow tasks",
-    ),
-    *("refuse sessions", "stop at the first one", "stop on first", "halt on first run", "allow no changes"),
-)
+JOBS_LIKE_ORDERS = _said("""
+allow only one task / allow 2 tasks / allow 3 runs / accept 2 jobs / allow edits / permit edits / allow tasks
+refuse sessions / stop at the first one / stop on first / halt on first run / allow no changes
+""")
 
 
 def test_what_a_program_is_to_allow_or_to_stop_at_is_work() -> None:
