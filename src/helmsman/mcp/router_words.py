@@ -56,8 +56,9 @@ def standing(task: Task, question: PendingQuestion | None) -> str:
     if task.input_required:
         asked = question_in_words(question) if question is not None else []
         return "\n".join([f"{name} waits for an answer", *asked])
-    why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
-    return f"{name} is {task.status}{_how_far(task)}.{why}"
+    why = task.note if task.error is None else str(task.error.get("message"))
+    told = f" {one_line(why)}" if why else ""  # of others, who must not add lines to a list
+    return f"{name} is {task.status}{_how_far(task)}.{told}"
 
 
 def _how_far(task: Task) -> str:
