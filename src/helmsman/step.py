@@ -269,15 +269,21 @@ def _result(session: Session, output_schema: Mapping[str, Any] | None, attempts:
 
 
 def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
-    from jsonschema import ValidationError, validate
+    from jsonschema import ValidationError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
 
     try:
         output = json.loads(text)
-        validate(output, dict(schema))
+        # A registry of its own: nothing that a schema refers to is fetched.
+        validator_for(dict(schema))(dict(schema), registry=Registry()).validate(output)
     except (ValueError, RecursionError) as error:
         problem = f"is not JSON ({error})"
     except ValidationError as error:
         problem = f"does not fit the output schema ({error.message})"
+    except Unresolvable as error:
+        problem = f"could not be checked: the output schema refers to {error.ref}, which is not in it"
     else:
         return output
     raise StepOutputInvalid(

@@ -28,7 +28,11 @@ pytestmark = pytest.mark.anyio
 async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_from(
     cli: Cli, codex_home: CodexHome
 ) -> None:
-    codex_home.configure(model_verbosity="low", mcp_servers={"a": {"command": "true", "env": {"API_TOKEN": "s3cret"}}})
+    codex_home.configure(
+        model_verbosity="low",
+        mcp_servers={"a": {"command": "true", "env": {"API_TOKEN": "s3cret"}}},
+        projects={"/src/my.app": {"trust_level": "untrusted"}},
+    )
     file = codex_home.path / "config.toml"
     done = await cli.run("config")
     assert 'model_verbosity = "low"' in done.stdout.splitlines()
@@ -37,6 +41,12 @@ async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_fro
     assert (one.exit_code, one.stdout, one.stderr) == (0, '"low"\n', f"  from {file}\n")
     (shown,) = (await cli.run("config", "get", "mcp_servers.a.command", "--json")).json
     assert shown == {"key": "mcp_servers.a.command", "value": "true", "layer": "user", "file": str(file)}
+    quoted = 'projects."/src/my.app".trust_level'
+    assert f'{quoted} = "untrusted"' in done.stdout.splitlines()
+    assert (await cli.run("config", "get", quoted)).stdout == '"untrusted"\n'
+    change = await cli.run("config", "set", f"{quoted}=trusted", "model_verbosity\n[x]\ny=1")
+    assert f'- {quoted} = "untrusted"\n  + {quoted} = "trusted"\n' in change.stderr
+    assert "+ model_verbosity\\n[x]\\ny = 1\n" in change.stderr, "one line each"
     missing = await cli.run("config", "get", "no_such_key")
     assert (missing.exit_code, missing.stderr) == (ExitCode.FAILED, "Nothing sets no_such_key.\n")
 

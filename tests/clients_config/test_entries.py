@@ -52,6 +52,10 @@ def test_a_codex_named_by_its_path_is_remembered(binary: str) -> None:
         (("codex", "--config=a=b", "mcp-server"), ("-c", "a=b")),
         (("npx", "-y", "@openai/codex", "mcp-server", "-c", "x=y"), ("-c", "x=y")),
         (
+            ("codex", "-m=o3", '-c=model_reasoning_effort="high"', "mcp-server", "--enable", "goals"),
+            ("-m", "o3", "-c", 'model_reasoning_effort="high"', "-c", "features.goals=true"),
+        ),
+        (
             ("codex", "-m", "o3", "-c", 'model_reasoning_effort="high"', "mcp-server", "--enable", "goals"),
             ("-m", "o3", "-c", 'model_reasoning_effort="high"', "-c", "features.goals=true"),
         ),

@@ -185,11 +185,14 @@ async def test_a_token_file_without_a_token_is_refused(serving: Serving) -> None
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_two_clients_at_once_see_the_same_sessions(serving: Serving, model: ScriptedModel, era: Any) -> None:
+async def test_two_clients_at_once_see_the_same_sessions_and_answer_what_each_was_shown(
+    serving: Serving, model: ScriptedModel, era: Any
+) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
+    model.on("touch", run("touch made.txt", escalate="please"), say("touched"))
     async with (
-        serving.over_http() as server,
+        serving.over_http("--tools", "sessions,router") as server,
         Client(server.transport(), mode="legacy") as first,
         Client(server.transport(), mode=era) as second,
     ):
@@ -210,6 +213,17 @@ async def test_two_clients_at_once_see_the_same_sessions(serving: Serving, model
             tasks.start_soon(wait, other)
             gate.release()
         assert results == ["almost done", "almost done"]
+
+        task_id = (await other("codex", request="touch a file"))["task"]["id"]
+        shown = await other("codex", request=f"wait for {task_id}")
+        approve: dict[str, Any] = {"request": f"approve {task_id}"}
+        assert not (await one("codex", **approve))["acknowledged"], "it was shown to the other"
+        if era != "legacy":  # without a session nobody knows who was shown it
+            asked = await other("codex", **approve)
+            assert not asked["acknowledged"]
+            approve["hints"] = {"questionId": shown["pendingQuestion"]["id"]}
+            assert approve["hints"]["questionId"] in asked["userMessage"]
+        assert (await other("codex", **approve))["answered"]["answers"] == ["approve"]
 
 
 @pytest.mark.parametrize("era", ERAS)

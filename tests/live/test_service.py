@@ -83,6 +83,22 @@ async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
     assert "The program that offers look_up is not there" in model.requests[-1].tool_outputs[-1]
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+async def test_whatever_a_function_says_reaches_the_model(
+    helm: Helmsman, model: ScriptedModel, folder: Path, is_raised: bool
+) -> None:
+    async def names_a_file(_arguments: Mapping[str, Any]) -> str:
+        name = os.fsdecode(b"caf\xe9.txt")  # as the system gives the name of a file that is not in UTF-8
+        if is_raised:
+            raise FileNotFoundError(name)
+        return name
+
+    model.on("look", Call("look_up"), say("done"))
+    session = await finished(await helm.start("look", cwd=folder, tools=[offered(names_a_file)]))
+    assert session.result == "done"
+    assert r"caf\udce9.txt" in model.requests[-1].tool_outputs[-1]
+
+
 @pytest.mark.parametrize(
     ("tool", "sentence"),
     [

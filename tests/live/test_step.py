@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,11 @@ async def test_the_output_is_parsed_and_checked_against_the_schema(step: dict[st
         await run_step("prose", output_schema=SCHEMA, **step)
     with pytest.raises(StepOutputInvalid, match="does not fit the output schema"):
         await run_step("wrong", output_schema=SCHEMA, **step)
+    model.on("nowhere", say('{"answer": "42"}'))
+    for place in ("#/$defs/none", "https://nowhere.test/schema"):
+        elsewhere = {"type": "object", "properties": {"answer": {"$ref": place}}}
+        with pytest.raises(StepOutputInvalid, match="refers to " + re.escape(place.removeprefix("#"))):
+            await run_step("nowhere", output_schema=elsewhere, **step)
 
 
 async def test_an_agent_that_says_it_failed_has_failed(step: dict[str, Any], model: ScriptedModel) -> None:
@@ -233,6 +239,9 @@ async def test_a_step_may_go_on_in_an_earlier_session(step: dict[str, Any], mode
     second = await run_step("two", session_id=first.session_id, **step)
     assert second.session_id == first.session_id
     assert model.requests[-1].user_texts[-2:] == ("one", "two")
+    model.on("silent", run("true"), say(""))
+    with pytest.raises(StepFailed, match="without a final message"):
+        await run_step("silent", session_id=first.session_id, **step)
 
 
 async def test_every_event_is_told(step: dict[str, Any], model: ScriptedModel) -> None:

@@ -44,6 +44,14 @@ def test_free_text_is_taken_as_it_is_even_with_a_colon() -> None:
     assert read_answers(question(prompt, kind="user_input"), ["a: b"]) == (Choice("a: b"),)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer"), [(Prompt(text="Which file?"), "caf\udce9"), (APPROVAL, "deny: caf\udce9")]
+)
+def test_what_cannot_be_sent_is_no_answer(prompt: Prompt, answer: str) -> None:
+    with pytest.raises(AnswerInvalid, match="no valid text"):
+        read_answers(question(prompt), [answer])
+
+
 def test_a_prompt_with_options_may_allow_other_text() -> None:
     prompt = Prompt(text="Which?", options=("A", "B"), free_text=True)
     assert read_answers(question(prompt, kind="user_input"), ["neither"]) == (Choice("neither"),)

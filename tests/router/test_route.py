@@ -139,7 +139,14 @@ def test_the_last_task_is_the_newest_and_the_others_are_named() -> None:
 def test_a_number_means_that_choice() -> None:
     asked = routed("cancel it", NEW, shelf_task("T-local-111111111111", "second", "working", minutes=4), OLD)
     second = asked.choices[1]
-    assert routed("cancel 2", NEW, shelf_task(second.id, "second", "working", minutes=4), OLD).task_id == second.id
+    assert routed("check 2", NEW, shelf_task(second.id, "second", "working", minutes=4), OLD).task_id == second.id
+
+
+def test_a_number_of_nothing_that_was_offered_cancels_and_answers_nothing() -> None:
+    """A new hub does not know what an earlier one had offered, and the order may be another by now."""
+    for words, tasks in (("cancel 2", (NEW, OLD)), ("approve 1", (ASKS, NEW))):
+        found = routed(words, *tasks)
+        assert (found.task_id, bool(found.choices)) == (None, True), words
 
 
 def test_a_number_means_what_was_offered_even_when_a_newer_task_came_up() -> None:
@@ -155,7 +162,7 @@ def test_a_number_whose_task_is_gone_is_an_error_and_means_no_other() -> None:
 
 
 def test_a_number_too_high_is_an_error() -> None:
-    found = routed("cancel 7", NEW, OLD)
+    found = routed("cancel 7", NEW, OLD, offered=(NEW.id, OLD.id))
     assert found.error is not None
     assert "no choice 7" in found.error
 
@@ -217,15 +224,43 @@ def test_of_two_tasks_that_ask_neither_is_answered_without_a_name() -> None:
     assert routed("approve 2", ASKS, ASKS_TOO, offered=(ASKS_TOO.id, ASKS.id)).task_id == ASKS.id
 
 
+def test_an_answer_to_tasks_that_are_named_goes_to_no_other() -> None:
+    found = routed(f"approve {NEW.id} and {OLD.id}", NEW, OLD, ASKS)
+    assert (found.task_id, found.choices) == (None, (NEW, OLD))
+    assert routed("approve the cloud task", LOST, ASKS).error is not None
+    assert routed("approve the local task", LOST, ASKS).task_id == ASKS.id
+
+
+@pytest.mark.parametrize(
+    "request_", ["cancel {}", "approve {}", "apply {}", "check {}", "continue with {}: add a test"]
+)
+def test_a_hint_that_names_another_task_than_the_words_is_asked_about(request_: str) -> None:
+    words = request_.format(ASKS.id)
+    found = routed(words, NEW, ASKS, hints=Hints(task_id=NEW.id))
+    assert (found.task_id, {task.id for task in found.choices}) == (None, {NEW.id, ASKS.id})
+    for same in (ASKS.id, ASKS.alias):
+        assert routed(words, NEW, ASKS, hints=Hints(task_id=same)).task_id == ASKS.id
+
+
+def test_a_number_before_many_is_so_many_and_no_choice() -> None:
+    offered = (OLD.id, NEW.id)
+    assert len(routed("cancel 2 tasks", NEW, OLD, offered=offered).choices) == 2
+    for words in ("cancel no 2", "cancel no. 2", "cancel number 2", "cancel task 2"):
+        assert routed(words, NEW, OLD, offered=offered).task_id == NEW.id, words
+
+
 def test_an_answer_when_nobody_asks_does_nothing() -> None:
     assert routed("approve it", NEW, OLD).error is not None
     assert routed("answer: why does the build fail?", NEW, OLD).action == "choose"
 
 
 def test_words_that_may_be_an_answer_are_asked_back_only_while_somebody_asks() -> None:
-    for words in ("do it", "go ahead", "accept dark mode", "let it run"):
+    for words in ("accept dark mode", "reject usernames that are too long"):
         assert routed(words, NEW, ASKS).action == "choose", words
         assert routed(words, NEW, OLD).action == "run", words
+    for words in ("do it", "go ahead", "let it run"):  # which are no work either
+        assert routed(words, NEW, ASKS).choices == (ASKS,), words
+        assert routed(words, NEW, OLD).action == "choose", words
     assert routed("run the tests", NEW, ASKS).action == "run"
 
 
@@ -262,6 +297,8 @@ def test_the_number_after_the_tasks_runs_the_words_as_work() -> None:
     assert (found.action, found.instruction, found.mode) == ("run", "is it used?", "local")
     for other in ("cancel 3", "approve 3", "results 3"):
         assert routed(other, NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?").action != "run"
+    for asked in ("how is 3 doing?", "is 3 done?", "status 3", "check 3", "3?", "task 3"):
+        assert routed(asked, NEW, OLD, offered=(NEW.id, OLD.id), work="is it used?").error is not None, asked
 
 
 def test_all_tasks_are_shown_when_all_are_asked_for() -> None:

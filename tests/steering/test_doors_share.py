@@ -135,7 +135,9 @@ async def test_no_door_sees_hears_or_continues_what_is_outside_its_roots(
         heard: list[str] = []
         narrow.listen(lambda session, _event: heard.append(session.id))
         there = await wide.start("go", cwd=inside, agent=agent.name, sandbox="danger-full-access")
-        elsewhere = await wide.start("go", cwd=outside, agent=agent.name)
+        elsewhere = await wide.start("go", cwd=outside, agent=agent.name, idempotency_key="issue-17")
+        with pytest.raises(InvalidInput, match="outside"):
+            await narrow.start("go", cwd=inside, agent=agent.name, idempotency_key="issue-17")
         assert set(narrow.sessions) == {there.id}
         assert set(heard) == {there.id}
         for refused in (narrow.session(elsewhere.id), narrow.say(elsewhere.id, "more"), narrow.interrupt(elsewhere.id)):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "query_params", "set"})
 """Tables of Codex's configuration in which every value is a text: the environment of an MCP server, its headers, …."""
 
@@ -43,8 +45,28 @@ def read_value(key: str, value: Any) -> Any:
         return value
     if isinstance(meant, float) and not math.isfinite(meant):
         return value
-    only_texts = key.rpartition(".")[0].rpartition(".")[2] in _TEXTS_BY_NAME
+    only_texts = not _TEXTS_BY_NAME.isdisjoint(key_path(key)[-2:-1])
     return value if only_texts and not isinstance(meant, str) else meant
+
+
+def key_path(key: str) -> list[str]:
+    """The names in a dotted key, read as Codex reads them: `projects."/src/my.app".trust_level` has three."""
+    try:
+        found: Any = tomllib.loads(f"{key} = 0")
+    except (ValueError, RecursionError):
+        return key.split(".")  # a path without quotes, which is cut at its dots
+    path = []
+    while isinstance(found, dict):
+        if len(found) != 1:
+            return key.split(".")
+        ((name, found),) = found.items()
+        path.append(name)
+    return path
+
+
+def dotted(path: Iterable[str]) -> str:
+    """The key of these names, with quotes where one needs them."""
+    return ".".join(name if _BARE.fullmatch(name) else as_toml(name) for name in path)
 
 
 def as_toml(value: Any) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.protocol import Capability, ConfigLayer
+from helmsman.base.config_values import key_path
 from helmsman.base.json_values import present
 from helmsman.errors import InvalidInput
 
@@ -73,8 +74,8 @@ class AgentConfiguration:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """What a configuration has under a dotted key; None if nothing."""
+    """What a configuration has under a dotted key, in which names may be quoted; None if nothing."""
     found: Any = values
-    for name in key.split("."):
+    for name in key_path(key):
         found = found.get(name) if isinstance(found, dict) else None
     return found

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from helmsman.base.config_values import as_toml, pair, read_value
-from helmsman.base.shown_text import visible
+from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
+from helmsman.base.shown_text import exact, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
@@ -142,19 +142,19 @@ def _layer(kind: str, file: str | None) -> dict[str, str]:
     return {"layer": kind} if file is None else {"layer": kind, "file": file}
 
 
-def _lines(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def _lines(values: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _lines(value, f"{before}{key}.")
+            yield from _lines(value, (*before, key))
         elif value is not None:
-            yield f"{before}{key} = {as_toml(value)}"
+            yield f"{dotted((*before, key))} = {as_toml(value)}"
 
 
 def _changes(change: ConfigChange) -> Iterator[dict[str, Any]]:
     from helmsman.base.redaction import redact_value
 
     for edit in change.edits:
-        name = edit.key.rpartition(".")[2]  # by which a secret is known
+        name = key_path(edit.key)[-1]  # by which a secret is known
         shown = {"before": change.before.get(edit.key), "after": edit.value}
         (before,), (after,) = (redact_value({name: shown[which]}).values() for which in ("before", "after"))
         yield {"key": edit.key} | {
@@ -164,7 +164,8 @@ def _changes(change: ConfigChange) -> Iterator[dict[str, Any]]:
 
 def _diff(change: ConfigChange) -> Iterator[str]:
     for entry in _changes(change):
+        key = exact(entry["key"])
         if "before" in entry:
-            yield f"- {entry['key']} = {as_toml(entry['before'])}"
+            yield f"- {key} = {as_toml(entry['before'])}"
         if "after" in entry:
-            yield f"+ {entry['key']} = {as_toml(entry['after'])}"
+            yield f"+ {key} = {as_toml(entry['after'])}"

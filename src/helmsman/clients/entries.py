@@ -159,8 +159,9 @@ def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | No
 
 
 def _option(word: str, following: Iterator[str]) -> tuple[str, str | None]:
-    """An option and its value: in the same word (`--model=o3`, `-mo3`), or the next."""
-    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:3], word[2:])
+    """An option and its value: in the same word (`--model=o3`, `-mo3`, `-m=o3`), or the next."""
+    is_long = word.startswith("--")
+    name, equals, value = word.partition("=") if is_long else (word[:2], word[2:3], word[2:].removeprefix("="))
     if equals:
         return name, value
     return name, next(following, None) if name in _OPTIONS_WITH_VALUE else None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,18 @@ from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotF
 from helmsman.mcp.doors import by_tool
 from helmsman.mcp.primitives import PRIMITIVES, setup_guide, wait_for_task
 from helmsman.mcp.resources import client_of
-from helmsman.mcp.router_words import about, choice, choose, confirm, failed, in_words, output, standing, terms
+from helmsman.mcp.router_words import (
+    about,
+    choice,
+    choose,
+    confirm,
+    failed,
+    in_words,
+    output,
+    short,
+    standing,
+    terms,
+)
 from helmsman.mcp.task_answers import result_summary, task_output
 from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
 from helmsman.model.events import CommandExecution
@@ -24,19 +36,24 @@ from helmsman.model.question_text import part_texts
 from helmsman.router.answers import answers_to
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
-from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, route
+from helmsman.router.route import MOST_CHOICES, NOTHING_OFFERED, Offer, Place, ask_first, changes_unnamed, route
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.session_status import pending_question
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pydantic import BaseModel
 
     from helmsman.mcp.doors import Context
     from helmsman.mcp.toolset import Offered
+    from helmsman.model.questions import Question
     from helmsman.router.intent import Intent
     from helmsman.router.route import Route
+    from helmsman.sessions.session import Session
+    from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 WAIT_SECONDS: Final = 25.0
@@ -46,15 +63,28 @@ _CANDIDATES: Final = 50
 _REMEMBERED: Final = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """What a client was offered, and the arguments beside the words with which it had asked."""
+
+    offer: Offer
+    terms: Mapping[str, BaseModel] = field(default_factory=dict[str, "BaseModel"])
+
+
+_NO_OFFER: Final = _Offered(NOTHING_OFFERED)
+
+
 class Router:
     """Keeps what the next request may refer to: what each client was offered last, which questions it was shown, and the key
     of confirmations.
     """
 
     def __init__(self) -> None:
-        self._offered: dict[str, Offer] = {}
+        self._offered: dict[str, _Offered] = {}
         self._shown: dict[str, None] = {}
         """Questions by client and id, the newest last. Nobody answers in plain words what they have not been shown."""
+        self._told: dict[str, None] = {}
+        """Tasks by client and id: "it" and "the last task" of a client are of those it has begun or heard of."""
         self._key = secrets.token_bytes(32)
 
     async def codex(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Instead:
@@ -65,7 +95,6 @@ class Router:
         "Continue with the last task: …" goes on in its session. "List cloud environments" and "set up GitHub for this
         repository" are for the Codex cloud. Use hints when you know exactly what you want, dryRun to see what would be done,
         explain to see why."""
-        place = _place(args.context)
         hints = args.hints
         intent = parse(
             args.request,
@@ -77,22 +106,32 @@ class Router:
                 poll_frequency_ms=hints.poll_frequency_ms,
             ),
         )
+        client = remembered_as(call.context)
+        offered = _NO_OFFER if client is None else self._offered.get(client, _NO_OFFER)
+        if intent.picks:  # what was offered as work runs where and as it was first asked for
+            args = args.model_copy(
+                update={name: value for name, value in offered.terms.items() if name not in args.model_fields_set}
+            )
+        place = _place(args.context)
         tasks = await _candidates(call, intent)
         found = Place(
             repository=repository_root(place) is not None,
             cloud_environment=call.helm.tasks.cloud.settings.reference(),
         )
-        client = remembered_as(call.context)
-        offered = NOTHING_OFFERED if client is None else self._offered.get(client, NOTHING_OFFERED)
-        planned = route(intent, tasks, datetime.now(UTC), found, offered=offered)
+        own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
+        planned = route(intent, own or tasks, datetime.now(UTC), found, offered=offered.offer)
+        if not own and planned.task_id is not None:
+            planned = ask_first(planned, tasks)
         done = await self._done(call, args, planned, place)
         if isinstance(done, contract.CodexOutput):
-            self._remember(call, planned, done)
+            self._remember(call, args, planned, done)
             if args.explain:
                 done.decision_trace = list(planned.trace)
         return done
 
-    def _remember(self, call: CallContext, planned: Route, done: contract.CodexOutput) -> None:
+    def _remember(
+        self, call: CallContext, args: contract.CodexInput, planned: Route, done: contract.CodexOutput
+    ) -> None:
         """What the next request may refer to: the choices, or what else an automatic choice could have been."""
         client = remembered_as(call.context)
         offer: Offer | None = None
@@ -105,11 +144,15 @@ class Router:
             offer = Offer(planned.action, tuple(one.id for one in planned.choices), work)
         if offer is not None and client is not None:
             self._offered.pop(client, None)
-            self._offered[client] = offer
+            self._offered[client] = _Offered(offer, {"context": args.context, "safety": args.safety})
             _forget_oldest(self._offered)
+        if client is None:
+            return
         if done.pending_question is not None:
-            self._shown[_seen(call, done.pending_question.id)] = None
-            _forget_oldest(self._shown)
+            _note(self._shown, client, done.pending_question.id)
+        for task in (done.task, *(done.tasks or ()), *(done.choices or ()), *(done.alternatives or ())):
+            if task is not None and task.id is not None:
+                _note(self._told, client, task.id)
 
     async def _done(
         self, call: CallContext, args: contract.CodexInput, planned: Route, place: Path
@@ -129,10 +172,11 @@ class Router:
         if args.dry_run:
             return output(planned, f"Would {would_do}. Nothing was done.")
         if await _needs_confirmation(call, args, planned):
-            plan = _plan(args, planned, place)
+            question = await _confirmed_question(call, args, planned)
+            plan = _plan(args, planned, place, None if question is None else question.id)
             now = datetime.now(UTC)
             if args.safety.confirmation_token is None:
-                return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME)
+                return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME, question)
             check(args.safety.confirmation_token, plan, self._key, now)
         try:
             if planned.action == "respond":
@@ -147,8 +191,7 @@ class Router:
         """Answer the one question that a task asks, if the client has been shown that very question."""
         task = await call.helm.tasks.get(planned.task_id or "")
         session = call.helm.tasks.local.session_of(task)
-        wanted = args.hints.question_id
-        open_now = [one for one in session.questions if wanted in (None, one.id)] if session is not None else []
+        open_now = _open_questions(session, args)
         if session is None or not open_now:
             return failed(
                 planned, "question_not_open", f"{task.id} ({task.alias}) does not ask that, or nothing any more."
@@ -158,8 +201,15 @@ class Router:
             message = f"{task.id} asks {len(open_now)} things at once ({ids}). Say which with hints.questionId."
             return about(call, planned, task, message, acknowledged=False)
         question = open_now[0]
-        if _seen(call, question.id) not in self._shown:
-            message = f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this."
+        client = remembered_as(call.context)
+        by_id = args.hints.question_id == question.id  # only who was shown a question knows its id
+        if not (by_id if client is None else f"{client} {question.id}" in self._shown):
+            how = (
+                "" if client is not None else f", with hints.questionId {question.id}: nobody knows what you were shown"
+            )
+            message = (
+                f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this{how}."
+            )
             shown = pending_question(session, question)
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
@@ -179,13 +229,29 @@ def remembered_as(context: Context) -> str | None:
     return client_of(context) or ("" if context.request is None else None)
 
 
+def _open_questions(session: Session | None, args: contract.CodexInput) -> list[Question]:
+    wanted = args.hints.question_id
+    return [] if session is None else [one for one in session.questions if wanted in (None, one.id)]
+
+
+async def _confirmed_question(call: CallContext, args: contract.CodexInput, planned: Route) -> PendingQuestion | None:
+    """The question that an answer is for: agreed to is the answer to this one, and not to whatever is asked next."""
+    if planned.action != "respond":
+        return None
+    session = call.helm.tasks.local.session_of(await call.helm.tasks.get(planned.task_id or ""))
+    open_now = _open_questions(session, args)
+    return pending_question(session, open_now[0]) if session is not None and len(open_now) == 1 else None
+
+
+def _note(remembered: dict[str, None], client: str, what: str) -> None:
+    remembered.pop(f"{client} {what}", None)
+    remembered[f"{client} {what}"] = None
+    _forget_oldest(remembered)
+
+
 def _forget_oldest(remembered: dict[str, Any]) -> None:
     while len(remembered) > _REMEMBERED:
         remembered.pop(next(iter(remembered)))
-
-
-def _seen(call: CallContext, question_id: str) -> str:
-    return f"{client_of(call.context)} {question_id}"
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
@@ -239,12 +305,13 @@ async def _has_changed_files(call: CallContext, task_id: str) -> bool:
     return session.state.sandbox != "read-only" and any(isinstance(item, CommandExecution) for item in session.items)
 
 
-def _plan(args: contract.CodexInput, planned: Route, place: Path) -> ConfirmedPlan:
+def _plan(args: contract.CodexInput, planned: Route, place: Path, question_id: str | None) -> ConfirmedPlan:
     asked = {name: str(value) for name, value in terms(args).items() if value is not None}
     if planned.action == "apply":
         asked |= {"attempt": str(args.hints.attempt), "allow_dirty": str(args.safety.allow_dirty)}
     if planned.answer is not None:
         asked |= {"answer": f"{planned.answer.kind}: {planned.answer.text}", "answers": str(args.hints.answers)}
+        asked["question"] = question_id or "none"
     return ConfirmedPlan(
         action=planned.action,
         task_id=planned.task_id,
@@ -324,7 +391,7 @@ async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> cont
         except CloudError as error:
             lines.append(f"What else is in the cloud is not known: {error.message}")
         else:
-            lines += [f"{one.title} is {one.said}: {one.url}" for one, ours in listed if ours is None]
+            lines += [f"{short(one.title)} is {one.said}: {one.url}" for one, ours in listed if ours is None]
     asking = [task for task in shown if task.input_required]
     done = output(
         planned, "\n".join(lines) or "There are no tasks in the cloud.", tasks=[task_output(t) for t in shown]
@@ -383,6 +450,9 @@ async def _run(
 ) -> contract.CodexOutput | Instead:
     tasks = call.helm.tasks
     limit = args.safety.max_cost_usd
+    # What was agreed to once is begun once, however often the token comes back.
+    key = args.idempotency_key or args.safety.confirmation_token
+    asked_at = datetime.now(UTC)
     if planned.mode == "cloud":
         if planned.task_id is not None:
             raise InvalidInput(
@@ -399,7 +469,7 @@ async def _run(
             branch=args.hints.branch,
             model=args.context.model,
             directory=place,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
         )
     elif planned.task_id is not None:
         named = await tasks.find(planned.task_id)
@@ -410,7 +480,7 @@ async def _run(
             planned.instruction,
             on_question=call.on_question,
             max_cost_usd=limit,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
         )
     else:
         task_id = await tasks.local.run(
@@ -419,7 +489,7 @@ async def _run(
             cwd=place,
             on_question=call.on_question,
             max_cost_usd=limit,
-            idempotency_key=args.idempotency_key,
+            idempotency_key=key,
             model=args.context.model,
             sandbox=args.safety.sandbox,
             approval_policy=args.safety.approval_policy,
@@ -427,6 +497,9 @@ async def _run(
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":
         return await _wait(call, planned, task)
+    if task.created_at < asked_at:
+        told = f"{task.id} ({task.alias}) has this key already: {short(task.instruction)}. Nothing new was started."
+        return about(call, planned, task, f"{told}\n{standing(task, None)}")
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
     begun = about(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
     if planned.may_take_long:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.shown_text import one_line
 from helmsman.mcp.task_answers import how_to_answer, question_of, task_output
 from helmsman.model.questions import ACCEPT, APPROVE
 from helmsman.shapes import task_contract as contract
@@ -55,8 +56,9 @@ def standing(task: Task, question: PendingQuestion | None) -> str:
     if task.input_required:
         asked = question_in_words(question) if question is not None else []
         return "\n".join([f"{name} waits for an answer", *asked])
-    why = f" {task.error.get('message')}" if task.error is not None else f" {task.note}" if task.note else ""
-    return f"{name} is {task.status}{_how_far(task)}.{why}"
+    why = task.note if task.error is None else str(task.error.get("message"))
+    told = f" {one_line(why)}" if why else ""  # of others, who must not add lines to a list
+    return f"{name} is {task.status}{_how_far(task)}.{told}"
 
 
 def _how_far(task: Task) -> str:
@@ -90,7 +92,7 @@ def choose(planned: Route) -> contract.CodexOutput:
     if may_be_work:
         number = len(choices) + 1
         work = contract.ChoiceOutput(
-            number=number, request=f"run: {planned.instruction}", instruction=_short(planned.instruction, 80)
+            number=number, request=f"run: {planned.instruction}", instruction=short(planned.instruction, 80)
         )
         choices.append(work)
         lines.append(f"{number}) run it as work: {work.instruction}")
@@ -110,22 +112,28 @@ def choose(planned: Route) -> contract.CodexOutput:
 
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
     """A task as a choice, with the number by which the next request may name it."""
-    verb = {"results": "show the results of", "respond": "check"}.get(action, action)
-    request = f"check {task.id}" if action in ("run", "none") else f"{verb} {task.id}"
+    verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
+        action, action
+    )
+    request = f"{verb} {task.id}" + (": …" if action == "run" else "")
     return contract.ChoiceOutput(
         number=number,
         request=request,
         id=task.id,
         alias=task.alias,
         status=task.status,
-        instruction=_short(task.instruction, 80),
+        instruction=short(task.instruction, 80),
     )
 
 
-def confirm(planned: Route, would_do: str, token: str, expires_at: datetime) -> contract.CodexOutput:
+def confirm(
+    planned: Route, would_do: str, token: str, expires_at: datetime, question: PendingQuestion | None
+) -> contract.CodexOutput:
+    asked = [] if question is None else ["It asks:", *question_in_words(question)]
     return output(
         planned,
-        f"This would {would_do}. Send the same request with the token to do it.",
+        "\n".join([f"This would {would_do}. Send the same request with the token to do it.", *asked]),
+        pending_question=question,
         confirmation=contract.ConfirmationOutput(token=token, would_do=would_do, expires_at=expires_at.isoformat()),
         next_action="confirm",
         next_actions=["The same request again, with safety.confirmation_token"],
@@ -154,7 +162,7 @@ def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
         answer = args.hints.answers or [
             f"{planned.answer.kind} {planned.answer.text}".strip() if planned.answer else ""
         ]
-        return f"answer what {planned.task_id} asks: {_short(', '.join(answer))}"
+        return f"answer what {planned.task_id} asks: {short(', '.join(answer))}"
     if planned.action == "apply":
         over = ", over uncommitted changes" if args.safety.allow_dirty else ""
         return f"apply what {planned.task_id} has changed to {place}{over}"
@@ -168,11 +176,11 @@ def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
         how = f"run this in {place}"
     limits = [f"{name.partition('.')[2]} {value}" for name, value in terms(args).items() if value is not None]
     limits += [] if args.safety.max_cost_usd is None else [f"for at most ${args.safety.max_cost_usd:g}"]
-    return f"{how}: {_short(planned.instruction)}" + (f" ({', '.join(limits)})" if limits else "")
+    return f"{how}: {short(planned.instruction)}" + (f" ({', '.join(limits)})" if limits else "")
 
 
-def _short(text: str, width: int = 200) -> str:
-    line = " ".join(text[: 5 * width].split())
+def short(text: str, width: int = 200) -> str:
+    line = one_line(text[: 5 * width]).strip()
     return line if len(line) <= width else line[: width - 1] + "…"
 
 

@@ -76,11 +76,12 @@ def functions_of(tools: Sequence[ClientTool | ToolDefinition]) -> dict[str, Tool
 
 
 async def result_of(function: ToolFunction, arguments: Mapping[str, Any]) -> ToolResult:
-    """Call a function; whatever it raises is a result, too."""
+    """Call a function; whatever it raises is a result, too. The text can be sent, whatever names of files are in it."""
     try:
-        return ToolResult(text=str(await function(arguments)))
+        text, success = str(await function(arguments)), True
     except Exception as error:  # noqa: BLE001 - it is the program's, and the model is told
-        return ToolResult(text=f"{type(error).__name__}: {error}", success=False)
+        text, success = f"{type(error).__name__}: {error}", False
+    return ToolResult(text=text.encode("utf-8", "backslashreplace").decode("utf-8"), success=success)
 
 
 def _wrong(message: str) -> InvalidInput:

@@ -84,7 +84,7 @@ def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ..
     """Check answers against the question.
 
     Raises:
-        AnswerInvalid: Wrong count, or an option that was not offered. Nothing has been sent.
+        AnswerInvalid: Wrong count, an option that was not offered, or no valid text. Nothing has been sent.
     """
     prompts = question.prompts
     if question.type == "mcp_elicitation" and len(answers) == 1 and answers[0].partition(":")[0].strip() in REFUSALS:
@@ -98,6 +98,10 @@ def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ..
 
 
 def _read(prompt: Prompt, answer: str) -> Choice:
+    try:
+        answer.encode("utf-8")
+    except UnicodeEncodeError:  # it could not be sent, and the question would be closed by then
+        raise AnswerInvalid("The answer has characters that are no valid text. Remove them.") from None
     if not prompt.options:
         return Choice(answer)
     if answer in prompt.options:

@@ -7,6 +7,7 @@ of work is work all the same, and so is whatever speaks of code.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from helmsman.router import vocabulary as v
@@ -27,9 +28,13 @@ _ONE_BREATH: Final = 3
 _ORDERS_IT: Final = v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
 _ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell what did follow")
 """What begins so and names a task, or a number of a list, is about that."""
+_OF_TASKS: Final = v.word_set("cancel abort")
+"""Orders that are seldom about a program, even with a condition."""
 _CONDITIONS: Final = v.word_set("from when if unless in while until should must")
 """By which an order to stop "it" is one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
+_JUDGED: Final = v.word_set("it that this them those these anything everything no")
+_OF_CODE: Final = "()_=/.{}$"
 _IT: Final = v.word_set("it that everything you codex things thing one ones")
 _QUESTION_FORMS: Final = """
 is/has/was/will it/that/everything …
@@ -89,10 +94,12 @@ _QUESTIONS, _ORDERS = (
 def may_be_about_tasks(words: Words) -> bool:
     """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
     said = words.words
-    if _names_one(said):
+    if _names_one(said) or _is_a_mere_word(said):
         return True
     if len(said) > _LONGEST:
         return False
+    if _judges_one(said) or (words.unsure and said[0] in _ORDERS_IT and len(said) <= _ONE_BREATH):
+        return True
     if any(_fits(said, form) for form in _ORDERS):
         return True
     if any(_is_code(word) for word in said):
@@ -115,7 +122,21 @@ def _names_one(said: list[str]) -> bool:
         return False
     if said[0] not in v.CANCEL_ALONE and (ID in said[:_NEAR] or NUMBER in said[1:_NEAR]):
         return True
-    return said[0] in _ORDERS_IT and said[1] == "it" and not any(word in _CONDITIONS for word in said)
+    on_terms = any(word in _CONDITIONS for word in said)
+    of_a_task = said[0] in v.JUDGING_VERBS or not on_terms or (said[0] in _OF_TASKS and _strange(said) <= 1)
+    return said[0] in _ORDERS_IT and said[1] == "it" and of_a_task
+
+
+def _is_a_mere_word(said: list[str]) -> bool:
+    """Whether it is one word that is no verb of work: "danke", "lol". In other scripts that may be a whole sentence."""
+    return len(said) == 1 and said[0].isascii() and said[0].isalpha() and said[0] not in v.WORK_VERBS
+
+
+def _judges_one(said: list[str]) -> bool:
+    """Whether somebody speaks of approving or denying "it": "should I approve it?", "I did not approve that"."""
+    if said[0] in v.WORK_VERBS or any(char in word for word in said for char in _OF_CODE):
+        return False
+    return any(word in v.JUDGING_VERBS and then in _JUDGED for word, then in pairwise(said))
 
 
 def is_plain_question(words: Words) -> bool:
@@ -164,7 +185,7 @@ def _has_work(words: Words) -> bool:
 
 
 def _is_code(word: str) -> bool:
-    return word in _NOT_ABOUT or any(char in word for char in "()_=/.{}$")
+    return word in _NOT_ABOUT or any(char in word for char in _OF_CODE)
 
 
 def _speaks_of_a_task(said: list[str]) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from helmsman.model.questions import Prompt, Question
 
+_OPTIONS: Final = {"approve": (APPROVE, ACCEPT), "deny": (DENY, DECLINE, CANCEL, STOP, ABORT)}
+"""What the words mean, the first that is offered."""
 _WIDER: Final = frozenset([APPROVE_SESSION, APPROVE_ALWAYS])
 
 
@@ -35,6 +37,11 @@ def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[s
         AnswerInvalid: The question has no such answer.
     """
     answer = answer or PlainAnswer("text")
+    if given and answer.kind != "text" and given[0].partition(":")[0].strip() not in _OPTIONS[answer.kind]:
+        raise InvalidInput(
+            f"The words say {answer.kind}, and hints.answers says {given[0]!r:.100}. Nothing was answered: say one of them.",
+            parameter="hints.answers",
+        )
     answers = tuple(given) if given else tuple(_answer(question, prompt, answer) for prompt in question.prompts[:1])
     if answer.wide or any(choice.value in _WIDER for choice in read_answers(question, answers)):
         raise InvalidInput(
@@ -47,11 +54,10 @@ def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[s
 def _answer(question: Question, prompt: Prompt, answer: PlainAnswer) -> str:
     match answer.kind:
         case "approve" | "deny":
-            options = (APPROVE, ACCEPT) if answer.kind == "approve" else (DENY, DECLINE, CANCEL, STOP, ABORT)
-            found = next((option for option in options if option in prompt.options), None)
+            found = next((option for option in _OPTIONS[answer.kind] if option in prompt.options), None)
             if found is None:
                 raise InvalidInput(
-                    f"Question {question.id} is none to {answer.kind}. PlainAnswer it: “answer: …”"
+                    f"Question {question.id} is none to {answer.kind}. Answer it: “answer: …”"
                     + (f", with one of {', '.join(prompt.options)}." if prompt.options else ".")
                 )
             return f"{found}: {answer.text}" if answer.text else found

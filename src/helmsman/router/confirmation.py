@@ -2,8 +2,8 @@
 
 With `require_confirmation` a request is answered with what would be done and a token; the same request with the token does
 it. The token keeps no state anywhere: it is an expiry and a keyed digest over the whole plan, so it fits that plan alone,
-by that key alone, until then. It may be used again while it lasts: it says that the plan was agreed to, and starting
-twice is what idempotency keys are for.
+by that key alone, until then. It may be used again while it lasts, but work that was agreed to is begun once: the token
+is its idempotency key.
 """
 
 from __future__ import annotations

@@ -48,7 +48,26 @@ FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
 APPLY: Final = Form(frozenset(["apply"]), v.APPLY_REST, (frozenset([ID, SLUG]),))
 """Only of a task that is named: "apply the changes" may be any."""
 CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
+NUMBER_ALONE: Final = Form(v.NUMBERED | {NUMBER}, v.NUMBERED, (frozenset([NUMBER]),))
 ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
+
+
+def is_approval(said: list[str]) -> bool:
+    return APPROVAL.fits(said) and _is_of_a_question(said)
+
+
+def is_denial(said: list[str]) -> bool:
+    return DENIAL.fits(said) and _is_of_a_question(said)
+
+
+def _is_of_a_question(said: list[str]) -> bool:
+    """ "Allow it", but not "allow edits" nor "allow only one run": those speak of what a program is to do."""
+    rest = said[1:]
+    return (
+        said[0] in v.JUDGING_VERBS
+        or any(word in v.DEFINITE or word in REFERENCES for word in rest)
+        or all(word in v.PRONOUNS for word in rest)
+    )
 
 
 def is_pleasant(words: Words) -> bool:
@@ -75,6 +94,8 @@ def is_cancel(words: Words) -> bool:
     said = words.words
     if said[0] in v.CANCEL_VERBS:
         rest = said[1:]
+        if rest and rest[0] in v.AIMS:
+            return False
         if _only(rest, v.CANCEL_REST):
             return said[0] in v.CANCEL_ALONE or _names_task(rest)
         return _is_cancel_with_reason(words)
@@ -98,6 +119,10 @@ def _is_cancel_with_reason(words: Words) -> bool:
         order, reason = said[1:begin], said[begin:]
         if reason[0] not in v.REASON_LEADS or not (begin in words.clauses or reason[0] in _REASONS):
             continue
+        if reason[0] in ("no", "not") and (
+            reason[1:2] == [] or begin + 1 in words.clauses or reason[1] in v.TAKES_BACK
+        ):
+            return False
         complete = _names_task(order) or (not order and reason[0] in ("i", "i'm", "i'll", "we"))
         return all(word in v.REASON_REST for word in reason) and complete and _only(order, v.CANCEL_REST)
     return False

@@ -72,8 +72,8 @@ class Intent:
     """What is asked for. `instruction` is the work to do, without a marker meant for the router ("in the cloud: …").
 
     `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run. `again`
-    asks for another of the tasks that were offered ("switch to #2"). `may_answer`: if a question is open, the request may be
-    an answer to it, in words that are not plain enough for one.
+    asks for another of the tasks that were offered ("switch to #2"), `picks` one of the choices and says nothing else ("2").
+    `may_answer`: if a question is open, the request may be an answer to it, in words that are not plain enough for one.
     """
 
     action: Action
@@ -81,6 +81,7 @@ class Intent:
     answer: PlainAnswer | None = None
     reason: str | None = None
     again: bool = False
+    picks: bool = False
     may_answer: bool = False
     instruction: str = ""
     mode: Mode | None = None
@@ -142,6 +143,14 @@ def _with_task_hint(
     task_id = task_id.strip()
     named = Reference("id" if is_task_id(task_id) else "alias", task_id)
     trace = (*trace, f"The hint names the task {named.value}.")
+    said = found.reference
+    if (
+        said is not None
+        and said.value
+        and said.kind in ("id", "alias", "several")
+        and task_id not in said.value.split()
+    ):
+        named = Reference("several", f"{said.value} {task_id}", sure=said.sure)  # which may yet be names of one
     if found.action == "none" and not asked:
         return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
     return replace(found, reference=named), trace
@@ -177,7 +186,8 @@ def _read_words(request: str) -> Intent:
     if command is not None:
         return command
     if tuple(words.words) in v.GO_AHEAD:
-        return replace(_work(request, "The request says to go ahead, so it is work."), may_answer=True)
+        ahead = _of_task("choose", words, "The request says to go ahead, not with what.")
+        return replace(ahead, instruction=request, may_answer=True)
     if is_plain_question(words):
         return _of_task("check", words, "The request asks how something is, and speaks of nothing but tasks.")
     if may_be_about_tasks(words):
@@ -200,11 +210,11 @@ def _with_text(request: str) -> Intent | None:
     if parts is None or words is None or not words.words or words.said_no or words.material:
         return None
     text, said = parts[1], words.words
-    if forms.DENIAL.fits(_of_me(said)):
+    if forms.is_denial(_of_me(said)) and not words.unsure:
         return _answer(words, PlainAnswer("deny", text), "The request denies what a task asks, with a reason.")
     if said[-1] == "reason" and words.ids:
         said.pop()
-        if said and forms.is_cancel(words):
+        if said and forms.is_cancel(words) and not words.unsure:
             found = _of_task("cancel", words, "The request is an order to cancel, and says why.")
             return replace(found, reason=text)
     if forms.ANSWER.fits(said):
@@ -242,6 +252,14 @@ def _work(request: str, why: str) -> Intent:
 
 
 def _command(words: Words) -> Intent | None:
+    found = _order(words)
+    if found is not None and words.unsure and found.action in ("respond", "apply", "cancel"):
+        look = _of_task("check", words, f"The request wonders about {found.action}, so nothing is done but a look.")
+        return replace(look, may_answer=found.action == "respond")
+    return found
+
+
+def _order(words: Words) -> Intent | None:
     said = words.words
     if forms.is_pleasant(words):
         return Intent(action="none", trace=("The request is courtesy alone.",))
@@ -250,7 +268,10 @@ def _command(words: Words) -> Intent | None:
     if forms.APPLY.fits(said):
         return _of_task("apply", words, "The whole request asks to apply what a task has changed.")
     if forms.CHOICE.fits(said):
-        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True)
+        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True, picks=True)
+    if forms.NUMBER_ALONE.fits(said):
+        picks = not words.asks  # "2?" asks how that one is
+        return replace(_of_task("check", words, "The request is a number of the choices."), picks=picks)
     if forms.ENVIRONMENTS.fits(said):
         return Intent(action="environments", trace=("The whole request asks which cloud environments there are.",))
     if forms.is_setup(said):
@@ -275,15 +296,17 @@ def _answers(words: Words) -> Intent | None:
     said = _of_me(words.words)
     if forms.WIDE_APPROVAL.fits(said):
         return _answer(words, PlainAnswer("approve", wide=True), "The request approves for more than one question.")
-    if forms.APPROVAL.fits(said):
+    if forms.is_approval(said):
         if words.said_no:
-            return _of_task("check", words, "The request begins with a no, so nothing is approved but shown.")
+            look = _of_task("check", words, "The request begins with a no, so nothing is approved but shown.")
+            return replace(look, may_answer=True)
         return _answer(words, PlainAnswer("approve"), "The whole request approves what a task asks.")
-    if forms.DENIAL.fits(said):
+    if forms.is_denial(said):
         return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
     if forms.REFUSED_APPROVAL.fits(said):
         if "approve" in said:  # perhaps only not yet
-            return _of_task("check", words, "The request says not to approve, so nothing is done but a look.")
+            look = _of_task("check", words, "The request says not to approve, so nothing is done but a look.")
+            return replace(look, may_answer=True)
         return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
     return None
 

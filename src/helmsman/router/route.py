@@ -105,19 +105,34 @@ def route(
         case "none" | "setup" | "environments":
             return planned
         case "run":
-            if intent.may_answer and any(task.input_required for task in tasks):
+            if intent.may_answer and (asking := _asking(tasks)):
                 why = "A question is open, and the request may be an answer to it."
-                asking = [task for task in tasks if task.input_required]
                 return _ask(replace(planned, action="choose"), asking, why)
-            return _place_work(_with_named_task(planned, intent, tasks), intent, place)
+            work = _with_named_task(planned, intent, tasks)
+            return work if work.choices else _place_work(work, intent, place)
         case "choose":
-            return _ask(planned, _meant(intent, tasks, now), "It may be work as well.")
+            asking = _asking(tasks) if intent.may_answer else []
+            return _ask(planned, asking or _meant(intent, tasks, now), "It may be work as well.")
         case "apply" if intent.reference is None:
             return _ask(planned, _meant(intent, tasks, now), "What is applied has to be named.")
         case "respond":
             return _answered(planned, intent, tasks, place, offered)
         case _:
             return _choose(planned, intent, tasks, now, place, offered)
+
+
+def changes_unnamed(intent: Intent) -> bool:
+    """Whether it stops a task, or gives one more work, without a name: "cancel it", "continue with the last task: …"."""
+    reference = intent.reference
+    if reference is not None and (reference.value or reference.kind == "number"):
+        return False
+    return intent.action == "cancel" or (intent.action == "run" and reference is not None)
+
+
+def ask_first(planned: Route, tasks: Sequence[Task]) -> Route:
+    """The same, with the task it would be done to as a choice: the caller has not heard of that one."""
+    chosen = [task for task in tasks if task.id == planned.task_id]
+    return _ask(replace(planned, task_id=None, alternatives=()), chosen, "The caller has not heard of that task.")
 
 
 _LOOKS: Final = frozenset(["check", "wait", "results"])
@@ -150,9 +165,12 @@ def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequen
 
 def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place, offered: Offer) -> Route:
     """An answer: to the one task that asks something, or to the one that is named."""
-    reference, asking = intent.reference, [task for task in tasks if task.input_required]
+    reference = intent.reference
+    asking = [task for task in _asking(tasks) if intent.mode in (None, task.origin)]
     if reference is not None and reference.kind in ("id", "alias"):
         return _by_name(planned, intent, reference, tasks, place)
+    if reference is not None and reference.kind == "several" and reference.value:
+        return _among(planned, reference, tasks)
     if reference is not None and reference.kind == "number" and asking:
         return _numbered(planned, reference, asking, tasks, offered)
     if reference is not None and reference.kind == "last" and tasks:
@@ -199,6 +217,8 @@ def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> R
             if local
             else _refused(planned, _NONE_YET.format("task to go on with"))
         )
+    if intent.reference.kind == "several":
+        return _among(planned, intent.reference, tasks)
     named = _named(intent.reference.value, tasks)
     return replace(planned, task_id=named.id) if named else _unknown(planned, intent.reference, tasks)
 
@@ -224,7 +244,7 @@ def _choose(
     if reference is not None and reference.kind in ("id", "alias"):
         return _by_name(planned, intent, reference, tasks, place)
     if reference is not None and reference.kind == "several" and reference.value:
-        return _among_ids(planned, reference, tasks)
+        return _among(planned, reference, tasks)
     if reference is not None and reference.kind == "description":
         described = [task for task in tasks if _answers_to(task, reference.value)]
         if len(described) == 1:
@@ -243,6 +263,8 @@ def _choose(
     if not tasks:
         missing = "task" if intent.mode is None else f"{intent.mode} task"
         return _refused(planned, _NONE_YET.format(missing))
+    if reference is None and intent.may_answer and len(asking := _asking(tasks)) == 1:
+        return _chosen(planned, asking[0], "It is the only task that asks something.", tasks)
     eligible = _eligible(intent.action, tasks)
     working = [task for task in eligible if task.is_running]
     recent = [task for task in eligible if now - task.updated_at <= RECENT]
@@ -272,7 +294,7 @@ def _choose(
 def _is_the_work(intent: Intent, offered: Offer) -> bool:
     """Whether a mere number means the choice after all tasks: to run what was said as work."""
     number = intent.reference.value if intent.reference is not None else ""
-    return bool(offered.work) and intent.action == "check" and number == str(len(offered.tasks) + 1)
+    return bool(offered.work) and intent.picks and number == str(len(offered.tasks) + 1)
 
 
 def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:
@@ -282,17 +304,24 @@ def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:
     return tasks
 
 
+def _asking(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if task.input_required]
+
+
 def _named(name: str, tasks: Sequence[Task]) -> Task | None:
     """Ids match exactly; an alias as people write it. Of two tasks with one alias the newer is meant."""
     by_id = next((task for task in tasks if task.id == name), None)
     return by_id or next((task for task in tasks if task.alias == name.lower()), None)
 
 
-def _among_ids(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
-    known = [task for task in tasks if task.id in reference.value.split()]
-    missing = [name for name in reference.value.split() if all(task.id != name for task in known)]
-    if missing:
+def _among(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
+    """Of several names, which may be names of one task: the words have its id, say, and a hint its alias."""
+    found = {name: _named(name, tasks) for name in reference.value.split()}
+    if missing := [name for name, task in found.items() if task is None]:
         return _unknown(planned, replace(reference, kind="id", value=missing[0]), tasks)
+    known = list({task.id: task for task in found.values() if task is not None}.values())
+    if len(known) == 1:
+        return _chosen(planned, known[0], "All names are of that task.")
     return _ask(planned, known, "It names several tasks, and one is done at a time.")
 
 
@@ -305,6 +334,8 @@ def _numbered(
     planned: Route, reference: Reference, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Offer
 ) -> Route:
     number = int(reference.value)
+    if not offered.tasks and planned.action not in _LOOKS:
+        return _ask(planned, now_offered, "Nothing was offered that the number could be of.")
     names = list(offered.tasks) or [task.id for task in now_offered[:MOST_CHOICES]]
     if number > len(names):
         message = f"There is no choice {number}. Use a number up to {len(names)}, or name the task by its id or alias."

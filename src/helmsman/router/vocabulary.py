@@ -69,6 +69,9 @@ PLEASANT_REST: Final = PLEASANT | word_set(
 SECOND_THOUGHTS: Final = word_set("no nope nah never nevermind hold scratch forget oops")
 """Openers after which nothing is approved: who says "no, …" is not taken at the rest."""
 
+WONDERING: Final = word_set("i would i'd i'll wondering ask know question checking curious")
+"""What an opener ends with after which somebody thinks about an order instead of giving it: "can I …", "I would …"."""
+
 # --- naming a task ---------------------------------------------------------------------------------------------------
 
 ORDINALS: Final = {"first": "1", "second": "2", "third": "3", "1st": "1", "2nd": "2", "3rd": "3"}
@@ -79,7 +82,7 @@ LAST: Final = word_set("last latest newest recent recently")
 RUNNING: Final = word_set("running active current ongoing")
 PLACES: Final = {"cloud": "cloud", "remote": "cloud", "local": "local"}
 _DETERMINERS: Final = word_set(
-    "the a an my our your any most previous codex codex's id alias named called number no option"
+    "the a an my our your any most previous codex codex's id alias named called number option"
 )
 NAMING: Final = TASK_NOUNS | PRONOUNS | LAST | RUNNING | word_set(" ".join(PLACES)) | _DETERMINERS
 """Everything that may stand in a phrase that names a task."""
@@ -116,6 +119,10 @@ REASON_REST: Final = REASON_LEADS | word_set(
 """A reason that follows a cancel, from its first word to its last: "it is dead code" is no reason but a job."""
 
 NEGATIONS: Final = word_set("don't dont never not")
+TAKES_BACK: Final = NEGATIONS | word_set("no i i'm it it's that that's we")
+"""After a no these begin a second thought ("cancel it, no, I …"), where "no longer needed" is a reason."""
+AIMS: Final = word_set("at on of for with")
+"""Behind a verb that stops something these say where or when a program is to stop: "stop at the first one"."""
 
 # --- check -----------------------------------------------------------------------------------------------------------
 
@@ -166,6 +173,7 @@ WAIT_REST: Final = QUESTION_REST | word_set(
 
 ENDINGS: Final = word_set("finishes completes ends ended stops")
 PLURALS: Final = word_set("tasks jobs runs")
+"""After a number these are so many, not the one of that number."""
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
@@ -191,6 +199,9 @@ RESULTS_REST: Final = (
 APPROVE_VERBS: Final = word_set("approve allow accept permit authorize authorise")
 DENY_VERBS: Final = word_set("deny reject refuse decline disallow forbid")
 ANSWER_VERBS: Final = word_set("answer reply respond response")
+JUDGING_VERBS: Final = word_set("approve deny")
+"""Verbs of answers that are hardly ever verbs of work; "allow edits" and "reject duplicates" are jobs as well."""
+DEFINITE: Final = word_set("it that this them these those the my its once and")
 QUESTION_NOUNS: Final = word_set("command question request approval patch change changes edit edits permission")
 ANSWER_REST: Final = (
     NAMING
@@ -226,6 +237,7 @@ GO_AHEAD: Final = frozenset(
 
 FOLLOW_VERBS: Final = word_set("continue resume follow go carry proceed keep")
 FOLLOW_REST: Final = NAMING | word_set("with on in up from of to going for where left off")
+NUMBERED: Final = word_set("number option the one")
 CHOOSE_VERBS: Final = word_set("switch use take pick choose select")
 CHOOSE_REST: Final = NAMING | word_set("to instead rather with for other")
 APPLY_REST: Final = NAMING | word_set(
@@ -262,7 +274,7 @@ WORK_VERBS: Final = word_set(
     inspect install instrument integrate introduce investigate isolate keep label lint load localise localize log
     make measure merge migrate minify mock modernise modernize modify monitor move normalise normalize open optimise optimize
     organise organize package paginate parallelise parse patch persist plan polish port prepare prevent profile propose
-    protect prove provide publish pull push reduce redo refactor refine regenerate reimplement release remove rename
+    protect prove provide publish pull push rebase reduce redo refactor refine regenerate reimplement release remove rename
     reorder reorganise reorganize repair replace reply reproduce require rerun research resolve restart restore restrict
     restructure resume retry return reuse revert review rewrite run sanitise sanitize save scaffold scan search secure
     separate simplify solve sort speed split squash start store streamline strip structure style submit suggest support
@@ -299,8 +311,8 @@ _EVERYDAY: Final = word_set(
 )
 EVERYDAY: Final = (
     _EVERYDAY | NAMING | CANCEL_REST | CANCEL_VERBS | CANCELLED | REASON_REST | QUESTION_REST | WAIT_REST | RESULTS_REST
-    | ANSWER_REST | DENY_VERBS | ANSWER_VERBS | QUESTION_LEADS | CHECK_LEADS | ASKING_LEADS | TELL_LEADS | PLEASANT_REST
-    | FOLLOW_REST | CHOOSE_REST | NEGATIONS | FILLERS
+    | ANSWER_REST | JUDGING_VERBS | DENY_VERBS | ANSWER_VERBS | QUESTION_LEADS | CHECK_LEADS | ASKING_LEADS | TELL_LEADS
+    | PLEASANT_REST | FOLLOW_REST | CHOOSE_REST | NEGATIONS | FILLERS
 ) - WORK_VERBS  # fmt: skip
 """Words that say nothing of any program: a request of these alone, which begins with no verb of work, is no job."""
 

@@ -49,6 +49,8 @@ _PLAIN: Final = str.maketrans(
         **dict.fromkeys("。、！？：；…—", ", "),
     }
 )
+_STRUCK: Final = re.compile(r"~~|\[ ?\]|^\s*(?:!|//|#(?!\d))", re.MULTILINE)
+"""Words struck out, not ticked, negated or commented out."""
 _AROUND: Final = "'\"()[]{}<>*_~`,.!?:;"
 _CLAUSE_ENDS: Final = frozenset(",.!?:;")
 
@@ -71,6 +73,8 @@ class Words:
     """It began with a kind word."""
     said_no: bool = False
     """It began with a no, or with a second thought."""
+    unsure: bool = False
+    """It wonders whether to do something ("can I …", "cancel it?"), or was struck out: no order, whatever the words are."""
 
     def drop_first(self, count: int) -> None:
         """Take words off the beginning."""
@@ -83,14 +87,17 @@ def read(request: str) -> Words | None:
     if len(request) > LONGEST_COMMAND:
         return None
     text = _MATERIAL.sub(" , ", request)
-    found = Words(material=text != request, asks=request.rstrip().endswith(("?", "？")))
+    material = text != request
+    text = text.replace("？", "? ")
+    found = Words(material=material, asks=text.rstrip().endswith("?"))
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     text = _take_ids(text, found)
     text = _AT_ONCE.sub("now", _take_duration(text, found))
     _split(text, found)
     if len(found.words) > _MOST_WORDS:
         return None
-    _drop_openers(found)
+    asked_to = _drop_openers(found)
+    found.unsure = found.unsure or bool(_STRUCK.search(request)) or (not asked_to and "?" in text)
     return found
 
 
@@ -156,6 +163,8 @@ def _add(word: str, found: Words) -> None:
     if word in (ID, DURATION):
         found.words.append(word)
     elif number := _SMALL_NUMBER.fullmatch(word):
+        if found.words[-1:] == ["no"]:  # "no. 2"
+            found.words.pop()
         found.numbers.append(number[1])
         found.words.append(NUMBER)
     elif word in vocabulary.ORDINALS:
@@ -164,14 +173,18 @@ def _add(word: str, found: Words) -> None:
     elif _SLUG.fullmatch(word):
         found.slugs.append(word)
         found.words.append(SLUG)
+    elif word in vocabulary.PLURALS and found.words[-1:] == [NUMBER]:
+        found.numbers.pop()
+        found.words[-1] = word
     elif word == "up" and found.words[-1:] == ["set"]:
         found.words[-1] = "setup"
     else:
         found.words.append(corrected(word))
 
 
-def _drop_openers(found: Words) -> None:
-    """Take off what people say before they come to the point, over and over."""
+def _drop_openers(found: Words) -> bool:
+    """Take off what people say before they come to the point, over and over. Whether it asks somebody to do something."""
+    asked_to = False
     while found.words:
         said = found.words
         opener = next(
@@ -181,6 +194,8 @@ def _drop_openers(found: Words) -> None:
             found.mind = found.mind or opener[-1] == "mind"
             found.pleasant = found.pleasant or opener[0] in vocabulary.PLEASANT
             found.said_no = found.said_no or opener[0] in vocabulary.SECOND_THOUGHTS
+            found.unsure = found.unsure or opener[-1] in vocabulary.WONDERING
+            asked_to = asked_to or not {"you", "u"}.isdisjoint(opener)
             found.drop_first(len(opener))
         elif said[0] == "wait" and said[1:2] and said[1] in {"no", *vocabulary.CANCEL_ALONE} and 1 in found.clauses:
             found.drop_first(1)  # an interjection
@@ -189,7 +204,8 @@ def _drop_openers(found: Words) -> None:
         elif said[:3] == ["let", "me", "know"] and said[3:4] and said[3] in vocabulary.ASKED:
             found.drop_first(3)
         else:
-            return
+            break
+    return asked_to
 
 
 # --- typing errors ---------------------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ class Steering(Turns):
         session = await self._shared.keys.get(key, once)
         if await self._ledger.with_key(key) is not None:
             self._shared.keys.forget(key)
+        self._memory.refuse_outside(session)  # another door may have been the one that used the key first
         return session
 
     def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
