@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput
+from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.steering.shared import Shared
+from helmsman.tasks.database import Fence
 from tests.played import PlayedAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from helmsman.notices.news import News
@@ -173,3 +176,38 @@ async def test_an_interrupt_by_another_door_is_a_no_too(agent: PlayedAgent, sett
         await other.interrupt(session.id)
         assert not session.questions
         assert (await until(other, session, lambda one: one.has_ended)).status == "failed"
+
+
+async def test_a_hub_that_has_just_begun_knows_what_waits_before_it_moves_or_stops_it(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
+    agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
+    async with hub(agent, settings, 1) as (helm, recovery):
+        helm.in_background(recovery.run)
+        sessions = [await limited(helm, agent, tmp_path) for _ in range(2)]
+        tasks = [await until(helm, session, is_waiting) for session in sessions]
+
+    async with hub(agent, settings, 2) as (helm, recovery), anyio.create_task_group() as asking:
+        asking.start_soon(helm.extras.limits.go_on, tasks[0])
+        asking.start_soon(helm.interrupt, sessions[1].id)
+        await anyio.wait_all_tasks_blocked()
+        helm.in_background(recovery.run)
+        await until(helm, sessions[0], lambda task: not is_waiting(task))
+        assert (await until(helm, sessions[1], lambda task: task.has_ended)).status == "canceled"
+
+
+@asynccontextmanager
+async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterator[tuple[Helmsman, Recovery]]:
+    """A hub with one door, which has yet to read what the one before left."""
+    async with (
+        Shared(settings.state_dir, [agent], fence=Fence(epoch, print)) as shared,
+        Helmsman(settings, shared=shared) as helm,
+    ):
+        yield helm, Recovery(shared, Helmsman)
+
+
+async def limited(helm: Helmsman, agent: PlayedAgent, directory: Path) -> Session:
+    """A session whose turn has just ended because a limit is reached."""
+    session = await helm.start("work", cwd=directory, on_limit="wait")
+    agent.engines[-1].end("failed", REACHED)
+    return session

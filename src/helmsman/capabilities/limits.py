@@ -68,7 +68,7 @@ class UsageLimits:
         Raises:
             InvalidInput: It does not wait for one, or this is no time.
         """
-        session = self._helm.sessions.get(task.session_id or "") or await self._helm.session(task.session_id or "")
+        session = await self._helm.session_with_queue(task.session_id or "")
         place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
         if place is None or task.waiting_for != QUOTA:
             raise InvalidInput(f"Task {task.id} does not wait for a usage limit.", parameter="task_id")

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from helmsman.hub.recovery import Recovery
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.notices.config import Recipient
@@ -90,13 +89,11 @@ class Notifier:
     def __init__(
         self,
         shared: Shared,
-        recovery: Recovery,
         *,
         load: Callable[[], NotifySettings] | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._shared = shared
-        self._recovery = recovery
         self._store = shared.notices
         self._load = load or self._read_settings
         self._sleep = sleep
@@ -168,7 +165,7 @@ class Notifier:
         """Tell of what there is to tell, when it is time."""
         self._shared.roster.listeners.append(self._on_event)
         with anyio.move_on_after(_READY_SECONDS):
-            await self._recovery.is_ready.wait()  # or nobody knows which questions are still open
+            await self._shared.is_recovered.wait()  # or nobody knows which questions are still open
         for session in list(self._shared.roster.by_id.values()):
             for question in session.questions:
                 key = question_key(session.id, question.id)

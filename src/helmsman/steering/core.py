@@ -391,7 +391,7 @@ class Steering(Turns):
 
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running. An idle session is left as it is."""
-        session = await self.session(session_id)
+        session = await self.session_with_queue(session_id)
         for queued in session.queue:
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
         session.queue.clear()

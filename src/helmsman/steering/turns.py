@@ -69,6 +69,9 @@ log = logging.getLogger(__name__)
 _ASKED_AGAIN_SECONDS: Final = 2.0
 """How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
 
+_RECOVERY_SECONDS: Final = 60.0
+"""How long a hub that has just begun may take to find out what an earlier one left."""
+
 
 class Room:
     """How much of `MAX_SESSIONS` a door uses, beside the turns that are known to run."""
@@ -360,6 +363,21 @@ class Turns(Verbs, ABC):
             SessionNotFound: There is none.
         """
         return await self._known.get(session_id)
+
+    async def session_with_queue(self, session_id: str) -> Session:
+        """A session and all that waits in it: a hub that has just begun may still be reading what an earlier one queued.
+
+        Raises:
+            SessionNotFound: There is none.
+        """
+        session = await self.session(session_id)
+        if not self._shared.is_recovered.is_set():
+            tasks = await self._ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+            here = {queued.task_id for queued in session.queue}
+            if any(task.is_waiting and task.id not in here for task in tasks):
+                with anyio.move_on_after(_RECOVERY_SECONDS):
+                    await self._shared.is_recovered.wait()
+        return session
 
     async def _take_over(self, session: Session, task: Task) -> bool:
         """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""

@@ -161,6 +161,7 @@ class Ledger:
         if not self._is_hubs or not task.is_waiting or task.id in self._not_begun:
             return False
         self._not_begun.add(task.id)
+        await self.write()  # it may just have been cancelled
         now = await self.registry(lambda registry: registry.get(task.id))
         if now is None or not now.is_waiting:
             self._not_begun.discard(task.id)

@@ -289,7 +289,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime) -> Task:
         for name in _OF_RUNNING_TASKS:
             new.pop(name, None)
     elif status != task.status:
-        new = {"note": None, "error": None, **new, "spec": None}  # what told of the status before, or was needed for it
+        new = {"note": None, "error": None, "spec": None, **new}  # what told of the status before, or was needed for it
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
             new = {"expires_at": task.expires_at if is_set else now + KEPT, **new, "input_required": False}
