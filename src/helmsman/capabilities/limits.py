@@ -93,7 +93,7 @@ class UsageLimits:
         task_id = self._helm.ledger.running_task(session.id)
         assert task_id is not None
         turn = turn_input(_GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
-        engine = None if session.engine is None else session.engine.id
+        engine = self._helm.ledger.engine_of(session.id)
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
         note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
         self._helm.notices.tell(

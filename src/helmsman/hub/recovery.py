@@ -186,7 +186,7 @@ class Recovery:
         """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
         try:
             with anyio.move_on_after(_END_SECONDS):
-                while (task := await self._ledger.now(task)).is_running:  # noqa: ASYNC110 - no event tells of it
+                while (task := await self._ledger.now(task)).is_running and not task.is_waiting:  # noqa: ASYNC110 - as above
                     await anyio.sleep(_END_POLL)
         except HelmsmanError as error:
             log.warning("what became of task %s is not known: %s", task.id, error)

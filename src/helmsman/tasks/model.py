@@ -186,6 +186,12 @@ class Task:
             return None
 
     @property
+    def on_limit(self) -> str | None:
+        """What its caller wants when a usage limit ends its turn; None of a turn that cannot go on."""
+        terms = self.metadata.get(TERMS)
+        return terms.get("onLimit") if isinstance(terms, dict) else None
+
+    @property
     def asked_at(self) -> datetime | None:
         """When its agent was about to be asked for its turn, where that was written down."""
         try:
