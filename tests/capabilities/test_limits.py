@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from helmsman.notices.news import News
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
@@ -60,15 +59,13 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
     async with Helmsman(settings, agents=[agent]) as helm:
-        told: list[News] = []
-        helm.notices.tell = told.append
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         (engine,) = agent.engines
         engine.emit(UsageReported(session_id=session.id, last=Usage(10, 0, 5, 0)))
         engine.end("failed", REACHED)
         task = await until(helm, session, is_waiting)
         assert (task.status, task.waiting_for, task.resumes_at) == ("working", "quota", agent.limit_is_there_at)
-        assert [(news.kind, news.task_id) for news in told] == [("limit", task.id)]
+        assert [due.about.split()[:2] for due in await helm.notices.due()] == [["limit", task.id]]
         other = await helm.start("other work", cwd=tmp_path)  # there is room for one
         engine.end("completed")
         await until(helm, other, lambda one: one.status == "completed")

@@ -18,7 +18,6 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question
-from helmsman.notices.news import limit_news
 from helmsman.schedules.when import parse_when
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA, RESUMES_AT, WAITING_FOR
@@ -96,16 +95,6 @@ class UsageLimits:
         engine = self._helm.ledger.engine_of(session.id)
         spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
         note = f"The usage limit is reached. It goes on by itself at {resumes_at.astimezone():%Y-%m-%d %H:%M}."
-        self._helm.notices.tell(
-            limit_news(
-                note,
-                about=f"{task_id} {resumes_at.isoformat()}",
-                directory=session.directory,
-                agent=session.options.agent,
-                session_id=session.id,
-                task_id=task_id,
-            )
-        )
         self._helm.ledger.go_on_later(
             session.id,
             {

@@ -27,7 +27,7 @@ from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.courier import Courier
-from helmsman.notices.news import TEXT_CHARS, News, question_key, question_news, shortened
+from helmsman.notices.news import TEXT_CHARS, News, limit_news, question_key, question_news, shortened
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
 from helmsman.notices.ways import Command, Desktop, WayError, Webhook
@@ -275,9 +275,14 @@ class Notifier:
         kind, _, rest = due.about.partition(" ")
         if kind == "run":
             return await self._news_of_left_out(due.about, *rest.split())
-        task = await self._shared.ledger.registry(lambda registry: registry.get(rest))
+        task_id = rest.partition(" ")[0]
+        task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
         is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None
-        if task is None or not is_ours or self._was_watched.pop(task.session_id or "", False):
+        if task is None or not is_ours:
+            return None
+        if kind == "limit":
+            return None if task.waiting_for is None else _news_of_limit(rest, task)
+        if self._was_watched.pop(task.session_id or "", False):
             return None
         is_scheduled = SCHEDULE in task.metadata
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
@@ -535,6 +540,18 @@ def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:
             return Ntfy(recipient, store)
         case "browser":
             return None
+
+
+def _news_of_limit(about: str, task: Task) -> News:
+    """That a task waits for its limit."""
+    return limit_news(
+        task.note or "",
+        about=about,
+        directory=task.directory,
+        agent=task.agent,
+        session_id=task.session_id,
+        task_id=task.id,
+    )
 
 
 def death_of(epoch: int) -> News:
