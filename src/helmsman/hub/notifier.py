@@ -66,6 +66,7 @@ _QUICK: Final = timedelta(minutes=1)
 _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
+_NO_LONGER_WAITS: Final = "The usage limit was reached, and the wait for it is over."
 _INSTRUCTION_CHARS: Final = 300
 _RUNS_LOOKED_AT: Final = 20
 
@@ -281,7 +282,7 @@ class Notifier:
         if task is None or not is_ours:
             return None
         if kind == "limit":
-            return None if task.waiting_for is None else _news_of_limit(rest, task)
+            return _news_of_limit(rest, task)
         if self._was_watched.pop(task.session_id or "", False):
             return None
         is_scheduled = SCHEDULE in task.metadata
@@ -543,9 +544,9 @@ def _sender(recipient: Recipient, store: NoticeStore) -> Sender | None:
 
 
 def _news_of_limit(about: str, task: Task) -> News:
-    """That a task waits for its limit."""
+    """That a task waits for its limit, or did while nobody could be told."""
     return limit_news(
-        task.note or "",
+        (task.note or "") if task.waiting_for is not None else _NO_LONGER_WAITS,
         about=about,
         directory=task.directory,
         agent=task.agent,
