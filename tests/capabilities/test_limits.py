@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,29 @@ async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
         agent.engines[-1].end("completed")
         (task,) = (await helm.tasks.list())[0]
         assert (await until(helm, session, lambda one: one.has_ended)).id == task.id
+
+
+@pytest.mark.parametrize(
+    ("heard", "said", "least", "most"),
+    [
+        ("at once", timedelta(days=-1), 50, 70),  # or it would be reached again and again
+        ("at once", None, 3500, 3700),
+        ("hours later", timedelta(days=-1), -90000, 0),  # it is over
+        ("hours later", None, -7300, 0),
+    ],
+)
+async def test_it_is_waited_for_as_long_as_makes_sense(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, heard: str, said: timedelta | None, least: int, most: int
+) -> None:
+    now = datetime.now(UTC)
+    agent.limit_is_there_at = None if said is None else now + said
+    failure = REACHED if heard == "at once" else replace(REACHED, at=now - timedelta(hours=3))
+    async with Helmsman(settings, agents=[agent]) as helm:
+        session = await helm.start("work", cwd=tmp_path, on_limit="wait")
+        agent.engines[-1].end("failed", failure)
+        (queued,) = session.queue
+        assert queued.not_before is not None
+        assert least <= (queued.not_before - now).total_seconds() <= most
 
 
 async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:

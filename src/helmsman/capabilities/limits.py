@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 _GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
 _UNKNOWN: Final = timedelta(hours=1)
 """When it is tried again where the agent did not say when its limit is there again."""
+_SHORTEST: Final = timedelta(minutes=1)
+"""What is waited for a limit that, by the agent's own word, is there again, and was reached."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
 """So long the question waits: nobody may be there when a limit is reached at night."""
 
@@ -50,7 +52,10 @@ class UsageLimits:
             return False
         if self._helm.ledger.running_task(session.id) is None:
             return False
-        resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or datetime.now(UTC) + _UNKNOWN
+        now = datetime.now(UTC)
+        resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or (failure.at or now) + _UNKNOWN
+        if resumes_at <= now and failure.at is None:  # it would be reached again at once, and again
+            resumes_at = now + _SHORTEST
         match session.limits.on_limit or self._helm.settings.on_limit:
             case "wait":
                 self._wait(session, resumes_at)

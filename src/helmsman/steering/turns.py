@@ -397,7 +397,8 @@ class Turns(Verbs, ABC):
         self._hold_to_terms(session, task)
         if not session.state.is_running:
             session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-        ended = TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome="failed", failure=turn.error)
+        failure = None if turn.error is None else replace(turn.error, at=turn.ended_at)
+        ended = TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome="failed", failure=failure)
         session.verbs.on_event(session, ended)
 
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
